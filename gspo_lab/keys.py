@@ -72,6 +72,8 @@ class Key:
     """Which values cost more than others, where all that matters is on which side a value lies."""
     anywhere: bool = False
     """Whether two executions of one study may differ in it: it is no part of the study's content."""
+    later: bool = False
+    """Whether earlier versions did not write it: at its default it is left out, and digests of earlier runs stay."""
     peers: str = ""
     """The engines that obey the key, each with the key of that program's configuration that holds the same value, if
     one does: "trl=num_generations verl"."""

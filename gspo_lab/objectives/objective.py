@@ -8,7 +8,7 @@ weights: d_t = log pi_old(y_t) - log mu(y_t), pi_old as the trainer computes it,
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.objectives.losses import LOSSES, Common, Loss, Moved
@@ -42,32 +42,47 @@ class Surrogate:
     dual_clipped_BT: "Tensor | None" = None
 
 
-def prepared(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]) -> Common:
-    """The settings for this whole mini-batch under the log-probs `logp_BT`, which have no gradient, where the loss has
-    to see it whole first."""
+def prepared(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]) -> "tuple[Common, Tensor | None]":
+    """What a loss makes of one whole mini-batch under the log-probs `logp_BT`, which have no gradient: its settings for
+    it, and the tokens that it selects, if it does."""
 
     def size(part: Batch, at: Common) -> float:
-        return abs(float(surrogate(logp_BT, part, at.replace(kl_coef=0.0), loss).loss))
+        return abs(float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss))
 
-    return settings if loss.prepare is None else loss.prepare(settings, batch, size)
+    settings = settings if loss.prepare is None else loss.prepare(settings, batch, size)
+    return settings, None if loss.select is None else loss.select(settings, moved_by(logp_BT, batch, settings))
 
 
-def surrogate(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any] | None = None) -> Surrogate:
+def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> Moved:
+    """How far the policy with the log-probs `logp_BT` moved on a batch, by the ratio of the settings' level."""
+    log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~batch.mask_BT, 0.0)
+    level = RATIOS[settings.importance_sampling_level]
+    log_r_BT = level.log_ratio(log_ratio_BT, batch.mask_BT).expand_as(log_ratio_BT)
+    # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
+    active_BT = batch.mask_BT & (batch.adv_BT != 0)
+    ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
+    return Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
+
+
+def surrogate(
+    logp_BT: "Tensor",
+    batch: Batch,
+    settings: Common,
+    loss: Loss[Any] | None = None,
+    entropy_BT: "Tensor | None" = None,
+) -> Surrogate:
     """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss` is the policy loss
-    where it is not one of the lab's.
+    where it is not one of the lab's, and `entropy_BT` the policy's entropies (only with an entropy coefficient).
 
     -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default policy
-    loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token).
+    loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token). A loss that selects tokens, and
+    was told of none, takes the batch for the whole mini-batch.
     """
-    mask_BT, adv_BT = batch.mask_BT, batch.adv_BT
-    log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~mask_BT, 0.0)
-    log_r_BT = RATIOS[settings.importance_sampling_level].log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
-    # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
-    active_BT = mask_BT & (adv_BT != 0)
-    ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
-
-    moved = Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
-    term = (loss or LOSSES[settings.policy_loss]).term(moved, settings)
+    loss = loss or LOSSES[settings.policy_loss]
+    moved = moved_by(logp_BT, batch, settings)
+    if loss.select is not None and batch.selected_BT is None:
+        moved = replace(moved, batch=replace(batch, selected_BT=loss.select(settings, moved)))
+    term = loss.term(moved, settings)
     weight_BT = token_weights(logp_BT, batch, settings)
     term_BT = term.value_BT * weight_BT
 
@@ -76,12 +91,15 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]
         kl_BT = kl_estimate(logp_BT, batch, settings)
         term_BT = term_BT - settings.kl_coef * kl_BT
         kl_sum = kl_BT.detach().sum()
+    if settings.entropy_coef > 0:
+        assert entropy_BT is not None
+        term_BT = term_BT + settings.entropy_coef * entropy_BT
 
     return Surrogate(
         loss=-aggregate(term_BT, batch, settings),
-        log_ratio_BT=log_ratio_BT.detach(),
-        ratio_BT=ratio_BT.detach(),
-        clipped_BT=mask_BT & False if term.clipped_BT is None else term.clipped_BT,
+        log_ratio_BT=moved.log_ratio_BT.detach(),
+        ratio_BT=moved.ratio_BT.detach(),
+        clipped_BT=batch.mask_BT & False if term.clipped_BT is None else term.clipped_BT,
         weight_BT=weight_BT,
         kl_sum=kl_sum,
         gate_BT=term.gate_BT,

@@ -16,10 +16,11 @@ from gspo_lab.registry import installed, nearest
 class _Resolved(Common):
     """An objective that knows its loss."""
 
-    policy_loss: Annotated[
-        str, Key(cost=True, passes=True, dear=lambda loss: traits(loss or "clip").prepare is not None)
-    ] = Field(
-        "clip", description="what keeps the policy near the old one: the clip, another paper's rule, or `file.py:LOSS`"
+    policy_loss: Annotated[str, Key(cost=True, passes=True, dear=lambda loss: traits(loss or "clip").sees_whole)] = (
+        Field(
+            "clip",
+            description="what keeps the policy near the old one: the clip, another paper's rule, or `file.py:LOSS`",
+        )
     )
 
     @field_validator("policy_loss")
@@ -94,6 +95,9 @@ _ROWS: dict[str, dict[str, Any]] = {
     "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
     # arXiv 2510.18927: from .6 and 1.2 to .9 and 3, as its repository's README gives the paper's range
     "bapo": _range(0.4, 0.2, policy_loss="bapo", aggregation="token-mean"),
+    # arXiv 2505.22617, with the ranges and shares of its repository's and verl's examples for 7B
+    "clip-cov": _range(1.0, 1.0, policy_loss="clip-cov", aggregation="token-mean"),
+    "kl-cov": {"policy_loss": "kl-cov", "aggregation": "token-mean", "kl_cov_share": 2e-3},
     # arXiv 2509.21282
     "pspo": {"policy_loss": "pspo"},
     # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta / pi_old)

@@ -87,7 +87,8 @@ class Batch:
     what others put into a response (a tool's output) is attended to and no part of it. `adv_BT` holds the advantages,
     which may differ from token to token, `old_logp_BT` the old policy's log-probs, `ref_logp_BT` the starting model's
     (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the tokens (only with a mismatch
-    correction), each 0 where the mask is False. `responses` and `tokens` count the *whole* mini-batch, so that the
+    correction), each 0 where the mask is False. `selected_BT` are the tokens that a loss has selected in the whole
+    mini-batch. `responses` and `tokens` count the *whole* mini-batch, so that the
     losses of its parts add up to the loss of the whole.
     """
 
@@ -98,3 +99,4 @@ class Batch:
     tokens: int
     ref_logp_BT: "Tensor | None" = None
     sampler_logp_BT: "Tensor | None" = None
+    selected_BT: "Tensor | None" = None

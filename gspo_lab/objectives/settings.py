@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from gspo_lab.keys import HUGE, Key, Read, Table
+from gspo_lab.keys import HUGE, Key, Read, Table, keys
 from gspo_lab.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
@@ -24,12 +24,6 @@ RANGED = Read(lambda run: run.objective.loss.reads_range, "with policy_loss = '{
 CORRECTED = Key(read=Read(lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"))
 
 
-LATER: tuple[tuple[str, Any], ...] = (
-    *(("loss_options", {}), ("truncated", "train"), ("kl_estimate", "k3"), ("off_policy_mask", None)),
-)
-"""Keys that earlier versions did not write, with the value that changes nothing."""
-
-
 class Common(Table):
     """The keys that every policy loss may read (docs/reference/objectives.md has the formulas)."""
 
@@ -40,7 +34,11 @@ class Common(Table):
     policy_loss: str = "clip"  # presets.Objective knows the names
     loss_options: Annotated[
         dict[str, Any],
-        Key(Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"), arms="vary"),
+        Key(
+            Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"),
+            arms="vary",
+            later=True,
+        ),
     ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
     clip: Annotated[Clip, Key(acts="ratio", peers="trl verl")] = Field(
         "fixed",
@@ -74,7 +72,7 @@ class Common(Table):
     advantage: Annotated[
         Advantage, Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal")
     ] = Field("group-mean-std", description="how rewards become advantages; 'gae': with a critic, token by token")
-    truncated: Truncated = Field(
+    truncated: Annotated[Truncated, Key(later=True)] = Field(
         "train",
         description="responses that were cut at their token limit: 'train' them, 'mask' their terms in the loss, or "
         "'drop' them also from the loss's denominator. Their rewards stay in the advantages of their group",
@@ -106,9 +104,9 @@ class Common(Table):
     kl_coef: Annotated[float, Key(cost=True, passes=True, dear=bool)] = Field(
         0.0, ge=0, le=HUGE, description="weight of the estimate of KL(policy, starting model)"
     )
-    kl_estimate: Annotated[KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"))] = Field(
-        "k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)"
-    )
+    kl_estimate: Annotated[
+        KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"), later=True)
+    ] = Field("k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)")
     mismatch_correction: Correction = Field(
         "none",
         description="weight or mask for the difference between the sampler that drew the tokens and the old policy",
@@ -119,13 +117,22 @@ class Common(Table):
     mismatch_high: Annotated[float | None, CORRECTED] = Field(
         None, gt=0, le=HUGE, description="upper bound of the correction's ratio; unset: the published one"
     )
-    off_policy_mask: float | None = Field(
+    # Every response then has a gradient, and is passed through the model.
+    entropy_coef: Annotated[float, Key(cost=True, passes=True, dear=bool, later=True)] = Field(
+        0.0, ge=0, le=HUGE, description="weight of the policy's entropy, which every token's term gains"
+    )
+    off_policy_mask: Annotated[float | None, Key(later=True)] = Field(
         None,
         gt=0,
         le=HUGE,
         description="mask responses with A < 0 whose mean of log mu - log pi, mu the sampler's probability, is above "
         "this many nats per token (DeepSeek-V3.2); unset: no mask",
     )
+
+    @property
+    def regularised(self) -> bool:
+        """Whether responses without an advantage have a gradient too: a KL term's, or the entropy's."""
+        return self.kl_coef > 0 or self.entropy_coef > 0
 
     @property
     def weighs_tokens(self) -> bool:
@@ -135,4 +142,9 @@ class Common(Table):
     @model_serializer(mode="wrap")
     def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without later keys at their defaults, so that the digests of earlier runs stay."""
-        return {key: value for key, value in table(self).items() if (key, value) not in LATER}
+        fields, known = type(self).model_fields, keys(type(self))
+        return {
+            name: value
+            for name, value in table(self).items()
+            if not (known[name].later and value == fields[name].get_default(call_default_factory=True))
+        }

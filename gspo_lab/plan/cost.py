@@ -74,9 +74,9 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
 
 
 def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the starting model 1, an
-    update 3, one more for BAPO; of a critic its values 1, its update 3. Of up to `turns` turns each reads all before it
-    again: here all are made, and equally long."""
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the starting model 1,
+    an update 3, one more for a loss that sees the mini-batch first; of a critic its values 1, its update 3. Of up to
+    `turns` turns each reads all before it again: here all are made, and equally long."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     response = settings.rollout.max_tokens or TOKENS
     tokens = PROMPT_TOKENS + response
@@ -84,7 +84,7 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     drawn = "1" if turns == 1 else f"{sampling:.2g} of {turns} turns"
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
-    update = 3 + (settings.objective.loss.prepare is not None)
+    update = 3 + (settings.objective.loss.sees_whole)
     critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
     before = 1 + (settings.objective.kl_coef > 0)
     first = "old policy 1" if before == 1 else "old policy 1, starting model 1"

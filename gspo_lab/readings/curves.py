@@ -9,7 +9,7 @@ from gspo_lab.readings.reading import Reading, Steps, Window
 from gspo_lab.readings.runs import FINISHED, first_settled, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
-from gspo_lab.stats.collapse import Onset, signal_onset
+from gspo_lab.stats.collapse import Onset, entropy_collapse, signal_onset
 
 REWARD = Reading("reward_mean", Window(Steps.ALL))
 
@@ -64,3 +64,18 @@ def onsets(of: Source, run: str) -> Mapping[str, Onset]:
         if known.any():
             out[metric] = signal_onset(curve.steps[known], curve.values[known], first_settled(of)[run])
     return out
+
+
+@once
+def entropy_collapses(of: Source) -> Mapping[str, Onset]:
+    """Per run id when the entropy of its training tokens collapsed; runs that recorded none are left out. An imported
+    run is as long as its log."""
+    curves = by_step(of, signal("entropy"))
+    known = {run.id: (curves[run.id], ~np.isnan(curves[run.id].values)) for run in runs(of)}
+    return {
+        run.id: entropy_collapse(
+            curve.steps[there], curve.values[there], run.steps_planned or int(curve.steps.max()) + 1
+        )
+        for run, (curve, there) in zip(runs(of), known.values(), strict=True)
+        if there.any()
+    }

@@ -25,7 +25,7 @@ TOGETHER = (
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
 
-SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
+SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change", "entropy")
 """What may leave its range before a run falls, step by step."""
 
 LAST_INDEX = 2**62
@@ -109,7 +109,9 @@ def _together(reading: Reading) -> bool:
 def _group(reading: Reading, by: str) -> tuple[str, ...]:
     if by == "minibatch" and _together(reading):
         return TOGETHER
-    return SIGNALS if by == "step" and reading in map(signal, SIGNALS) else (reading.metric,)
+    if by == "step" and reading in map(signal, SIGNALS):
+        return tuple(metric for metric in SIGNALS if signal(metric).table == reading.table)
+    return (reading.metric,)
 
 
 def _pools(of: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:

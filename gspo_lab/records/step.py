@@ -66,8 +66,8 @@ class StepRecord:
     evaluated_responses: int | None = metric(
         "responses",
         "responses on which the trainer evaluated the old policy, the ones that entropy, mismatch_* and route_gap "
-        "cover: those with A != 0, or all with update.skip_zero_advantage = false or a KL term; with old_logprobs = "
-        "'sampler' and without replay of the old policy's routes, only those of mini-batch 0",
+        "cover: those with A != 0, or all with update.skip_zero_advantage = false or a KL or entropy term; with "
+        "old_logprobs = 'sampler' and without replay of the old policy's routes, only those of mini-batch 0",
     )
     entropy: float | None = metric(
         "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"

@@ -83,7 +83,7 @@ class UpdateRecord:
     evaluated_responses: int | None = metric(
         "responses",
         "responses that went through the model: those with A != 0, or all with update.skip_zero_advantage = false or "
-        "a KL term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions cover all",
+        "a KL or entropy term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions cover all",
     )
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")

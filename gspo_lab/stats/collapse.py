@@ -14,6 +14,8 @@ from gspo_lab.stats.arrays import Bools, Floats, finite, same_length
 from gspo_lab.stats.series import ema
 
 DECAY = 0.9
+SMALL_ENTROPY = 0.1
+"""The share of its start below which entropy has collapsed."""
 FROZEN = 50
 """Steps after warm-up whose median and MAD serve as the fixed yardstick for signals."""
 
@@ -98,17 +100,32 @@ def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecuti
     return Onset(None if first is None else int(at[first]), True)
 
 
+def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -> Onset:
+    """First step from which the EMA(.9) of the token entropy is below 10 % of its start for w consecutive steps, w and
+    the start, the mean of the first w values, being those of `stability`. Not judged with fewer than 2 w - 1 values.
+
+    arXiv 2505.22617 and the threads of users call this collapse; a reward may hold all the same.
+    """
+    at, values = finite(steps, "steps"), finite(entropy, "entropy")
+    same_length(at, values, "steps and entropy")
+    window = required_steps(planned_steps)
+    if len(values) < 2 * window - 1:
+        return Onset(None, False)
+    first = _first_window(ema(values, DECAY) < SMALL_ENTROPY * values[:window].mean(), window)
+    return Onset(None if first is None else int(at[first]), True)
+
+
 def length_pinned(truncated_share: float) -> bool:
     """Flag: more than 90 % of the responses are cut at the limit."""
     return truncated_share > 0.9
 
 
 def entropy_adrift(entropy: ArrayLike) -> Bools:
-    """Flag per step: token entropy below 10 % or above 300 % of its first value."""
+    """Flag per step: token entropy above 300 % of its first value."""
     values = finite(entropy, "entropy")
     if len(values) == 0:
         return np.zeros(0, dtype=np.bool_)
-    return np.asarray((values < 0.1 * values[0]) | (values > 3 * values[0]), dtype=np.bool_)
+    return np.asarray(values > 3 * values[0], dtype=np.bool_)
 
 
 def _after_frozen(at: Floats, values: Floats, warmup: int) -> Bools | None:

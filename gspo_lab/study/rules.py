@@ -164,10 +164,10 @@ def broken_within(settings: Settings) -> list[str]:
             for key, given in clips.items()
             if given
         ]
-    if objective.truncated != "train" and objective.kl_coef > 0:
+    if objective.truncated != "train" and objective.regularised:
         out.append(
-            f"objective.truncated = '{objective.truncated}' with kl_coef > 0: the KL term would still train truncated "
-            "responses; use kl_coef = 0 or truncated = 'train'"
+            f"objective.truncated = '{objective.truncated}' with kl_coef or entropy_coef > 0: their terms would still "
+            "train truncated responses; set both to 0, or truncated = 'train'"
         )
     if objective.clip_low == 1 and objective.loss.lower_bound:
         out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")

@@ -208,15 +208,17 @@ class UpdateTable(Table):
     skip_zero_advantage: Annotated[
         bool,
         Key(
-            Read(lambda run: run.objective.kl_coef == 0, "with kl_coef > 0, which needs all responses"),
+            Read(
+                lambda run: not run.objective.regularised, "with kl_coef > 0 or entropy_coef > 0: all responses train"
+            ),
             cost=True,
             passes=True,
             peers="trl",
         ),
     ] = Field(
         True,
-        description="skip the passes of responses with A = 0, which without a KL term add only to the denominators; "
-        "measures of ratios then cover the other responses",
+        description="skip the passes of responses with A = 0, which without a KL or entropy term add only to the "
+        "denominators; measures of ratios then cover the other responses",
     )
     old_logprobs: Annotated[Literal["trainer", "sampler"], Key(cost=True, passes=True)] = Field(
         "trainer", description="whose log-probs of the old policy the ratio uses"

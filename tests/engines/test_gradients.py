@@ -44,6 +44,12 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         ("model=tiny-qwen3-moe", "routing_replay=rollout"),
         ("objective.aggregation=token-mean",),
         ("arm.gspo.policy_loss=bapo", "arm.gspo.bapo_share=0.7"),
+        ("arm.gspo.policy_loss=kl-cov", "arm.gspo.kl_cov_share=0.2"),
+        (
+            "arm.gspo.policy_loss=clip-cov",
+            *(f"arm.gspo.clip_cov_{end}" for end in ("low=-1e3", "high=1e3", "share=0.3")),
+        ),
+        ("objective.entropy_coef=0.1",),
     ):
         run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
         setting = set_up(run, None)
@@ -63,14 +69,14 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
     setting = set_up(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))), None)
     experience, rows = experience_of(setting), torch.arange(16)
-    fresh = setting.updater.objective_for(experience, Minibatch(0, 0, rows, True))
+    fresh = setting.updater.prepared(experience, Minibatch(0, 0, rows, True))[0]
     assert fresh is setting.updater.objective
     setting.policy.remember(experience, rows)
     drift(setting)
     found = []
     for tokens in (10**9, 60):
         setting.policy.microbatch_tokens = tokens
-        found.append(setting.updater.objective_for(experience, Minibatch(0, 1, rows, False)))
+        found.append(setting.updater.prepared(experience, Minibatch(0, 1, rows, False))[0])
     assert found[0] == found[1] != fresh
     done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
     measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)

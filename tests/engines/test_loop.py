@@ -225,6 +225,17 @@ def test_the_off_policy_mask_acts_and_is_recorded(make_run: MakeRun, tmp_path: P
     assert {update.correction_masked_tokens for update in plain} == {None}
 
 
+def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(make_run: MakeRun, tmp_path: Path) -> None:
+    plain, bonus = (
+        train(make_run("grpo", "steps=4", f"objective.entropy_coef={weight}"), tmp_path / f"weight-{weight}")
+        for weight in (0.0, 1.0)
+    )
+    assert {step.evaluated_responses for step in bonus.steps} == {16}
+    assert all(update.evaluated_responses == 4 for update in bonus.updates)
+    assert bonus.updates[0].loss < plain.updates[0].loss - 1
+    assert bonus.steps[-1].entropy > plain.steps[-1].entropy
+
+
 def test_kl_term_and_epochs(make_run: MakeRun, tmp_path: Path) -> None:
     for estimate in ("k3", "unbiased"):
         overrides = ("objective.kl_coef=0.1", f"objective.kl_estimate={estimate}", "update.epochs=2")

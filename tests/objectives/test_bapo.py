@@ -16,7 +16,7 @@ BAPO = Bapo(policy_loss="bapo", clip_low=0.4, clip_high=0.2, aggregation="token-
 
 
 def range_of(logp_BT: Tensor, batch: Batch, settings: Bapo) -> Common:
-    return prepared(logp_BT, batch, settings, LOSSES["bapo"])
+    return prepared(logp_BT, batch, settings, LOSSES["bapo"])[0]
 
 
 def logp_of(*rows: list[float]) -> Tensor:

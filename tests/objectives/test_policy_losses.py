@@ -13,9 +13,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, ratio_measures, surrogate
+from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, prepared, ratio_measures, surrogate
 from gspo_lab.objectives.losses import LOSSES, Common, loss_of
 from gspo_lab.objectives.losses.bapo import Bapo
+from gspo_lab.objectives.losses.clip_cov import ClipCov
+from gspo_lab.objectives.losses.kl_cov import KlCov
 from gspo_lab.objectives.losses.pspo import Pspo
 from gspo_lab.objectives.losses.sapo import Sapo
 from gspo_lab.objectives.losses.vespo import Vespo
@@ -52,6 +54,11 @@ PENCIL: list[tuple[str, dict[str, Any], float]] = [
     ("vespo", {}, 0.75**2 * EXP(0.75) * LN(0.75) / 3 - 0.5**3 * EXP(1.0) * LN(0.5)),
     # SAPO: 4 sigmoid(r - 1) and (4 / 2) sigmoid(2 (r - 1)).
     ("sapo", {"sapo_tau_negative": 2.0}, 4 * (sigmoid(0.5) + 0.5 + sigmoid(-0.5)) / 3 - 2 * sigmoid(-1.0)),
+    # Centred A: .5 three times, -1.5; centred log pi: .651, .245, -.448, -.448. Covariances: .33, .12, -.22, .67.
+    # Clip-Cov: the first and the last are clipped already; of the others the second alone is above 0, and is left out.
+    ("clip-cov", {"clip_cov_share": 1.0, "clip_cov_low": 0.0}, (1.2 + 0.5) / 3 - 0.8),
+    # KL-Cov: one of four tokens, the last, loses |ln 0.5|. Nothing is clipped.
+    ("kl-cov", {"kl_cov_share": 0.25}, (1.5 + 1.0 + 0.5) / 3 - 0.5 - LN(2)),
     # PSPO: 0.9 r + 0.1.
     ("pspo", {}, (1.45 + 1.0 + 0.55) / 3 - 0.55),
 ]
@@ -142,6 +149,12 @@ LIMITS = [
         Sapo(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),
         FREE,
     ),
+    (
+        "clip-cov without candidates is the clip",
+        ClipCov(policy_loss="clip-cov", clip_low=0.2, clip_high=0.27, clip_cov_low=1e6, clip_cov_high=1e7),
+        PRESETS["grpo"],
+    ),
+    ("kl-cov without a penalty is the ratio alone", KlCov(policy_loss="kl-cov", kl_cov_coef=0.0), FREE),
     ("pspo without smoothing is the ratio alone", Pspo(policy_loss="pspo", pspo_smoothing=0.0), FREE),
     (
         "gmpo without a clip is GSPO without one",
@@ -239,10 +252,12 @@ def test_padding_extremes_and_parts(preset: str) -> None:
     assert torch.allclose(wide_BT[:, :-2], grad_BT)
     assert not wide_BT[:, -2:].any()
 
+    _, selected_BT = prepared(logp_BT, batch, settings, LOSSES[settings.policy_loss])
     halves = []
     for rows in (slice(0, 3), slice(3, 6)):
         names = ("mask_BT", "adv_BT", "old_logp_BT", "sampler_logp_BT")
         part = replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+        part = part if selected_BT is None else replace(part, selected_BT=selected_BT[rows])
         halves.append(gradient(settings, part, logp_BT[rows]))
     assert sum(float(half.loss.detach()) for half, _ in halves) == pytest.approx(float(out.loss.detach()), rel=1e-9)
     assert torch.allclose(torch.cat([part_BT for _, part_BT in halves]), grad_BT)

@@ -78,3 +78,37 @@ def test_coefficient_0_is_the_plain_loss_whatever_the_estimate() -> None:
     )
     assert torch.equal(plain.loss, unbiased.loss)
     assert unbiased.kl_sum is None
+
+
+def test_the_entropy_is_added_to_every_token_s_term_and_aggregated_with_it() -> None:
+    """Entropies 1 and 3 of the first response, 5 of the second: with a token mean 9 / 3, with a mean over responses of
+    token means (2 + 5) / 2. The ratios are 1, so the terms themselves are A."""
+    mask_BT = torch.tensor([[True, True], [True, False]])
+    entropy_BT = torch.tensor([[1.0, 3.0], [5.0, 0.0]], dtype=torch.float64)
+    zero_BT = torch.zeros_like(entropy_BT)
+    batch = Batch(mask_BT, torch.tensor([[2.0, 2.0], [0.0, 0.0]], dtype=torch.float64), zero_BT, 2, 3)
+    for aggregation, plain, bonus in (("token-mean", 4 / 3, 9 / 3), ("seq-mean-token-mean", 1.0, 7 / 2)):
+        settings = PRESETS["grpo"].replace(entropy_coef=0.1, aggregation=aggregation)
+        assert float(surrogate(zero_BT, batch, settings, entropy_BT=entropy_BT).loss) == pytest.approx(
+            -plain - 0.1 * bonus
+        )
+        none = surrogate(zero_BT, batch, settings.replace(entropy_coef=0.0), entropy_BT=entropy_BT)
+        assert torch.equal(none.loss, surrogate(zero_BT, batch, settings.replace(entropy_coef=0.0)).loss)
+
+
+def test_its_gradient_raises_the_entropy() -> None:
+    """A step along the gradient of one distribution's entropy, whatever the token that was drawn."""
+    logits_V = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
+
+    def entropy() -> Tensor:
+        logp_V = logits_V.log_softmax(0)
+        return -(logp_V.exp() * logp_V).sum()
+
+    mask_BT = torch.ones(1, 1, dtype=torch.bool)
+    logp_BT = logits_V.log_softmax(0)[0].view(1, 1)
+    batch = Batch(mask_BT, torch.zeros(1, 1, dtype=torch.float64), logp_BT.detach(), 1, 1)
+    before = entropy()
+    surrogate(logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=before.view(1, 1)).loss.backward()
+    with torch.no_grad():
+        logits_V -= 0.1 * logits_V.grad
+    assert entropy() > before

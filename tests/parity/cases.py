@@ -111,11 +111,17 @@ class Result:
     clip: dict[str, float]
 
 
+def entropy_of(logp_BT: Tensor) -> Tensor:
+    """A stand-in for entropies: any function of the policy that has a gradient."""
+    return -logp_BT * logp_BT.exp()
+
+
 def ours(case: Case, settings: Objective, *, part: slice | None = None) -> Result:
     """Our loss of a whole mini-batch, or of some of its rows."""
     rows = case if part is None else case.rows(part)
     leaf = rows.logp_BT.clone().requires_grad_()
-    out = surrogate(leaf, rows.batch(case), settings)
+    entropy_BT = entropy_of(leaf) * rows.mask_BT if settings.entropy_coef else None
+    out = surrogate(leaf, rows.batch(case), settings, entropy_BT=entropy_BT)
     out.loss.backward()
     measured = ratio_measures(
         *(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1)),

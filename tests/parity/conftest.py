@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import HORIZON, Case, Result, imported, peer
+from cases import HORIZON, Case, Result, entropy_of, imported, peer
 from torch import Tensor
 
 from gspo_lab.objectives import Objective
@@ -55,8 +55,10 @@ def trl() -> Callable[..., Result]:
         leaf = case.logp_BT.clone().requires_grad_()
         metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
         stand_in = SimpleNamespace(
-            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (leaf, torch.zeros_like(leaf), None),
-            _entropy_bonus_enabled=False,
+            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (leaf, entropy_of(leaf), None),
+            _entropy_bonus_enabled=settings.entropy_coef > 0,
+            entropy_coef=settings.entropy_coef,
+            use_adaptive_entropy=False,
             _metrics=metrics,
             accelerator=OneProcess(),
             args=SimpleNamespace(
@@ -118,16 +120,16 @@ def verl_modules() -> Any:
 
     def load() -> Any:
         from verl.trainer.ppo import core_algos
-        from verl.workers.config import ActorConfig
+        from verl.workers.config import ActorConfig, PolicyLossConfig
 
-        return core_algos, ActorConfig
+        return core_algos, ActorConfig, PolicyLossConfig
 
     return imported("verl", load)
 
 
 @pytest.fixture(scope="module")
 def verl(verl_modules: Any) -> Callable[..., Result]:
-    core_algos, actor_config = verl_modules
+    core_algos, actor_config, policy_loss_config = verl_modules
 
     def loss(
         case: Case,
@@ -151,6 +153,13 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
             loss_agg_mode=how,
             tau_pos=settings.sapo_tau_positive,
             tau_neg=settings.sapo_tau_negative,
+            policy_loss=policy_loss_config(
+                clip_cov_ratio=settings.clip_cov_share,
+                clip_cov_lb=settings.clip_cov_low,
+                clip_cov_ub=settings.clip_cov_high,
+                kl_cov_ratio=settings.kl_cov_share,
+                ppo_kl_coef=settings.kl_cov_coef,
+            ),
         )
         config.global_batch_info.clear()
         if whole is not None:

@@ -41,7 +41,7 @@ def areal() -> Any:
 
 @pytest.mark.parametrize(("gamma", "gae_lambda"), STEPS)
 def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lambda: float) -> None:
-    core_algos, _ = verl_modules
+    core_algos, *_ = verl_modules
     reward_BT, value_BT, mask_BT = ragged()
     theirs = core_algos.compute_gae_advantage_return(reward_BT, value_BT, mask_BT.float(), gamma, gae_lambda)
     adv_BT, return_BT = gae(reward_BT, value_BT, mask_BT, gamma=gamma, gae_lambda=gae_lambda)
@@ -51,7 +51,7 @@ def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lamb
 
 @pytest.mark.parametrize("clip", [0.1, 0.5, 1e9])
 def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
-    core_algos, _ = verl_modules
+    core_algos, *_ = verl_modules
     _, value_BT, mask_BT = ragged()
     return_BT, old_BT = torch.randn(6, 64), value_BT + 0.3 * torch.randn(6, 64)
     found = []

@@ -46,6 +46,33 @@ def test_trl_s_vespo(trl: Callable[..., Result], case: str) -> None:
     agree(ours(data, VESPO), trl(data, VESPO, "vespo"))
 
 
+@pytest.mark.parametrize("case", WHOLE)
+def test_trl_s_entropy_coefficient_is_one_of_a_token_mean(trl: Callable[..., Result], case: str) -> None:
+    """Whatever its loss; the lab's term is aggregated as the others are, which verl does too."""
+    data, settings = CASES[case](), DAPO.replace(entropy_coef=0.1)
+    agree(ours(data, settings), trl(data, settings, "dapo"))
+    assert abs(ours(data, settings).loss - ours(data, DAPO).loss) > 1e-3
+
+
+CLIP_COV = PRESETS["clip-cov"].replace(clip_cov_share=1.0, clip_cov_low=0.05, clip_cov_high=0.3)
+KL_COV = PRESETS["kl-cov"].replace(kl_cov_share=0.1)
+
+
+@pytest.mark.parametrize("case", ["near", "per-token"])
+@pytest.mark.parametrize(
+    ("loss_mode", "settings"),
+    [("clip_cov", CLIP_COV), ("clip_cov", CLIP_COV.replace(clip_low=0.02, clip_high=0.03)), ("kl_cov", KL_COV)],
+    ids=["clip-cov", "clip-cov-tight", "kl-cov"],
+)
+def test_verl_s_covariances(verl: Callable[..., Result], case: str, settings: Objective, loss_mode: str) -> None:
+    """Of a whole mini-batch without A = 0. Which candidates Clip-Cov takes is chance: here all of them."""
+    data = CASES[case]()
+    mine = ours(data, settings)
+    agree(mine, verl(data, settings, loss_mode, "token-mean"))
+    plain = settings.replace(clip_cov_low=1e6, clip_cov_high=1e7, kl_cov_coef=0.0)
+    assert float((mine.grad_BT - ours(data, plain).grad_BT).abs().max()) > 1e-4
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     ("loss_mode", "settings"),

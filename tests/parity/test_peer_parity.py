@@ -244,7 +244,7 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
 
 
 def test_verl_k3(verl_modules: Any) -> None:
-    core_algos, _ = verl_modules
+    core_algos, *_ = verl_modules
     data = near()
     leaf = data.logp_BT.clone()
     mine = surrogate(leaf, data.batch(), GRPO.replace(kl_coef=1.0)).kl_sum
@@ -254,7 +254,7 @@ def test_verl_k3(verl_modules: Any) -> None:
 
 
 def test_verl_advantages(verl_modules: Any) -> None:
-    core_algos, _ = verl_modules
+    core_algos, *_ = verl_modules
     torch.manual_seed(13)
     reward_PG = torch.cat([torch.rand(3, 4), torch.ones(1, 4), torch.tensor([[0.0, 1.0, 1.0, 0.0]])])
     index = [prompt for prompt in range(5) for _ in range(4)]

@@ -278,6 +278,20 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section.markdown
 
 
+def test_an_entropy_that_collapses_is_an_event_beside_the_reward_s(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        gone = (run.arm, run.seed) == ("grpo", 0) and isinstance(record, StepRecord) and record.step >= 30
+        return (
+            replace(record, reward_mean=0.5, entropy=0.0 if gone else 1.0) if isinstance(record, StepRecord) else record
+        )
+
+    section = written(make_lab(tmp_path, seeds=2, steps=70, every=70, change=change), collapse)
+    assert section.markdown.startswith("0 of 4 runs were unstable. The entropy collapsed in 1 of 4 runs.")
+    (run,) = section.data["runs"].values()
+    assert (run["entropy_collapse"], run["collapse"], run["regression"]) == (51, None, None)
+    assert "| grpo s0 |  |  |  | 51 |" in section.markdown
+
+
 def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
     section = written(make_lab(tmp_path, steps=20), collapse)
     assert section.markdown == "0 of 6 runs were unstable."

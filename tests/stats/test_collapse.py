@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from gspo_lab.stats.collapse import entropy_adrift, length_pinned, required_steps, signal_onset, stability
+from gspo_lab.stats.collapse import (
+    entropy_adrift,
+    entropy_collapse,
+    length_pinned,
+    required_steps,
+    signal_onset,
+    stability,
+)
 
 
 def _steps(values: list[float]) -> list[int]:
@@ -95,4 +102,15 @@ def test_signal_onset_needs_five_steps_outside() -> None:
 def test_flags() -> None:
     assert length_pinned(0.91)
     assert not length_pinned(0.9)
-    assert entropy_adrift([1.0, 0.11, 0.09, 2.9, 3.1]).tolist() == [False, False, True, False, True]
+    assert entropy_adrift([1.0, 0.11, 0.09, 2.9, 3.1]).tolist() == [False, False, False, False, True]
+
+
+def test_entropy_that_stays_below_a_tenth_of_its_start_has_collapsed() -> None:
+    """From 1 to 0 after 30 steps the EMA is .9^t: below .1 at t = 22, the 52nd value, and so for ten steps on end."""
+    entropy = [1.0] * 30 + [0.0] * 40
+    assert entropy_collapse(_steps(entropy), entropy, 70) == (51, True)
+    assert entropy_collapse(_steps(entropy), [value + 0.11 for value in entropy], 70) == (None, True)
+    # It comes back before ten steps are over.
+    assert entropy_collapse(range(90), [*[1.0] * 30, *[0.0] * 25, *[1.0] * 35], 90) == (None, True)
+    # 19 values could show it, 18 could not.
+    assert [entropy_collapse(range(n), [1.0] * n, 40) for n in (19, 18)] == [(None, True), (None, False)]

@@ -148,7 +148,7 @@ class Course:
             adv = advantages(reward_PG, how.advantage).view(-1, 1)
         experience.credit(adv.to(parts.device))
         experience.leave_out(rollouts, how.truncated)
-        if self.settings.update.skip_zero_advantage and parts.reference is None:
+        if self.settings.update.skip_zero_advantage and not how.regularised:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
         if self.settings.routing_replay == "rollout":
             routers = parts.policy.routers

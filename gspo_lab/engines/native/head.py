@@ -39,13 +39,14 @@ def token_logprobs(
     *,
     temperature: float,
     entropy: bool,
+    entropy_gradient: bool = False,
     place_BT: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request the entropies [B, T].
 
     `inputs` are the model's, their last T positions those that predict the targets, or `place_BT` of all positions one
-    after another; only a plain head can be asked for these. The log-probs carry the gradient, the entropies (nats) do
-    not.
+    after another; only a plain head can be asked for these. The log-probs carry the gradient, the entropies (nats)
+    with `entropy_gradient` alone.
     """
     length = target_BT.shape[1]
     if plain_head(model):
@@ -63,12 +64,12 @@ def token_logprobs(
     if size <= AT_ONCE:
         logits_NV = states_NH if head is None else head(states_NH)
         logp_NV = (logits_NV.float() / temperature).log_softmax(dim=-1)
-        logp_N, known_NV = logp_NV.gather(1, target_N[:, None])[:, 0], logp_NV.detach()
+        logp_N, known_NV = logp_NV.gather(1, target_N[:, None])[:, 0], logp_NV if entropy_gradient else logp_NV.detach()
         entropy_N = -(known_NV.exp() * known_NV).sum(dim=-1) if entropy else None
     else:
         weights = (None, None) if head is None else (head.weight, head.bias)
         keep = head is not None and torch.is_grad_enabled() and size <= KEPT
-        done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, keep)  # type: ignore[no-untyped-call]
+        done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, entropy_gradient, keep)  # type: ignore[no-untyped-call]
         logp_N, entropy_N = done
     at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
@@ -126,6 +127,7 @@ class _InBlocks(torch.autograd.Function):
         target_N: Tensor,
         temperature: float,
         entropy: bool,
+        entropy_gradient: bool,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         device = states_NH.device.type
@@ -148,10 +150,10 @@ class _InBlocks(torch.autograd.Function):
             if keep:
                 kept.append(logits_Nv)
         logsum_N = largest_N + sum_N.log()
-        ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N)
-        ctx.temperature, ctx.kept = temperature, kept
         entropy_N = logsum_N - weighted_N / sum_N if entropy else None
-        if entropy_N is not None:
+        ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N if entropy_gradient else None)
+        ctx.temperature, ctx.kept = temperature, kept
+        if entropy_N is not None and not entropy_gradient:
             ctx.mark_non_differentiable(entropy_N)
         return logit_N - logsum_N, entropy_N
 
@@ -159,11 +161,14 @@ class _InBlocks(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         grad_logp_N = grads[0]
         assert grad_logp_N is not None
-        states_NH, weight_VH, bias_V, target_N, logsum_N = ctx.saved_tensors
+        states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N = ctx.saved_tensors
         to_states, to_weight, to_bias = ctx.needs_input_grad[:3]
         # A clipped token, and one without advantage, has no gradient: nothing is computed for it.
-        rows_n = grad_logp_N.nonzero()[:, 0]
+        grad_entropy_N = grad_logp_N * 0 if entropy_N is None else grads[1]
+        assert grad_entropy_N is not None
+        rows_n = ((grad_logp_N != 0) | (grad_entropy_N != 0)).nonzero()[:, 0]
         grad_n, target_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None], target_N[rows_n]
+        grad_entropy_n = (grad_entropy_N[rows_n] / ctx.temperature)[:, None]
         every = _Blocks(states_NH, weight_VH, bias_V, ctx.temperature)
         some = _Blocks(states_NH[rows_n], weight_VH, bias_V, ctx.temperature)
         grad_states_NH = torch.zeros(states_NH.shape, device=states_NH.device) if to_states else None
@@ -172,8 +177,10 @@ class _InBlocks(torch.autograd.Function):
         grad_states_nH = torch.zeros(some.states_NH.shape, device=states_NH.device)
         for columns in reversed(every.columns()):
             logits_nv = ctx.kept.pop()[rows_n] if ctx.kept else some.logits(columns)
-            # Of log p: 1 at the target less the softmax.
-            grad_nv = logits_nv.sub_(logsum_N[rows_n, None]).exp_().mul_(-grad_n)
+            logp_nv = logits_nv.sub_(logsum_N[rows_n, None])
+            # Of log p: 1 at the target less the softmax p. Of the entropy H: -p (log p + H).
+            pull_n = -grad_n if entropy_N is None else -grad_n - grad_entropy_n * (logp_nv + entropy_N[rows_n, None])
+            grad_nv = logp_nv.exp_().mul_(pull_n)
             here_n, place_n1 = _places(target_n, columns)
             grad_nv.scatter_add_(1, place_n1, grad_n * here_n[:, None])
             if grad_bias_V is not None:
@@ -192,4 +199,4 @@ class _InBlocks(torch.autograd.Function):
                     block_vH.copy_(grad_nv.T @ some.states_NH)
         if grad_states_NH is not None:
             grad_states_NH[rows_n] = grad_states_nH
-        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None
+        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None, None

@@ -166,8 +166,9 @@ class Loop(Course):
         update, updater, parts = self.settings.update, self.parts.updater, max(minibatches, 1)
         known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
         old_share = (parts - 1) / parts if self.parts.asks_old_policy else 0.0
-        ranged = update.epochs - (0.0 if updater.sampler_is_old else 1 / parts)
-        passes = old_share + 3 * update.epochs + updater.moves_range * ranged + (self.parts.reference is not None)
+        first, later = (updater.sees_first(fresh=fresh) for fresh in (True, False))
+        seen = first / parts + later * (update.epochs - 1 / parts)
+        passes = old_share + 3 * update.epochs + seen + (self.parts.reference is not None)
         of_critic = 0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
         return of_critic + passes * sum(count for count, evaluated in known if evaluated)
 

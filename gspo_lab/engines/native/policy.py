@@ -99,7 +99,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
 
 @dataclass(slots=True)
 class Forward:
-    """One forward pass. `logp_BT` is 0 off the loss mask and carries the gradient; the rest is detached.
+    """One forward pass. `logp_BT` is 0 off the loss mask and carries the gradient, and so may `entropy_BT`; the rest is
+    detached.
 
     `seconds_replay` is known when the pass and its backward pass are over.
     """
@@ -112,7 +113,8 @@ class Forward:
 
     def without_graph(self) -> "Forward":
         """The same without what the backward pass needs, to be kept."""
-        return replace(self, logp_BT=self.logp_BT.detach())
+        entropy_BT = None if self.entropy_BT is None else self.entropy_BT.detach()
+        return replace(self, logp_BT=self.logp_BT.detach(), entropy_BT=entropy_BT)
 
 
 class Policy:
@@ -128,7 +130,12 @@ class Policy:
 
     @contextmanager
     def forward(
-        self, part: Microbatch, *, replay_BSLK: Tensor | None = None, entropy: bool = False
+        self,
+        part: Microbatch,
+        *,
+        replay_BSLK: Tensor | None = None,
+        entropy: bool = False,
+        entropy_gradient: bool = False,
     ) -> Iterator[Forward]:
         """A context in which the routes are replayed: the forward pass is done, the backward pass belongs inside.
 
@@ -145,6 +152,7 @@ class Policy:
                         part.mask_BT,
                         temperature=self.temperature,
                         entropy=entropy,
+                        entropy_gradient=entropy_gradient,
                         place_BT=None if shared is None else shared.place_BT,
                     )
                 )
@@ -189,7 +197,7 @@ def store(experience: Experience, part: Microbatch, forward: Forward) -> None:
     experience.old_logp_NT[part.rows, : part.length] = forward.logp_BT.detach()
     experience.old_known_N[part.rows] = True
     if forward.entropy_BT is not None:
-        experience.entropy_NT[part.rows, : part.length] = forward.entropy_BT
+        experience.entropy_NT[part.rows, : part.length] = forward.entropy_BT.detach()
     if forward.natural_BSLK is None:
         return
     if experience.natural_NSLK is None:

@@ -4,7 +4,7 @@ Its record is made when the step has ended: it is then measured in one go, in wa
 rows of a mini-batch."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -90,7 +90,8 @@ class Updater:
         mask_MT = experience.mask_NT[minibatch.rows]
         responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        objective = self.objective_for(experience, minibatch)
+        objective, selected_MT = self.prepared(experience, minibatch)
+        bonus = objective.entropy_coef > 0
         done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
         done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
         done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
@@ -100,11 +101,16 @@ class Updater:
             self.trained.zero_gradient()
         for part in microbatches(experience, minibatch.rows, self.policy.microbatch_tokens):
             routes_BSLK = self._routes(experience, part, minibatch)
-            with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=minibatch.fresh) as forward:
+            entropy = minibatch.fresh or bonus
+            passing = self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy, entropy_gradient=bonus)
+            with passing as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
                 batch = self._batch(experience, part.rows, part.mask_BT, responses=responses, tokens=tokens)
-                out = surrogate(forward.logp_BT, batch, objective, self.loss)
+                if selected_MT is not None:
+                    places = torch.searchsorted(minibatch.rows, part.rows)
+                    batch = replace(batch, selected_BT=selected_MT[places, : part.length])
+                out = surrogate(forward.logp_BT, batch, objective, self.loss, forward.entropy_BT)
                 out.loss.backward()  # type: ignore[no-untyped-call]
             done.add(part, forward, out)
 
@@ -116,11 +122,13 @@ class Updater:
         return done
 
     @torch.no_grad()
-    def objective_for(self, experience: Experience, minibatch: Minibatch) -> Common:
-        """The objective of one mini-batch: a loss may have to see the whole of it first (BAPO's range), which takes a
-        pass of its own, so that microbatches never change the gradient; but for ratios that are 1."""
-        if not self.moves_range or (minibatch.fresh and not self.sampler_is_old):
-            return self.objective
+    def prepared(self, experience: Experience, minibatch: Minibatch) -> tuple[Common, Tensor | None]:
+        """The objective of one mini-batch, and the [M, T] tokens that its loss selects, if it does.
+
+        Such a loss sees the whole mini-batch in a pass before the update: microbatches never change the gradient.
+        """
+        if not self.sees_first(fresh=minibatch.fresh):
+            return self.objective, None
         rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
         logp_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
@@ -130,10 +138,10 @@ class Updater:
         whole = self._batch(experience, rows, mask_MT, responses=responses, tokens=tokens)
         return prepared(logp_MT, whole, self.objective, self.loss)
 
-    @property
-    def moves_range(self) -> bool:
-        """Whether every mini-batch that is not fresh takes a forward pass before its update."""
-        return self.loss.prepare is not None
+    def sees_first(self, *, fresh: bool) -> bool:
+        """Whether the loss sees a mini-batch in a pass before its update. Where it is fresh, all ratios are 1, and what
+        a loss would find there may change nothing."""
+        return self.loss.sees_whole and not (fresh and self.loss.alike_at_1 and not self.sampler_is_old)
 
     def _batch(self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int) -> Batch:
         length = mask_BT.shape[1]
@@ -190,7 +198,7 @@ def update_record(
         other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
         weight_BT=done.weight_MT if objective.weighs_tokens else None,
     )
-    if updater.moves_range:
+    if updater.loss.prepare is not None:
         fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
     fields |= _routing_fields(updater, experience, done) | done.critic_columns
     alive = done.moved.finite and done.critic_finite

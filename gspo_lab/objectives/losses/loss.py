@@ -80,15 +80,24 @@ class Loss(Generic[S]):
     prepare: "Callable[[S, Batch, Callable[[Batch, S], float]], S] | None" = None
     """The settings for one whole mini-batch, found by a forward pass of its own; the function given is the size of the
     loss of a batch at settings."""
+    select: "Callable[[S, Moved], Tensor] | None" = None
+    """[B, T], the tokens of one whole mini-batch that the loss treats otherwise, found by such a pass too. `term` reads
+    them as `Batch.selected_BT`."""
     refuses: Callable[[S], Iterable[str]] = lambda settings: ()
     """What its settings cannot be together, one line each."""
     differs: str = ""
     """What is not as in its paper."""
 
+    @property
+    def sees_whole(self) -> bool:
+        """Whether a mini-batch takes a forward pass before its update, in which the loss sees the whole of it."""
+        return self.prepare is not None or self.select is not None
 
-def own_key(loss: str, acts: Acts = "ratio") -> Key:
+
+def own_key(loss: str, acts: Acts = "ratio", *, later: bool = False) -> Key:
     """A setting that only this loss reads."""
-    return Key(read=Read(lambda run: run.objective.policy_loss == loss, f"without policy_loss = '{loss}'"), acts=acts)
+    read = Read(lambda run: run.objective.policy_loss == loss, f"without policy_loss = '{loss}'")
+    return Key(read=read, acts=acts, later=later)
 
 
 def everywhere(moved: Moved, value: float) -> "Tensor":

@@ -10,44 +10,59 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
 from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source
+from gspo_lab.readings.curves import entropy_collapses
 from gspo_lab.readings.curves import onsets as onsets_of
 from gspo_lab.readings.read import SIGNALS
 from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
-from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
+from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, Onset, Stability, entropy_adrift, length_pinned
 
 RULES = (
     "A run is unstable if it collapsed, regressed, or ended below half of its best score. Regression: the reward's "
     "moving average stays below its peak by half of what it had gained (and three times its noise) for the required "
     "number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is "
     "not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
-    f"{FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
+    f"{FROZEN} steps after the warm-up for 5 steps on end. Entropy collapses where its moving average stays below "
+    f"{SMALL_ENTROPY:.0%} of its start for the required number of steps; that alone makes no run unstable. The same "
+    "rules for every arm, fixed before the run."
 )
-HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
-NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change")
+HEAD = ["run", "collapsed at", "by", "regressed at", "entropy collapsed at", "signals that crossed before", "flags"]
+NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change", "entropy")
 TOLD = dict(zip(SIGNALS, NAMES, strict=True))
 
 
 def collapse(found: Source) -> Section | None:
-    """One row per run that collapsed or regressed, with the signals that crossed before, and their false alarms."""
+    """One row per run that collapsed or regressed, or whose entropy did, with the signals that crossed before, and how
+    often they crossed in stable runs."""
     judged = stabilities(found)
     if not judged:
         return None
     tracks = [track for track in course(found).tracks if track.run in judged]
+    spent = entropy_collapses(found)
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
+    listed = [track for track in tracks if track in fallen or _entropy(track, spent) is not None]
     seeds, ended = decision(found).runs, outcomes(found, found.declaration.primary)
     known = [run for run in ended if run.stability is not None]
     told = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
         told += f" Counted: {seeds.label()}."
+    entropies = [spent[track.run] for track in tracks if track.run in spent and spent[track.run].judged]
+    if gone := sum(entropy.step is not None for entropy in entropies):
+        told += f" The entropy collapsed in {gone} of {len(entropies)} runs."
     title = "Collapse and what came before"
-    if not fallen:
+    if not listed:
         return Section("collapse", title, (h("p", told), h("p", RULES, class_="soft")), {"runs": {}}, told)
     onsets = {track.run: onsets_of(found, track.run) for track in tracks}
-    rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
+    rows = [_row(track, judged[track.run], onsets[track.run], _entropy(track, spent)) for track in listed]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {
-        "runs": {f"{track.arm} s{track.seed}": _data(judged[track.run], onsets[track.run]) for track in fallen},
+        "runs": {
+            f"{track.arm} s{track.seed}": {
+                **_data(judged[track.run], onsets[track.run]),
+                "entropy_collapse": _entropy(track, spent),
+            }
+            for track in listed
+        },
         "false_alarms": alarms,
         "reading": "stability.step",
     }
@@ -59,6 +74,10 @@ def collapse(found: Source) -> Section | None:
 
 def _fell(stable: Stability) -> int | None:
     return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
+
+
+def _entropy(track: Track, spent: Mapping[str, Onset]) -> int | None:
+    return spent[track.run].step if track.run in spent else None
 
 
 def _summary(runs: list[RunOutcome]) -> str:
@@ -94,23 +113,26 @@ def _first(before: Sequence[Mapping[str, int]]) -> str:
     return f"What left its range first, in {len(before)} unstable runs: {', '.join(told)}."
 
 
-def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset]) -> list[str]:
-    fell = _fell(stable)
+def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> list[str]:
+    fell = _fell(stable) if _fell(stable) is not None else entropy
     early = [
-        f"{TOLD[signal]} at {step} ({(fell or step) - step} before)" for signal, step in _before(stable, onsets).items()
+        f"{TOLD[signal]} at {step} ({(fell or step) - step} before)"
+        for signal, step in _before(stable, onsets).items()
+        if fell is None or step < fell
     ]
     if not any(one.judged for one in onsets.values()):
         early = ["too few steps to judge" if onsets else NOT_MEASURED]
-    collapsed, regressed = ("" if step is None else str(step) for step in (stable.collapse, stable.regression))
+    events = (stable.collapse, stable.regression, entropy)
+    collapsed, regressed, entropy_at = ("" if step is None else str(step) for step in events)
     run, flags = f"{track.arm} s{track.seed}", "; ".join(_flags(track))
-    return [run, collapsed, stable.cause or "", regressed, "; ".join(early) or "none", flags]
+    return [run, collapsed, stable.cause or "", regressed, entropy_at, "; ".join(early) or "none", flags]
 
 
 def _flags(track: Track) -> list[str]:
     entropy, out = track.columns["entropy"], []
     known = np.isfinite(entropy)
     if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
-        out.append(f"entropy below 10 % or above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
+        out.append(f"entropy above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
     cut = track.columns["truncated_responses"]
     pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(float(share))]
     if pinned:

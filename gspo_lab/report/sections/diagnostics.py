@@ -65,7 +65,7 @@ def diagnostics(found: Source) -> Section | None:
 def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
     every = [arm.settings for name, arm in declared.arms.items() if declared.told(name, "update.skip_zero_advantage")]
-    return any(one.update.skip_zero_advantage and not one.objective.kl_coef for one in every)
+    return any(one.update.skip_zero_advantage and not one.objective.regularised for one in every)
 
 
 def by_length(found: Source) -> Chart:
