@@ -46,8 +46,8 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
 
 def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
     """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
-    first, reply, or go on with a response; where turns shall be credited that are none; or where length would cost
-    reward from before the first token on."""
+    first, reply, or go on with a response; where turns shall be credited that are none; where the task lacks the rewards
+    by name that train; or where length would cost reward from before the first token on."""
     several = [task.name for task in tasks if task.max_turns > 1]
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
@@ -76,6 +76,18 @@ def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path 
             f"arm.{arm}: objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one "
             "turn; leave it out"
         )
+    names, weights = tasks[0].reward_names, settings.objective.reward_weights
+    if settings.objective.advantage == "gdpo" and not names:
+        raise LabError(
+            f"arm.{arm}: objective.advantage = 'gdpo' with the task '{settings.task.name}', which has one reward; use "
+            "another advantage, or a grader with rewards by name (docs/reference/tasks.md)"
+        )
+    for name in weights if names else ():
+        if name not in names:
+            raise LabError(
+                f"arm.{arm}: objective.reward_weights: the task '{settings.task.name}' has no reward '{name}'"
+                f"{nearest(name, names)}; it has {', '.join(names)}"
+            )
     buffer, limit = settings.rollout.overlong_buffer, settings.rollout.max_tokens or tasks[0].max_tokens
     if buffer is not None and buffer > limit:
         raise LabError(

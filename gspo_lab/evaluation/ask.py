@@ -175,6 +175,7 @@ def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: A
         extracted=grade.extracted,
         reference=problem.reference,
         reward=grade.reward,
+        rewards=None if grade.rewards is None else dict(grade.rewards),
         correct=None if grade.correct is None else int(grade.correct),
         reason=grade.reason,
         error=grade.error,

@@ -3,6 +3,7 @@
 from gspo_lab.objectives.advantages import (
     advantages,
     at_last_token,
+    decoupled,
     explained_variance,
     gae,
     of_sequence,
@@ -23,6 +24,7 @@ __all__ = [
     "Surrogate",
     "advantages",
     "at_last_token",
+    "decoupled",
     "explained_variance",
     "gae",
     "mismatch_measures",

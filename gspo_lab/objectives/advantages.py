@@ -4,6 +4,7 @@ Shapes: P prompts, G responses to each; B responses, T response tokens (padded).
 *before* it. Tokens off the loss mask are no steps: what a tool wrote is skipped.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,18 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
     if how == "batch-std":
         return centred_PG / (centred_PG.std() + EPSILON)
     return centred_PG / (reward_PG.std(dim=1, keepdim=True) + EPSILON)
+
+
+def decoupled(reward_KPG: "Tensor", weight_K: Sequence[float]) -> "Tensor":
+    """[P, G] advantages from K rewards by name, each normalised within its groups: GDPO, arXiv 2601.05242.
+
+    sum over k of w_k (r_k - mean) / (std + 1e-6), divided by the standard deviation of that over the batch + 1e-6. Its
+    mean over the batch, which the paper takes off too, is 0: that of every group is. A reward's scale changes nothing.
+    """
+    adv_PG = reward_KPG[0] * 0
+    for weight, reward_PG in zip(weight_K, reward_KPG, strict=True):
+        adv_PG = adv_PG + weight * advantages(reward_PG, "group-mean-std")
+    return adv_PG / (adv_PG.std() + EPSILON)
 
 
 def overlong_penalty(length_PG: "Tensor", limit: int, buffer: int, most: float) -> "Tensor":

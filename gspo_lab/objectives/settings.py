@@ -11,7 +11,7 @@ from gspo_lab.keys import HUGE, Key, Read, Table, keys
 from gspo_lab.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
-Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae"]
+Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae", "gdpo"]
 SequenceAdvantage = Literal["mean", "sum"]
 TurnCredit = Literal["response", "turn"]
 Clip = Literal["fixed", "calibrated"]
@@ -71,7 +71,14 @@ class Common(Table):
     ] = Field(1024.0, gt=0, le=HUGE, description="token terms are summed and divided by responses x this")
     advantage: Annotated[
         Advantage, Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal")
-    ] = Field("group-mean-std", description="how rewards become advantages; 'gae': with a critic, token by token")
+    ] = Field(
+        "group-mean-std",
+        description="how rewards become advantages; 'gae': with a critic, token by token; 'gdpo': from rewards by name",
+    )
+    reward_weights: Annotated[
+        dict[str, float],
+        Key(Read(lambda run: run.objective.advantage == "gdpo", "without advantage = 'gdpo'"), arms="vary", later=True),
+    ] = Field({}, description="with advantage = 'gdpo': the weights of rewards by their names; unset names have 1")
     truncated: Annotated[Truncated, Key(later=True)] = Field(
         "train",
         description="responses that were cut at their token limit: 'train' them, 'mask' their terms in the loss, or "

@@ -42,6 +42,7 @@ class AnswerRecord:
     extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
     reference: str | None = metric("-", "the correct answer")
     reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
+    rewards: dict[str, float] | None = metric("reward", "rewards by name; only for a task that names them (JSON)")
     correct: int | None = metric("0 or 1", "1 if the answer counts as correct; NULL if the grader failed")
     reason: str | None = metric("-", "why it was graded so")
     error: str | None = metric("-", "why the grader failed; such an answer is ungraded and does not count as incorrect")

@@ -31,6 +31,11 @@ class StepRecord:
         per="prompts",
     )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
+    rewards_mean: dict[str, float] | None = metric(
+        "reward",
+        "mean of each reward by name over the responses trained on; only for a task that names them (JSON)",
+        per="responses",
+    )
     correct_responses: float | None = metric(
         "share of responses",
         "correct responses among those that were trained on and graded",

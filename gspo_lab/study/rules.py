@@ -190,11 +190,20 @@ def _what_trains(settings: Settings) -> list[str]:
                 f"{dropping} with advantage = '{objective.advantage}', which compares no response with others to its "
                 "prompt: a group that earned the same would have a gradient; leave it out"
             )
+        if objective.advantage == "gdpo":
+            out.append(
+                f"{dropping} with advantage = 'gdpo': rewards by name may differ where their sum does not; leave it out"
+            )
         if objective.turn_credit == "turn":
             out.append(
                 f"{dropping} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
             )
     if rollout.overlong_buffer is not None:
+        if objective.advantage == "gdpo":
+            out.append(
+                "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and rewards by name "
+                "train; leave it out, or have the grader return a reward for length"
+            )
         if objective.turn_credit == "turn":
             out.append(
                 "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's reward, and turns are "

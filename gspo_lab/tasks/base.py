@@ -58,7 +58,8 @@ class Grade:
 
     A grader that fails says so in `error` and leaves reward and correct None: the answer does not count as wrong. A
     grader that ran a program says in `isolation` how well it was locked in. `turn_rewards` are what each turn of the
-    response earned of the reward, which is their sum; None: the last turn earned it.
+    response earned of the reward, which is their sum; None: the last turn earned it. `rewards` are those that the
+    task names, if it does, each by its name.
     """
 
     reward: float | None
@@ -68,6 +69,7 @@ class Grade:
     error: str | None = None
     isolation: str | None = None
     turn_rewards: tuple[float, ...] | None = None
+    rewards: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ class Task(Protocol):
     """Whether an answer that was cut at the token limit is wrong whatever it holds."""
     max_turns: int = 1
     """Most turns of a response. With more than one, `reply` is asked after each but the last."""
+
+    reward_names: tuple[str, ...] = ()
+    """The names of the rewards that every grade has in `rewards`; without names it has `reward` alone."""
 
     @property
     def data_digest(self) -> str | None:
@@ -146,11 +151,13 @@ def grade_answer(
     if (fault := task.fault(problem)) is not None:
         return Grade(None, None, error=fault)
     if truncated and task.cut_is_wrong:
-        return Grade(0.0, False, None, "cut at the token limit")
+        return Grade(0.0, False, None, "cut at the token limit", rewards=dict.fromkeys(task.reward_names, 0.0) or None)
     grade = task.grade(problem, answer) if turns is None else task.grade_turns(problem, turns)
-    if (odd := _odd_reward(grade, turns)) is None:
+    if (odd := _odd_reward(grade, turns) or _odd_names(grade, task.reward_names)) is None:
         return grade
-    return replace(grade, reward=None, correct=None, turn_rewards=None, error=f"the grader returned {odd}")
+    return replace(
+        grade, reward=None, correct=None, turn_rewards=None, rewards=None, error=f"the grader returned {odd}"
+    )
 
 
 def _odd_reward(grade: Grade, turns: Sequence[Turn] | None) -> str | None:
@@ -167,6 +174,17 @@ def _odd_reward(grade: Grade, turns: Sequence[Turn] | None) -> str | None:
     if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
         return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     return None
+
+
+def _odd_names(grade: Grade, names: Sequence[str]) -> str | None:
+    """In words, what is wrong with rewards by name; None: nothing."""
+    rewards = grade.rewards or {}
+    if grade.reward is None:
+        return None
+    if set(rewards) != set(names):
+        return f"rewards named {', '.join(rewards) or 'nothing'}, and the task names {', '.join(names) or 'none'}"
+    large = [f"{name} = {value!r:.40}" for name, value in rewards.items() if not abs(value) <= LARGEST_REWARD]
+    return f"{large[0]}, beyond float32" if large else None
 
 
 def check_options(

@@ -37,7 +37,18 @@ from gspo_lab.sources import source_digest
 from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
-OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns", "messages", "data_source")
+OPTIONS = (
+    "problems",
+    "held_out",
+    "stop",
+    "max_tokens",
+    "seconds",
+    "reply",
+    "max_turns",
+    "messages",
+    "data_source",
+    "rewards",
+)
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_SECONDS = 300
@@ -63,6 +74,7 @@ class Custom(Task):
     seconds: int = DEFAULT_SECONDS
     replier: Replier | None = None
     max_turns: int = 1
+    reward_names: tuple[str, ...] = ()
 
     def problems(self, split: str) -> Sequence[Problem]:
         """All problems of the split, in the order of their file."""
@@ -156,7 +168,16 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         max_turns=1
         if replier is None
         else whole(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
+        reward_names=_reward_names(name, options.get("rewards", [])),
     )
+
+
+def _reward_names(name: str, names: object) -> tuple[str, ...]:
+    """The names of rewards that the option `rewards` lists."""
+    texts = [text for text in names if isinstance(text, str) and text] if isinstance(names, list) else None
+    if texts is None or len({*texts}) < len(texts) or texts != names:
+        raise LabError(f"task '{name}': rewards = {names!r} must be a list of different names")
+    return tuple(texts)
 
 
 def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | None:
@@ -182,7 +203,10 @@ def _grade_of(value: object) -> Grade:
     reward = _reward(grade.reward)
     correct = reward >= 1 if grade.correct is None else bool(grade.correct)
     extracted = None if grade.extracted is None else str(grade.extracted)
-    return replace(grade, reward=reward, correct=correct, extracted=extracted, reason=str(grade.reason))
+    rewards = None if grade.rewards is None else {str(name): _reward(value) for name, value in grade.rewards.items()}
+    return replace(
+        grade, reward=reward, correct=correct, extracted=extracted, reason=str(grade.reason), rewards=rewards
+    )
 
 
 def _reward(value: object) -> float:

@@ -9,6 +9,7 @@ from torch import Tensor
 from gspo_lab.objectives import (
     advantages,
     at_last_token,
+    decoupled,
     explained_variance,
     gae,
     of_sequence,
@@ -19,6 +20,29 @@ from gspo_lab.objectives import (
 )
 
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64)
+
+
+# Two prompts, two responses each. "correct": (1, 0) and (1, 1); "style": (0, 1) and (3, 1).
+# Within its group each is (+, -) 1 / sqrt 2 or 0: "correct" (+, -), (0, 0); "style" (-, +), (+, -).
+BY_NAME = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [3.0, 1.0]]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        # Both weigh 1: (0, 0), (+, -) 1 / sqrt 2, whose standard deviation is sqrt(1 / 3): sqrt(3 / 2).
+        ((1.0, 1.0), [[0.0, 0.0], [math.sqrt(1.5), -math.sqrt(1.5)]]),
+        # 2 and 1: four times 1 / sqrt 2, sqrt(2 / 3): sqrt(3 / 4).
+        ((2.0, 1.0), [[math.sqrt(0.75), -math.sqrt(0.75)]] * 2),
+        # A name of weight 0 is no reward.
+        ((1.0, 0.0), [[math.sqrt(1.5), -math.sqrt(1.5)], [0.0, 0.0]]),
+    ],
+)
+def test_gdpo_normalises_each_reward_by_itself(weights: tuple[float, float], expected: list[list[float]]) -> None:
+    assert torch.allclose(decoupled(BY_NAME, weights), torch.tensor(expected, dtype=torch.float64), atol=1e-5)
+    scaled = BY_NAME * torch.tensor([1.0, 100.0], dtype=torch.float64)[:, None, None]
+    assert torch.allclose(decoupled(scaled, weights), decoupled(BY_NAME, weights), atol=1e-5)
+    assert decoupled(BY_NAME * 0 + 7, weights).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_pencil() -> None:

@@ -27,7 +27,7 @@ from cases import (
 )
 from torch import Tensor
 
-from gspo_lab.objectives import Objective, advantages, surrogate
+from gspo_lab.objectives import Objective, advantages, decoupled, surrogate
 from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.objectives.settings import Aggregation, Correction
 from gspo_lab.objectives.weights import mismatch_weight
@@ -251,6 +251,23 @@ def test_verl_k3(verl_modules: Any) -> None:
     theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
     assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
     assert float(theirs) > 0.1
+
+
+def test_verl_s_gdpo(verl_modules: Any) -> None:
+    """It whitens over tokens; here every response has one, so that they are responses."""
+    core_algos, _ = verl_modules
+    torch.manual_seed(13)
+    reward_KPG = torch.stack([torch.rand(5, 4), (torch.rand(5, 4) > 0.5).float() * 30])
+    names, weights = ("style", "correct"), (0.5, 2.0)
+    theirs, _ = core_algos.compute_gdpo_outcome_advantage(
+        token_level_rewards=torch.zeros(20, 1),
+        response_mask=torch.ones(20, 1),
+        index=[prompt for prompt in range(5) for _ in range(4)],
+        config={"gdpo_reward_keys": names, "gdpo_reward_weights": weights},
+        non_tensor_batch=dict(zip(names, reward_KPG.flatten(1).numpy(), strict=True)),
+        batch={"prompts": torch.zeros(20, 1), "attention_mask": torch.ones(20, 2)},
+    )
+    assert torch.allclose(decoupled(reward_KPG, weights), theirs[:, 0].view(5, 4), atol=1e-4)
 
 
 def test_verl_advantages(verl_modules: Any) -> None:

@@ -24,7 +24,7 @@ from gspo_lab.engines.native.update import Updated, update_record
 from gspo_lab.engines.step_numbers import Totals, failure, need_grades
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
-from gspo_lab.objectives import advantages, overlong_penalty
+from gspo_lab.objectives import advantages, decoupled, overlong_penalty
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
@@ -115,6 +115,11 @@ class Course:
         group = self.settings.rollout.group_size
         return rewards.view(len(grades) // group, group)
 
+    def rewards_by_name(self, grades: Sequence[Grade]) -> torch.Tensor:
+        """[K, P, G] of a step's K rewards by name, in the order of the task's names; 0 where the grader failed."""
+        values = [[(grade.rewards or {}).get(name, 0.0) for grade in grades] for name in self.parts.task.reward_names]
+        return torch.tensor(values).view(len(values), -1, self.settings.rollout.group_size)
+
     def penalties(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """[P, G] of what length takes from the rewards of responses."""
         rollout = self.settings.rollout
@@ -134,7 +139,7 @@ class Course:
         self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor, grades: Sequence[Grade] = ()
     ) -> Experience:
         """The batch as tensors, with its advantages; the old policy is not yet known in it. Where turns are credited
-        `grades` tell what each has earned."""
+        `grades` tell what each has earned, and the rewards by name."""
         parts, how = self.parts, self.settings.objective
         self.folder.enter(Phase.UPDATING)
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
@@ -144,6 +149,9 @@ class Course:
             adv = parts.critic.advantages(experience, reward_PG.flatten())
         elif how.turn_credit == "turn":
             adv = turn_credit(rollouts, grades, reward_PG, how.advantage)
+        elif how.advantage == "gdpo":
+            weights = [how.reward_weights.get(name, 1.0) for name in parts.task.reward_names]
+            adv = decoupled(self.rewards_by_name(grades), weights).view(-1, 1)
         else:
             adv = advantages(reward_PG, how.advantage).view(-1, 1)
         experience.credit(adv.to(parts.device))

@@ -50,6 +50,8 @@ def broken(settings: Settings, processes: int, microbatches: int, sampling: str)
         return f"knows no importance_sampling_level = '{level}', only 'token' and 'sequence'"
     if settings.objective.advantage == "gae":
         return "has no trainer with a critic: advantage = 'gae' trains with the engines 'native' and 'verl'"
+    if settings.objective.advantage == "gdpo":
+        return "is given one reward a response: advantage = 'gdpo' trains with the engine 'native'"
     if settings.rollout.group_size == 1:
         return "asks every prompt more than once: set rollout.group_size to 2 or more"
     if settings.routing_replay == "rollout":
