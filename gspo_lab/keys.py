@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """What may be a folder's name: those that begin with another character are kept for the lab's own."""
@@ -41,6 +41,16 @@ class Table(BaseModel):
     """A TOML table: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+    @model_serializer(mode="wrap")
+    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without later keys at their defaults, so that the digests of earlier runs stay."""
+        fields, known = type(self).model_fields, keys(type(self))
+        return {
+            name: value
+            for name, value in table(self).items()
+            if not (known[name].later and value == fields[name].get_default(call_default_factory=True))
+        }
 
     def replace(self, **values: Any) -> Self:
         """The table with other values, which are not checked."""

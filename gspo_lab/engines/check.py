@@ -46,8 +46,8 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
 
 def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
     """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
-    first, reply, or go on with a response; where turns shall be credited that are none; where the task lacks the rewards
-    by name that train; or where length would cost reward from before the first token on."""
+    first, reply, or go on with a response; where turns shall be credited that are none; where the task lacks rewards by
+    name that train; or where length would cost reward from before the first token on."""
     several = [task.name for task in tasks if task.max_turns > 1]
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:

@@ -92,7 +92,7 @@ def other_facts(pair: Sides) -> Check:
     rest = {key for side in (pair.one, pair.other) for key in side.facts if not under(key, COVERED)}
     if not rest:
         return Check("other facts", EQUAL, "none recorded by either")
-    return facts(pair, "other facts", sorted(rest), *STARTING, "rollout.sampler", "engine")
+    return facts(pair, "other facts", sorted(rest), *STARTING, "rollout.sampler", "rollout.batch_invariant", "engine")
 
 
 def restarts(pair: Sides) -> Check:

@@ -5,9 +5,9 @@ A policy loss that has settings of its own declares them in its file (`losses/`)
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from gspo_lab.keys import HUGE, Key, Read, Table, keys
+from gspo_lab.keys import HUGE, Key, Read, Table
 from gspo_lab.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
@@ -145,13 +145,3 @@ class Common(Table):
     def weighs_tokens(self) -> bool:
         """Whether token terms have factors: a mismatch correction's, or a mask's."""
         return self.mismatch_correction != "none" or self.off_policy_mask is not None
-
-    @model_serializer(mode="wrap")
-    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without later keys at their defaults, so that the digests of earlier runs stay."""
-        fields, known = type(self).model_fields, keys(type(self))
-        return {
-            name: value
-            for name, value in table(self).items()
-            if not (known[name].later and value == fields[name].get_default(call_default_factory=True))
-        }

@@ -58,9 +58,9 @@ def check(study: Study, *, data: bool = True) -> None:
         moe[model] = is_moe(model)
     for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
         check_rank(model, rank)
-    sampled = [(arm.settings.rollout.sampler, arm.settings.routing_replay, arm.settings.device) for arm in arms]
-    for sampler, replay, device in dict.fromkeys(sampled):
-        check_sampler(sampler, replay, on_gpu(device), base)
+    for run in (arm.settings for arm in arms):
+        rollout, gpu = run.rollout, on_gpu(run.device)
+        check_sampler(rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant)
     for arm in arms:
         check_engine(arm.name, arm.settings, base)
         loss, objective = loss_of(arm.settings.objective, base)

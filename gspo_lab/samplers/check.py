@@ -12,14 +12,16 @@ NO_VLLM = (
     "elsewhere (docs/reference/samplers.md), or use rollout.sampler = 'transformers'"
 )
 
+NEEDS_GPU = "rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out on a CPU"
 
 CALL = ("model", "tokenizer", "dtype", "rows")
 METHODS = ("sample", "refresh", "rest", "facts")
 """How a sampler is made, and what it does; `separate` and `tells_routes` may be known only once it is made."""
 
 
-def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None) -> None:
-    """LabError where no sampler is called `name`, where it cannot feed the replay, or where it is not installed.
+def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None, *, invariant: bool = False) -> None:
+    """LabError where no sampler is called `name`, where it cannot feed the replay or be batch-`invariant` here, or where
+    it is not installed.
 
     Of samplers only one from outside (`module:attribute`, a file's from the folder `base`) is imported.
     """
@@ -29,6 +31,8 @@ def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None
     if name == "vllm":
         if replay == "rollout" and not on_gpu:
             raise LabError(no_routes(name))
+        if invariant and not on_gpu:
+            raise LabError(NEEDS_GPU)
         spec = find_spec("vllm")
         if spec is None or spec.origin is None:  # a folder of that name is none
             raise LabError(NO_VLLM)

@@ -21,7 +21,7 @@ import numpy as np
 from gspo_lab.errors import LabError
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
-from gspo_lab.samplers.check import NO_VLLM
+from gspo_lab.samplers.check import NEEDS_GPU, NO_VLLM
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.vllm_push import Proof, empty_prefix_cache, first_line, first_push, push, token_logprobs
 
@@ -32,6 +32,7 @@ AT_ONCE = 1024
 """Responses that vLLM may draw at once, however many the study allows: as many as it takes itself at most. It refuses
 to start with more of them than tokens that it computes at once."""
 
+BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 FIXED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 UNLESS_SET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -47,11 +48,16 @@ class VllmSampler:
     separate = True
     continues = True
 
-    def __init__(self, model: Any, tokenizer: Any, dtype: str = "float32", rows: int = 512) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, dtype: str = "float32", rows: int = 512, batch_invariant: bool = False
+    ) -> None:
+        if batch_invariant and model.device.type == "cpu":
+            raise LabError(NEEDS_GPU)
         self._model = model
         self._tokenizer = tokenizer
         self._dtype = dtype
         self._rows = rows
+        self._batch_invariant = batch_invariant
         self._engine: Any = None
         self._way = ""
         self._sleeps = False
@@ -105,11 +111,12 @@ class VllmSampler:
             self._engine.sleep(level=2)
 
     def facts(self) -> dict[str, str]:
-        """vLLM's version, and the way in which it gets weights."""
+        """vLLM's version, the way in which it gets weights, and whether it draws each response by itself."""
         self._running()
         from vllm import __version__
 
-        return {"vllm": __version__, "push": self._way}
+        invariant = {BATCH_INVARIANT: "1"} if self._batch_invariant else {}
+        return {"vllm": __version__, "push": self._way, **invariant}
 
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
         ids, logprobs, given = list(output.token_ids), token_logprobs(output), len(request.given_ids)
@@ -146,6 +153,8 @@ class VllmSampler:
 
     def _start(self) -> Any:
         os.environ.update(FIXED)
+        if self._batch_invariant:
+            os.environ[BATCH_INVARIANT] = "1"
         for name, value in UNLESS_SET.items():
             os.environ.setdefault(name, value)
         try:

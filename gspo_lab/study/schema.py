@@ -49,7 +49,7 @@ class EngineTable(Table):
         return {"name": data} if isinstance(data, str) else data
 
     @model_serializer(mode="wrap")
-    def _plain(self, table: SerializerFunctionWrapHandler) -> Any:
+    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> Any:
         return table(self) if self.options else self.name
 
 
@@ -107,6 +107,13 @@ class RolloutTable(Table):
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32", description="precision of the sampler's weights and arithmetic"
+    )
+    batch_invariant: Annotated[
+        bool, Key(Read(lambda run: run.rollout.sampler == "vllm", "with sampler = '{0.rollout.sampler}'"), later=True)
+    ] = Field(
+        False,
+        description="with sampler = 'vllm' on a GPU: what a response is does not depend on what is drawn beside it "
+        "(VLLM_BATCH_INVARIANT)",
     )
     at_a_time: Annotated[int, Key(peers="trl")] = Field(
         512, ge=1, le=MANY, description="responses that are drawn at a time; limits the sampler's memory"

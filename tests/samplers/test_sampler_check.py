@@ -20,6 +20,14 @@ def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> Non
         check_sampler("vllm", "rollout", on_gpu=False)
 
 
+def test_batch_invariance_is_refused_on_a_cpu() -> None:
+    told = "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out on a CPU$"
+    with pytest.raises(LabError, match=told):
+        check_sampler("vllm", "none", on_gpu=False, invariant=True)
+    with pytest.raises(LabError, match=told):
+        VllmSampler(build("tiny-qwen3", seed=1), byte_tokenizer(), batch_invariant=True)
+
+
 @absent
 def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vllm").mkdir()

@@ -64,6 +64,7 @@ LEVEL = "does nothing without advantage = 'gae' and importance_sampling_level = 
         ("rollout.max_tokens = 40", "rollout = {max_tokens = 40, tokens_per_step = 40}", [], "max_tokens or more"),
         (GRPO, "rollout.overlong_penalty = 0.5", [], "overlong_penalty does nothing without overlong_buffer"),
         (GRPO, preset("grpo", 'kl_estimate = "unbiased"'), [], "kl_estimate does nothing with kl_coef = 0"),
+        (GRPO, "rollout.batch_invariant = true", [], "batch_invariant does nothing with sampler = 'transformers'"),
         ("kl_coef = 0.1", "kl_coef = 0.1\nupdate.skip_zero_advantage = false", [], "does nothing with kl_coef > 0"),
     ],
 )

@@ -96,7 +96,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     update, rollout = settings.update, settings.rollout
     lag = Lag(model, rollout.staleness)
     made = look_up("sampler", rollout.sampler, SAMPLERS, base)
-    sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time)
+    options = {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
+    sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
     check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
     if settings.routing_replay == "rollout" and not sampler.tells_routes:
         raise LabError(no_routes(rollout.sampler))
