@@ -20,8 +20,8 @@ METHODS = ("sample", "refresh", "rest", "facts")
 
 
 def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None, *, invariant: bool = False) -> None:
-    """LabError where no sampler is called `name`, where it cannot feed the replay or be batch-`invariant` here, or where
-    it is not installed.
+    """LabError where no sampler is called `name`, where it cannot feed the replay or be batch-`invariant`, or is not
+    installed.
 
     Of samplers only one from outside (`module:attribute`, a file's from the folder `base`) is imported.
     """

@@ -22,7 +22,7 @@ BETWEEN_ARMS = ("first update", "first rollout batch")
 
 def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     example = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     "))
-    renamed = example.replace("[C26-keeps-entropy]", "[C00-example]")
+    renamed = example.replace("[C27-keeps-entropy]", "[C00-example]")
     claims = library.read_library(f"{renamed}\n{TEXT}")
     assert set(claims) - set(library.LIBRARY) == {"C00-example"}
     claim = claims["C00-example"]
