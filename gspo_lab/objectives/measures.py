@@ -245,12 +245,12 @@ def clipped_share(details: Iterable[Mapping[str, Any]], level: Level, band: tupl
     """The share of the active tokens (or responses) that a range clips. LabError where there are none."""
     moves = _moves(details, level)
     bounds = {1: math.log1p(band[1]), -1: -math.log1p(-band[0])}
-    seen = sum(map(len, moves.values()))
-    if not seen:
+    entries = sum(map(len, moves.values()))
+    if not entries:
         raise LabError(
             "the pilot saw no response with an advantage; use a start that is neither always right nor always wrong"
         )
-    return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / seen
+    return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / entries
 
 
 def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list[float]]:

@@ -47,8 +47,8 @@ else:
         """The objective that all arms share; an arm's own keys go over it. Keys left out take their preset's value."""
 
 
-def _range(low: float, high: float, **others: Any) -> dict[str, Any]:
-    return {"clip_low": low, "clip_high": high, **others}
+def _range(low: float, high: float, **more: Any) -> dict[str, Any]:
+    return {"clip_low": low, "clip_high": high, **more}
 
 
 def _published(level: Level) -> dict[str, Any]:

@@ -47,9 +47,8 @@ def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
 
     def residuals(parameters: Floats, /) -> Floats:
         gain, log_exponent, log_midpoint = parameters
-        steepness = np.exp(log_exponent)
-        residual: Floats = gain / (1 + np.exp(np.clip(steepness * (log_midpoint - along), -50, 50))) - gains
-        return residual
+        power = np.clip(np.exp(log_exponent) * (log_midpoint - along), -50, 50)
+        return np.asarray(gain / (1 + np.exp(power)) - gains, dtype=np.float64)
 
     low = [0.0, np.log(0.1), along[0] - 5]
     high = [10 * float(gains.max()), np.log(20.0), along[-1] + 5]

@@ -34,9 +34,9 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
         raise LabError(
             f"the policy loss '{name}' is {type(loss).__name__}; it must be a gspo_lab.objectives.losses.Loss"
         )
-    given = {key: getattr(objective, key) for key in Common.model_fields} | objective.loss_options
+    values = {key: getattr(objective, key) for key in Common.model_fields} | objective.loss_options
     try:
-        return loss, loss.settings.model_validate(given)
+        return loss, loss.settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise LabError(f"objective.loss_options.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -18,9 +18,9 @@ class Pspo(Common):
 
 def term(moved: Moved, settings: Pspo) -> Term:
     """((1 - a) r + a) A, a = pspo_smoothing."""
-    kept = 1 - settings.pspo_smoothing
-    value_BT = (kept * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT
-    return Term(value_BT, gate_BT=everywhere(moved, kept))
+    share = 1 - settings.pspo_smoothing
+    value_BT = (share * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT
+    return Term(value_BT, gate_BT=everywhere(moved, share))
 
 
 LOSS = Loss(
