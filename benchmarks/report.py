@@ -179,12 +179,12 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """Do the work of `gspo-lab report` in this process."""
-    from gspo_lab.findings.training_curves import reading_ahead
+    from gspo_lab.findings.training_curves import prefetch
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:
         names = evidence.studies()
-        with reading_ahead([(evidence, name) for name in names]):
+        with prefetch([(evidence, name) for name in names]):
             from gspo_lab.readings import Source
             from gspo_lab.report import render, write
         write(render([Source(evidence, name) for name in names]), to)

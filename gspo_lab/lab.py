@@ -93,7 +93,7 @@ FORMER = {
     "findings.logged": "logged",
     "findings.decision": "decision against()",
     "findings.compared": "new_problems scalars compared ranking=ranked",
-    "findings.stability": "regime verdicts steadiness",
+    "findings.stability": "regime=count_unstable_runs verdicts steadiness=stability_verdicts",
     "findings.executions": "executions=all_executions",
 }
 """By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
@@ -145,7 +145,7 @@ class Study:
         ended = outcomes(self.source, bench or self.source.declaration.primary)
         frame = DataFrame([[getattr(run, name) for name in names] for run in ended], columns=list(names))
         frame["collapsed"] = Series([run.collapsed if run.judged else None for run in ended], dtype="boolean")
-        frame["fell"] = Series([run.fell if run.fall_judged else None for run in ended], dtype="boolean")
+        frame["fell"] = Series([run.unstable if run.stability_judged else None for run in ended], dtype="boolean")
         return frame
 
     def scores(self) -> "DataFrame":

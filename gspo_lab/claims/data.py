@@ -148,11 +148,11 @@ class ClaimData:
 
 
 @once
-def mixtures(of: Source) -> dict[str, bool | None]:
+def mixtures(source: Source) -> dict[str, bool | None]:
     """Per arm whether its model routed tokens to experts; None while no finished run of it has an update."""
-    pools = by_minibatch(of, Reading("expert_change", Window(Steps.ALL)))
+    pools = by_minibatch(source, Reading("expert_change", Window(Steps.ALL)))
     out: dict[str, bool | None] = {}
-    for arm in of.declaration.arms:
-        rows = [mean for (name, _), run in deciding_runs(of).items() if name == arm for mean in pools[run].values()]
+    for arm in source.declaration.arms:
+        rows = [mean for (name, _), run in deciding_runs(source).items() if name == arm for mean in pools[run].values()]
         out[arm] = any(mean.value is not None for mean in rows) if rows else None
     return out

@@ -19,15 +19,15 @@ from gspo_lab.study import ClaimTable, Settings
 from gspo_lab.study.dotted import alike_but
 
 
-def judge(of: Source, *, every: bool = False) -> list[Result]:
+def judge(source: Source, *, every: bool = False) -> list[Result]:
     """The study's declared claims; with `every` the rest of the library too, which is descriptive.
 
     Arms that are no pairs by the study's certificate are compared by no claim. The declared claims are a family:
     Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
     that was fixed before the run.
     """
-    data = [ClaimData(of), *([ClaimData(of, wrong=True)] if scores(of)["errors"].any() else [])]
-    results = [_declared(data, table) for table in of.declaration.claims]
+    data = [ClaimData(source), *([ClaimData(source, wrong=True)] if scores(source)["errors"].any() else [])]
+    results = [_declared(data, table) for table in source.declaration.claims]
     tested = [result for result in results if result.claim.id not in UNTESTED and not result.claim.exact]
     p_values = [None if result.claim.exact else result.p for result in results]
     adjusted = holm(p_values, len(tested))
@@ -100,8 +100,8 @@ def _unmet(needs: Sequence[str], data: ClaimData, roles: Roles) -> tuple[Reason,
     return tuple(out)
 
 
-def _unmatched(of: Source, roles: Roles) -> list[Reason]:
-    matched = study_certificate(of).on(of.declaration.deciding)
+def _unmatched(source: Source, roles: Roles) -> list[Reason]:
+    matched = study_certificate(source).on(source.declaration.deciding)
     return [
         Reason("not matched", {"why": f"{first} and {second} are not matched: {why}"})
         for first, second in combinations(dict.fromkeys(roles.values()), 2)
@@ -164,25 +164,26 @@ def _unresolved(reading: Estimates) -> list[Reason]:
     return out
 
 
-def answer(of: Source) -> Answer:
+def answer(source: Source) -> Answer:
     """By the score, by stability, or by the claims that the question names."""
-    question = of.declaration.verdict.question
-    named = [] if isinstance(question, str) else [result for result in judge(of) if result.claim.id in question]
-    return answer_of(of, [result.verdict for result in named])
+    question = source.declaration.verdict.question
+    named = [] if isinstance(question, str) else [result for result in judge(source) if result.claim.id in question]
+    return answer_of(source, [result.verdict for result in named])
 
 
 LUSPO = "seq-mean-token-sum"
 LEVEL = "objective.importance_sampling_level"
 
 
-def find_roles(of: Source, given: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
+def find_roles(source: Source, given: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
     """Role -> arm for every role that an arm of the study plays; `given` goes over what is found.
 
     With `moe` the arms are looked for among those whose model routes. A rule's arm with replay differs in that alone.
     """
-    declared = of.declaration
+    declared = source.declaration
     settings = {name: arm.settings for name, arm in declared.arms.items()}
-    pool = [arm for arm in settings if declared.told(arm, LEVEL) and (not moe or mixtures(of)[arm] is not False)]
+    known = [arm for arm in settings if declared.is_known(arm, LEVEL)]
+    pool = [arm for arm in known if not moe or mixtures(source)[arm] is not False]
     pool.sort(key=lambda arm: _behind(settings[arm]))  # the least stale arm plays a rule's part
     out: dict[str, str] = {}
 

@@ -95,8 +95,9 @@ def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
 def unstable(data: ClaimData, roles: Roles) -> dict[str, tuple[int, int]]:
     """Per arm how many runs were unstable, of how many that could be judged."""
     seeds = data.seeds(roles.values())
-    judged = {arm: [run for seed in seeds if (run := data.outcome(arm, seed)).fall_judged] for arm in roles.values()}
-    return {arm: (sum(run.fell for run in of_arm), len(of_arm)) for arm, of_arm in judged.items()}
+    runs = {arm: [data.outcome(arm, seed) for seed in seeds] for arm in roles.values()}
+    judged = {arm: [run for run in of_arm if run.stability_judged] for arm, of_arm in runs.items()}
+    return {arm: (sum(run.unstable for run in of_arm), len(of_arm)) for arm, of_arm in judged.items()}
 
 
 def _no_collapse(data: ClaimData, roles: Roles) -> Reason | None:
@@ -123,7 +124,7 @@ def _each(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Che
     """Asks of one arm after the other, of which the settings `keys` must be known."""
 
     def of_arm(data: ClaimData, arm: str) -> Reason | None:
-        unknown = [key for key in keys if not data.of.declaration.told(arm, key)]
+        unknown = [key for key in keys if not data.of.declaration.is_known(arm, key)]
         return Reason("unknown setting", {"arm": arm, "key": unknown[0]}) if unknown else check(data, arm, **bounds)
 
     return lambda data, roles: next(filter(None, (of_arm(data, arm) for arm in roles.values())), None)

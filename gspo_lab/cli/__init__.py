@@ -9,7 +9,7 @@ import typer
 
 from gspo_lab import __version__
 from gspo_lab.cli.output import print_lines
-from gspo_lab.cli.shared_options import TOLD, tell
+from gspo_lab.cli.shared_options import WARNED, warn
 from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
 
@@ -82,22 +82,22 @@ def current_spelling(words: Sequence[str]) -> list[str]:
         present.append(FORMER_OPTIONS.get(command, {}).get(name, name) + equals + value)
     for before, now in zip(words, present, strict=True):
         if before != now:
-            tell(f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be removed")
+            warn(f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be removed")
     return present
 
 
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
-    TOLD.clear()
+    WARNED.clear()
     sys.argv[1:] = current_spelling(sys.argv[1:])
     try:
         app()
     except LabError as error:
         _refuse(error)
     except OSError as error:
-        if (told := refused(error)) is None:
+        if (message := refused(error)) is None:
             raise
-        _refuse(told)
+        _refuse(message)
 
 
 def _refuse(error: LabError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`eval`: models asked on benchmarks, and what that came to: scores with intervals over problems, arms compared."""
+"""`eval`: evaluates models on benchmarks; scores with intervals over problems, and comparisons of arms."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_json, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, tell
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, warn
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.states import Exit
@@ -32,15 +32,14 @@ EXAMPLES = {
 }
 
 SUSPICIOUS = 0.02
-"""The share of long answers that may repeat another answer to the same problem before somebody should be told."""
+"""Above this share of long answers that repeat another answer to the same problem, a note says so."""
 
 LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
-"""What kept answers from the token limit that was asked for."""
+"""Why answers had a lower token limit than the requested one."""
 
 
 RATINGS = {"rating": ("rating of one attempt", 1), "rating_of_eight": ("rating of up to 8 attempts", 8)}
-"""Estimates from the problems' ratings on CodeForces, with the attempts of each. Neither is CodeElo, which ranks a
-model among the contestants of whole contests."""
+"""Estimates from the problems' CodeForces ratings, with the attempts of each. CodeElo ranks over whole contests."""
 OF_SCORE = {"score": "mean", "low": "item_low", "high": "item_high"} | {n: n for n in ("se", "sampling_se", "item_se")}
 
 
@@ -102,20 +101,20 @@ def evaluate(
         from gspo_lab.samplers.server_sampler import Server
 
         place = Server(server, model, _key(api_key_env), concurrency)
-        pairs = [(one, server_subject(runs, place, seed=seed)) for one in benches_of(chat=not raw_prompts)]
+        pairs = [(asked, server_subject(runs, place, seed=seed)) for asked in benches_of(chat=not raw_prompts)]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
-        pairs = [(one, subject) for one in benches_of(chat=has_chat_template(model))]
+        pairs = [(asked, subject) for asked in benches_of(chat=has_chat_template(model))]
     else:
         study, pairs = _runs_and_benches(runs, study, run, benches_of, device)
 
     _check_graders(pairs)
     missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
     ingest(runs)
-    wanted = {one.evaluation: one for one, _ in pairs}
+    benches = {bench.evaluation: bench for bench, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     served = model if server is not None else None
-    graded = _show(runs, ids, wanted, None if run or model else study, json, served)
+    graded = _show(runs, ids, benches, None if run or model else study, json, served)
     if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
@@ -123,8 +122,8 @@ def evaluate(
 def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
     out = {}
     for text in data:
-        bench, given, file = text.partition("=")
-        if not given or bench not in benches:
+        bench, separator, file = text.partition("=")
+        if not separator or bench not in benches:
             if len(benches) > 1:
                 raise LabError(f"--data {text}: name the benchmark it belongs to, for example --data {benches[0]}=FILE")
             bench, file = benches[0], text
@@ -148,20 +147,23 @@ def _benches(
     unsafe: bool,
     wish: Any,
     chat: bool = False,
-    own: Any = None,
+    study_task: Any = None,
     base: Path | None = None,
 ) -> "list[Bench]":
-    """The benchmarks, asked as wished, of a `chat` model or not; `copies` are local files of problems by benchmark.
-    `own` is the task of a study: it keeps its options."""
+    """The benchmarks with the protocol of `wish`, for a `chat` model or not; `copies` are local files by benchmark.
+
+    `study_task` is the task of a study, which keeps its options.
+    """
     from gspo_lab.evaluation.bench import DATA, bench_of
     from gspo_lab.models.wording import worded
     from gspo_lab.tasks import without_sandbox
 
     out = []
     for name in dict.fromkeys(names):
-        options = worded(name, own.options if own is not None and own.name == name else {}, chat=chat)
+        known = study_task.options if study_task is not None and study_task.name == name else {}
+        options = worded(name, known, chat=chat)
         if name in copies:
-            # A task of one's own calls its file of problems just that.
+            # A user's task calls its file of problems `problems`.
             options = {**options, "problems" if ":" in name else DATA: copies[name]}
         if unsafe:
             options = without_sandbox(name, options)
@@ -177,35 +179,35 @@ def _runs_and_benches(
     from gspo_lab.runfolder import RunFolder
 
     with evidence_of(runs) as evidence:
-        wanted = study_named(evidence, run.partition("/")[0] if run else study, runs)
-        known = list(evidence.runs(wanted)["run_id"])
+        name = study_named(evidence, run.partition("/")[0] if run else study, runs)
+        known = list(evidence.runs(name)["run_id"])
     ids = [run_id for run_id in known if run in (None, run_id)]
     if not ids:
-        what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
-        raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
+        problem = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
+        raise LabError(f"{problem}; {name} has {', '.join(known) or 'none'}")
     folder = RunFolder(runs / ids[0])
     first = folder.run()
-    chat, own, base = run_chats(folder), first.settings.task, Path(first.base)
-    benches = benches_of(chat=chat, own=own, base=base)
+    chat, study_task, base = run_chats(folder), first.settings.task, Path(first.base)
+    benches = benches_of(chat=chat, study_task=study_task, base=base)
     subjects = [subject for run_id in ids for subject in run_subjects(RunFolder(runs / run_id), device=device)]
-    return wanted, [(bench, subject) for bench in benches for subject in subjects]
+    return name, [(bench, subject) for bench in benches for subject in subjects]
 
 
 def _check_graders(pairs: "Sequence[tuple[Bench, Subject]]") -> None:
-    """LabError where answers are wanted that could not be graded here; those that are there are shown all the same."""
+    """LabError where missing answers could not be graded on this machine; stored answers need no grader."""
     from gspo_lab.evaluation.session import unanswered
     from gspo_lab.tasks import check_isolation
 
-    for bench in {one.evaluation: one for one, _ in pairs}.values():
+    for bench in {bench.evaluation: bench for bench, _ in pairs}.values():
         try:
             check_isolation(bench.task_name, bench.options)
         except LabError:
-            if any(unanswered(subject, one) for one, subject in pairs if one is bench):
+            if any(unanswered(subject, bench) for evaluated, subject in pairs if evaluated is bench):
                 raise
 
 
 def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path, waits_for: str) -> int:
-    """Ask everybody everything, with progress and the time left on stderr; the number of answers still missing."""
+    """Evaluate each model on its benchmark, with progress on stderr; returns the number of answers still missing."""
     from gspo_lab.evaluation.session import evaluate_subject
     from gspo_lab.progress import counting
     from gspo_lab.store import ingest
@@ -219,17 +221,17 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path, waits_for: st
             twins: dict[tuple[str, str, int], Subject] = {}  # runs of one seed start from the same weights
             for bench, subject in pairs:
                 alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
-                asked = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
+                outcome = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
                 twins.setdefault(alike, subject)
-                missing += asked.missing
-                if asked.missing:
-                    why = "; ".join(asked.reasons[:3]) or "not asked"
-                    tell(
-                        f"{asked.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
+                missing += outcome.missing
+                if outcome.missing:
+                    why = "; ".join(outcome.reasons[:3]) or "not asked"
+                    warn(
+                        f"{outcome.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
                         f"({why}): the same command asks for them again"
                     )
-                elif asked.reasons:
-                    tell(f"{subject.id}: {'; '.join(asked.reasons[:3])}")
+                elif outcome.reasons:
+                    warn(f"{subject.id}: {'; '.join(outcome.reasons[:3])}")
     except KeyboardInterrupt:
         ingest(runs)
         typer.echo("interrupted; the same command asks for the missing answers", err=True)
@@ -244,36 +246,35 @@ def _size(bench: "Bench") -> int:
 def _show(
     runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
 ) -> bool:
-    """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server.
+    """Print the scores with their intervals, and for a study how its arms compare. `served`: the model of a server.
 
-    Whether all answers were graded.
+    Returns whether all answers were graded.
     """
     from gspo_lab.readings import Source
 
     with evidence_of(runs) as evidence:
         rows = {name: scores(evidence, ids, name, _difficulties(bench)) for name, bench in benches.items()}
-        found = None if study is None else Source(evidence, study)
-        compared = {} if found is None else {name: _comparisons(found, name) for name in benches}
+        source = None if study is None else Source(evidence, study)
+        compared = {} if source is None else {name: _comparisons(source, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
-        asked = {name: bench.asked for name, bench in benches.items()}
+        protocols = {name: bench.asked for name, bench in benches.items()}
         together = [row for name in compared for row in compared[name]]
-        print_json({"asked": asked, "scores": flat, "comparisons": together})
+        print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            together = _with_shared_starts(rows[name])
-            seen = [_readable(row) for row in together]
-            print_table(seen, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}")
+            readable = [_readable(row) for row in _with_shared_starts(rows[name])]
+            print_table(readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
         notes = [_ungraded(rows[name])]
         if served is not None:
-            # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
+            # A model in this process seeds every sample by itself; whether a server does is unknown.
             sampled = bench.sampling.temperature > 0
             notes += [_by_others(rows[name], served), _repeated(rows[name]) if sampled else None]
         for note in filter(None, notes):
-            tell(f"{name}: {note}")
+            warn(f"{name}: {note}")
     return not any(row["errors"] for name in benches for row in rows[name])
 
 
@@ -285,8 +286,11 @@ def _difficulties(bench: "Bench") -> dict[str, float]:
 
 
 def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
-    """The rating by the chance that `attempts` answers solve each problem of known difficulty. None without such a
-    problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded (counts)."""
+    """The rating by the chance that `attempts` answers solve each problem of known difficulty.
+
+    None without such a problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded
+    (counts).
+    """
     from gspo_lab.stats.passk import pass_at_k
     from gspo_lab.stats.rating import estimate_rating
 
@@ -305,49 +309,45 @@ def scores(
 
     plain = ("run_id", "bench", "step", "problems", "samples", "k", "pass_at_k", "distinct", "error", "answered_by")
     out = []
-    for one in checkpoints(evidence, ids, evaluation):
+    for checkpoint in checkpoints(evidence, ids, evaluation):
         row: dict[str, Any] = {
-            **{name: getattr(one, name) for name in plain},
-            **{key: None if one.score is None else getattr(one.score, name) for key, name in OF_SCORE.items()},
-            **one.counts,
+            **{name: getattr(checkpoint, name) for name in plain},
+            **{key: getattr(checkpoint.score, name, None) for key, name in OF_SCORE.items()},
+            **checkpoint.counts,
             "evaluation": evaluation,
-            "limits": one.how.get("limits"),
-            "weights": one.how.get("subject", {}).get("checkpoints", {}).get(str(one.step)),
+            "limits": checkpoint.how.get("limits"),
+            "weights": checkpoint.how.get("subject", {}).get("checkpoints", {}).get(str(checkpoint.step)),
         }
         if difficulty:
-            row |= {name: rated(difficulty, one.graded, attempts) for name, (_, attempts) in RATINGS.items()}
+            row |= {name: rated(difficulty, checkpoint.graded, attempts) for name, (_, attempts) in RATINGS.items()}
         out.append(row)
     return out
 
 
-def _comparisons(found: "Source", evaluation: str) -> list[dict[str, Any]]:
+def _comparisons(source: "Source", evaluation: str) -> list[dict[str, Any]]:
     from gspo_lab.readings.later_evaluations import arms_apart
 
-    baseline = found.declaration.baseline
+    baseline = source.declaration.baseline
     return [
         {"bench": bench, "arm": arm, "against": baseline, "seeds": apart.seeds, "problems": problems}
         | {"difference": apart.estimate, "low": apart.low, "high": apart.high, "note": apart.reason}
-        for bench, arm, problems, apart in arms_apart(found, evaluation)
+        for bench, arm, problems, apart in arms_apart(source, evaluation)
     ]
 
 
 def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, those of one start that several runs share (the same weights, the same numbers) as one, named so."""
+    """The rows, with one row for a starting model that several runs share: the same weights, the same numbers."""
     alike: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         numbers = tuple(row[key] for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors"))
         start = (row["weights"], numbers) if row["step"] == 0 and row["weights"] else (row["run_id"], row["step"])
         alike.setdefault(start, []).append(row)
-    return [
-        one if not rest else {**one, "run_id": f"{_together([each['run_id'] for each in (one, *rest)])} (shared start)"}
-        for one, *rest in alike.values()
-    ]
-
-
-def _together(ids: list[str]) -> str:
-    """`s/grpo/s0`, `s/gspo/s0` -> `s/grpo+gspo/s0`."""
-    parts = zip(*(run_id.split("/") for run_id in ids), strict=True)
-    return "/".join("+".join(dict.fromkeys(names)) for names in parts)
+    for group in alike.values():
+        if len(group) > 1:  # s/grpo/s0, s/gspo/s0 -> s/grpo+gspo/s0
+            parts = zip(*(row["run_id"].split("/") for row in group), strict=True)
+            name = "/".join("+".join(dict.fromkeys(names)) for names in parts)
+            group[0] = {**group[0], "run_id": f"{name} (shared start)"}
+    return [group[0] for group in alike.values()]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
@@ -376,9 +376,9 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
 def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
     how, task = bench.sampling, bench.task
     limits = [row["limits"] for row in rows if row["limits"]]
-    low = min((one["lowest"] for one in limits), default=how.max_tokens)
-    high = max((one["highest"] for one in limits), default=how.max_tokens)
-    why = " and ".join(sorted({LOWERED[one["lowered_by"]] for one in limits if one["lowered_by"]}))
+    low = min((limit["lowest"] for limit in limits), default=how.max_tokens)
+    high = max((limit["highest"] for limit in limits), default=how.max_tokens)
+    why = " and ".join(sorted({LOWERED[limit["lowered_by"]] for limit in limits if limit["lowered_by"]}))
     lowered = f" (instead of {how.max_tokens:,}: {why})" if why else ""
     data = "" if task.data_digest is None else f", data {task.data_digest[:12]}"
     return (
@@ -389,7 +389,7 @@ def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
 
 
 def _ungraded(rows: list[dict[str, Any]]) -> str | None:
-    """A note where the grader failed: such answers are in no score."""
+    """A note where the grader failed: scores leave such answers out."""
     count, answers = sum(row["errors"] for row in rows), sum(row["answers"] for row in rows)
     if not count:
         return None
@@ -397,13 +397,14 @@ def _ungraded(rows: list[dict[str, Any]]) -> str | None:
     return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab regrade tries again"
 
 
-def _by_others(rows: list[dict[str, Any]], asked: str) -> str | None:
-    """A note where a server says that another model has answered than the one that was asked."""
+def _by_others(rows: list[dict[str, Any]], requested: str) -> str | None:
+    """A note where a server names another model than the requested one."""
     count, answers = sum(row["by_others"] for row in rows), sum(row["answers"] for row in rows)
     if not count:
         return None
     name = next(row["answered_by"] for row in rows if row["by_others"])
-    return f"{count} of {answers} answers are, as the server says, by '{name}' and not by '{asked}', which was asked"
+    answered = f"{count} of {answers} answers are, as the server says, by '{name}'"
+    return f"{answered} and not by '{requested}', which was asked"
 
 
 def _repeated(rows: list[dict[str, Any]]) -> str | None:

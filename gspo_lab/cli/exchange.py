@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gspo_lab.cli.output import print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, bring_up_to_date, evidence_of, study_named, tell
+from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, evidence_of, study_named, update_lab, warn
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 from gspo_lab.registry import about, look_up, names_of
@@ -71,7 +71,7 @@ def import_logs(
         str | None, typer.Option(help="Program whose metric names the log uses, for example verl in TensorBoard.")
     ] = None,
     bench: Annotated[str | None, typer.Option(help="Benchmark of per-item results (source items).")] = None,
-    told: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
@@ -103,10 +103,10 @@ def import_logs(
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
         stated = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by, "bench": bench, "config": config}
-        scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())}
+        scores = {key or value: value for key, value in (_halves(entry) for entry in score_metric or ())}
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
         table = {"source": source, "path": path, "map": columns, "ignore": ignored or [], "score": scores, **stated}
-        settings = _settings(told)
+        settings = _settings(overrides)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
         raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
@@ -114,7 +114,7 @@ def import_logs(
         done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import")])
     print_lines([f"{put.run}: {put.what}" for put in done.puts])
     print_lines([f"note: {note}" for note in done.notes])
-    bring_up_to_date(runs)
+    update_lab(runs)
     typer.echo(f"next: gspo-lab report {done.study}")
 
 
@@ -130,9 +130,9 @@ def _halves(entry: str) -> tuple[str, str]:
     return (key, value) if between else ("", entry)
 
 
-def _settings(told: list[str] | None) -> dict[str, object]:
+def _settings(overrides: list[str] | None) -> dict[str, object]:
     out: dict[str, object] = {}
-    for key, value in (_pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in told or ()):
+    for key, value in (_pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in overrides or ()):
         try:
             out[key] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:
@@ -186,17 +186,16 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
         return
     from gspo_lab.launch import LAUNCHERS
 
-    found = _engines()
-    launchers = [
-        {"launcher": name, **_told(about("launcher", name, LAUNCHERS))} for name in names_of("launcher", LAUNCHERS)
-    ]
+    rows = _engines()
+    names = names_of("launcher", LAUNCHERS)
+    launchers = [{"launcher": name, **_support_notes(about("launcher", name, LAUNCHERS))} for name in names]
     if json:
-        print_json({"engines": found, "launchers": launchers})
+        print_json({"engines": rows, "launchers": launchers})
         return
     tried = ("ran", "loaded", "never")
-    print_table([{k: v for k, v in one.items() if k not in tried} | _counted(one) for one in found], empty="no engines")
+    print_table([{k: v for k, v in row.items() if k not in tried} | _counted(row) for row in rows], empty="no engines")
     print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
-    print_table([{"engine": one["engine"], **{k: one[k] for k in tried}} for one in found], empty="", title="\ntried")
+    print_table([{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows], empty="", title="\ntried")
 
 
 @engines.command("install")
@@ -247,7 +246,7 @@ def _engines() -> list[dict[str, Any]]:
 
     rows = []
     for name in names_of("engine", ENGINES):
-        told = about("engine", name, ENGINES)
+        entry = about("engine", name, ENGINES)
         try:
             capabilities = getattr(look_up("engine", name, ENGINES), "capabilities", Capabilities())
         except LabError:  # an extra that is not installed
@@ -257,27 +256,27 @@ def _engines() -> list[dict[str, Any]]:
             {
                 "engine": name,
                 "version": version,
-                "where": None if version is None else str(home_of(name)) if "environment" in told else "the lab's own",
-                "varies": None if capabilities is None else _said(capabilities.settings),
-                "records": None if capabilities is None else _said(capabilities.records),
-                **_told(told),
+                "where": None if version is None else str(home_of(name)) if "environment" in entry else "the lab's own",
+                "varies": None if capabilities is None else _sorted_or_all(capabilities.settings),
+                "records": None if capabilities is None else _sorted_or_all(capabilities.records),
+                **_support_notes(entry),
             }
         )
     return rows
 
 
-def _told(entry: dict[str, Any]) -> dict[str, Any]:
+def _support_notes(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}
 
 
-def _said(names: Any) -> list[str] | str:
+def _sorted_or_all(names: Any) -> list[str] | str:
     return "all" if names is None else sorted(names)
 
 
 def _counted(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: f"{len(row[key])} {what}"
-        for key, what in (("varies", "keys"), ("records", "columns"))
+        key: f"{len(row[key])} {unit}"
+        for key, unit in (("varies", "keys"), ("records", "columns"))
         if isinstance(row[key], list)
     }
 
@@ -292,9 +291,9 @@ def rebuild(runs: Runs = RUNS) -> None:
 
     report = rebuild_database(runs)
     for line in report.damaged:
-        tell(line)
+        warn(line)
     if report.replaced is not None:
-        tell(f"the old database was damaged; it is kept as {report.replaced}: delete it when you do not need it")
+        warn(f"the old database was damaged; it is kept as {report.replaced}: delete it when you do not need it")
     typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")
     if report.damaged:
         raise typer.Exit(Exit.INCOMPLETE)

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 10_000
-"""What a pipe or a file is for is not read by eye: there a row is one line, however long."""
+"""In a pipe or a file a row is one line, however long."""
 READABLE = 100
 """Columns: prose in longer lines is hard to read, however wide the terminal is."""
 LAST_COLUMN = re.compile(r"^(?: +\w+: +|.{0,44}  +)(?=\S)")
-"""What stands left of a line's last column: it ends in two blanks, or it is an indented name with a colon."""
+"""The text left of a line's last column: it ends in two blanks, or it is an indented name with a colon."""
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Where people read: a terminal's own width, or lines that are never folded."""
+    """A console with the terminal's width, or one that never folds lines."""
     from rich.console import Console
 
-    found = Console(stderr=stderr)
-    return found if found.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    printer = Console(stderr=stderr)
+    return printer if printer.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Lines for people: in a terminal wrapped at words, going on under their own last column."""
+    """Print lines for people: a terminal wraps them at words, aligned with their last column."""
     terminal = (sys.stderr if err else sys.stdout).isatty()
     width = min(shutil.get_terminal_size().columns, READABLE) if terminal else PIPED_WIDTH
     for line in (part for text in lines for part in text.split("\n")):
@@ -43,12 +43,12 @@ def wrapped(line: str, width: int) -> list[str]:
     """A line as lines of at most `width` columns, broken between words; a word that is longer stays whole."""
     if len(line) <= width:
         return [line]
-    found = LAST_COLUMN.match(line)
-    own = found.end() if found else len(line) - len(line.lstrip()) + 2
-    hang = " " * (own if own <= width // 2 + 4 else 4)
-    head, rest = (line[:own], line[own:]) if found else ("", line)
+    match = LAST_COLUMN.match(line)
+    indent = match.end() if match else len(line) - len(line.lstrip()) + 2
+    hang = " " * (indent if indent <= width // 2 + 4 else 4)
+    head, text = (line[:indent], line[indent:]) if match else ("", line)
     options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(rest, width, initial_indent=head, subsequent_indent=hang, drop_whitespace=True, **options)
+    return textwrap.wrap(text, width, initial_indent=head, subsequent_indent=hang, drop_whitespace=True, **options)
 
 
 def print_json(data: Any) -> None:

@@ -1,4 +1,4 @@
-"""`check`, `plan` and `advise`: what can be said of a study before it trains."""
+"""`check`, `plan` and `advise`: read and test a study before it trains."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gspo_lab.cli.output import console, print_either, print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import RUNS, IgnoreMemory, Jobs, Json, On, Overrides, Runs, Sd, of_a_study, study_from
+from gspo_lab.cli.shared_options import RUNS, IgnoreMemory, Jobs, Json, On, Overrides, Runs, Sd, make_study, with_study
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -35,9 +35,9 @@ EXAMPLES = {
 }
 
 
-@of_a_study
+@with_study
 def check(
-    wanted: "Callable[..., Study]",
+    load: "Callable[..., Study]",
     engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="Check the study as if it used ENGINE.")] = None,
     write_config: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the engine's input files to DIR and print its command.")
@@ -51,24 +51,24 @@ def check(
     from gspo_lab.plan.check import check as check_models_and_tasks
     from gspo_lab.plan.check import findings
 
-    study = wanted(*([] if engine is None else [f"engine={engine}"]))
+    study = load(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
-    found = findings(study)
-    failed = any(finding.level == "error" for finding in found)
+    lints = findings(study)
+    failed = any(finding.level == "error" for finding in lints)
     if json:
         written = {} if write_config is None or failed else {"written": _write(study, write_config)}
-        print_json({**study.locked(), "findings": [vars(finding) for finding in found], **written})
+        print_json({**study.locked(), "findings": [vars(finding) for finding in lints], **written})
         raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
-    print_lines([*_resolved(study), *map(str, found)])
+    print_lines([*_resolved(study), *map(str, lints)])
     if failed:
         raise typer.Exit(Exit.REFUSED)
     if write_config is not None:
-        for arm, one in _write(study, write_config).items():
-            typer.echo(f"{arm}: {one['folder']}\n  {one['command']}")
+        for arm, inputs in _write(study, write_config).items():
+            typer.echo(f"{arm}: {inputs['folder']}\n  {inputs['command']}")
 
 
 def _resolved(study: "Study") -> Iterator[str]:
-    """In what the arms differ, and what their engines give their programs: once where several are given the same."""
+    """The settings in which the arms differ, and the options that external engines pass on, by group of arms."""
     from gspo_lab.engines.check import translated
     from gspo_lab.study import flat
     from gspo_lab.study.tune import budget, schedule
@@ -76,16 +76,17 @@ def _resolved(study: "Study") -> Iterator[str]:
     yield f"{study.name}: {study.question}"
     yield f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs"
     resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
-    keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
+    first, arms = next(iter(resolved.values())), resolved.values()
+    keys = [key for key in first if len({repr(settings.get(key)) for settings in arms}) > 1]
     for name, settings in resolved.items():
-        told = {key.removeprefix("objective."): settings[key] for key in keys}
-        differs = ", ".join(f"{key} = {'unset' if value is None else value}" for key, value in told.items())
+        values = {key.removeprefix("objective."): settings[key] for key in keys}
+        differs = ", ".join(f"{key} = {'unset' if value is None else value}" for key, value in values.items())
         yield f"  {name}: {differs or 'the only arm'}"
     base = study.path.parent.resolve()
     programs: dict[str, list[str]] = {}
     for name, arm in study.arms.items():
-        if given := translated(arm.settings, base):
-            line = f"{arm.settings.engine.name}: {', '.join(f'{key} = {value!r}' for key, value in given.items())}"
+        if options := translated(arm.settings, base):
+            line = f"{arm.settings.engine.name}: {', '.join(f'{key} = {value!r}' for key, value in options.items())}"
             programs.setdefault(line, []).append(name)
     yield from (f"  {', '.join(names)} by {line}" for line, names in programs.items())
     if study.tune is not None:
@@ -94,8 +95,10 @@ def _resolved(study: "Study") -> Iterator[str]:
 
 
 def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
-    """Write what an engine with a program of its own gives it for the first seed of every arm; by arm the folder and
-    the command. LabError for an engine without."""
+    """Write an external engine's input files for the first seed of each arm; returns folder and command by arm.
+
+    LabError for an engine without such files.
+    """
     from gspo_lab.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
@@ -118,9 +121,9 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
     return out
 
 
-@of_a_study
+@with_study
 def plan(
-    wanted: "Callable[..., Study]",
+    load: "Callable[..., Study]",
     jobs: Jobs = None,
     on: On = "local",
     sd: Sd = None,
@@ -133,12 +136,12 @@ def plan(
     from gspo_lab.plan import plan as plan_study
     from gspo_lab.plan.detectable import detectable
 
-    study = wanted()
-    planned, found = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
-    print_either(json, {**planned.to_json(), "detectable": asdict(found)}, [*planned.lines(), found.line()])
+    study = load()
+    planned, effects = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
+    print_either(json, {**planned.to_json(), "detectable": asdict(effects)}, [*planned.lines(), effects.line()])
 
 
-ASKED = """question = "What is to be set?"
+PILOT_STUDY = """question = "What is to be set?"
 model = {model}
 task = {task}
 [arm.grpo]
@@ -178,35 +181,35 @@ def advise(
         raise LabError(f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15")
     study = _study(subject, task, overrides)
     resolved = detectable(study, runs, sd)
-    found = advice_on(study, runs, share=clip_target, jobs=jobs, console=console(stderr=json), yes=ignore_memory_check)
-    if found is None:
+    rules = advice_on(study, runs, share=clip_target, jobs=jobs, console=console(stderr=json), yes=ignore_memory_check)
+    if rules is None:
         raise typer.Exit(Exit.INTERRUPTED)
     if json:
-        print_json({"study": study.name, "rules": [one.to_json() for one in found], "detectable": asdict(resolved)})
+        print_json({"study": study.name, "rules": [rule.to_json() for rule in rules], "detectable": asdict(resolved)})
         return
     hidden = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds")
     rows = [
-        {key: value for key, value in one.to_json().items() if key not in hidden}
-        | {"peak_gb": None if one.peak_memory_bytes is None else one.peak_memory_bytes / 1e9}
-        for one in found
+        {key: value for key, value in rule.to_json().items() if key not in hidden}
+        | {"peak_gb": None if rule.peak_memory_bytes is None else rule.peak_memory_bytes / 1e9}
+        for rule in rules
     ]
     print_table(rows, empty="no rule", title="clipped: with the range below in use; clipped_published: the papers'")
-    typer.echo("\n" + "\n".join(one.toml() for one in found))
+    typer.echo("\n" + "\n".join(rule.toml() for rule in rules))
     print_lines([resolved.line()])
 
 
 def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
-    """The study that is named, or one of a model; a file of one's own is found from here."""
+    """The study in a TOML file, or one made of a model; a relative path starts in the working directory."""
     from dataclasses import replace
     from json import dumps
 
     if subject.endswith(".toml"):
-        return study_from(Path(subject), overrides, None, None, None, None, None)
+        return make_study(Path(subject), overrides, None, None, None, None, None)
     file, colon, thing = task.rpartition(":")
     if file.endswith(".py"):
         task = f"{Path(file).resolve()}{colon}{thing}"
     model = str(Path(subject).resolve()) if Path(subject).is_dir() else subject
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{Path(subject).name.lower().replace('.', '-')}.toml"
-        path.write_text(ASKED.format(model=dumps(model), task=dumps(task)))
-        return replace(study_from(path, overrides, None, None, None, None, None), path=Path.cwd() / path.name)
+        path.write_text(PILOT_STUDY.format(model=dumps(model), task=dumps(task)))
+        return replace(make_study(path, overrides, None, None, None, None, None), path=Path.cwd() / path.name)

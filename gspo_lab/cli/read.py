@@ -1,4 +1,4 @@
-"""`list`, `show` and `claims`: what is recorded, for people and for scripts."""
+"""`list`, `show` and `claims`: print what is recorded, for people and for scripts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import cell, print_either, print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, bring_up_to_date, evidence_of, run_named, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, run_named, study_named, update_lab
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 
@@ -42,11 +42,10 @@ FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS 
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
 GROUP BY studies.study ORDER BY latest, studies.study"""
-"""Plain rows, not frames: this command answers at once. Before its warm start is made a study has no runs: then what
-it declares is told."""
+"""Plain rows, because frames take seconds to import. Before its warm start a study has no runs, but its declaration."""
 
 
-ASKED = """\
+EVALUATED = """\
 SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONCAT(DISTINCT bench) AS benchmarks
 FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""
 
@@ -64,7 +63,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
             "trials of": row["trials_of"],
             "arms x seeds": f"{row['arms']} x {row['seeds']}",
             "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
-            "on other hosts": _elsewhere(runs / row["study"]),
+            "on other hosts": _launcher_states(runs / row["study"]),
             "question": row["question"],
             "recorded by": row["recorded_by"],
         }
@@ -75,8 +74,8 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     }
     shown = [{key: value for key, value in row.items() if key not in empty} for row in shown]
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
-    if asked := _rows(runs, ASKED):
-        print_table(asked, empty="", title="\nmodels and servers")
+    if subjects := _rows(runs, EVALUATED):
+        print_table(subjects, empty="", title="\nmodels and servers")
 
 
 def _before_its_runs(home: Path) -> str:
@@ -86,17 +85,17 @@ def _before_its_runs(home: Path) -> str:
     return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
 
 
-def _elsewhere(home: Path) -> str:
-    """How many of a study's runs are queued, running and lost where launchers have put them."""
+def _launcher_states(home: Path) -> str:
+    """How many of a study's runs are queued, running and lost on other hosts."""
     from gspo_lab.launch.afar import whereabouts
     from gspo_lab.runfolder import run_folders
 
-    told = [found["state"] for folder in run_folders(home) if (found := whereabouts(folder))]
-    return ", ".join(f"{count} {state}" for state, count in Counter(told).items())
+    states = [record["state"] for folder in run_folders(home) if (record := whereabouts(folder))]
+    return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
-    database = bring_up_to_date(runs)
+    database = update_lab(runs)
     if database is None:
         return []
     from gspo_lab.store.database import explained, reading
@@ -126,32 +125,31 @@ def show(
 
     with evidence_of(runs) as evidence:
         name = name and run_named(evidence, name)
-        named, _, rest = (name or "").partition("/")
+        named, _, run = (name or "").partition("/")
         if named == SUBJECTS:
             rows = _evaluations(evidence, str(name))
             print_json(rows) if json else print_table(rows, empty="no evaluation yet")
             return
         study = study_named(evidence, named or None, runs)
-        rows = _runs(evidence, study, runs, every=json)
-        told = [] if json or rest else _told(evidence, study)
-    if rest:
+        rows = _runs(evidence, study, runs, with_clipped=json)
+        header = [] if json or run else _study_header(evidence, study)
+    if run:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
         if not rows:
             raise LabError(f"no run '{name}'{nearest(str(name), known)}; {study} has {', '.join(known) or 'none'}")
     if json:
         print_json(rows)
-    elif rest:
-        print_lines(_whole(rows[0]))
+    elif run:
+        print_lines(_run_details(rows[0]))
     else:
-        print_lines(told[:-1])
+        print_lines(header[:-1])
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
-        print_lines(told[-1:])
+        print_lines(header[-1:])
 
 
-def _told(evidence: "Evidence", study: str) -> list[str]:
-    """The study's question, its answer and what its arms chose on trials; then its predecessors and replications, and
-    which words held, nothing where it was run once."""
+def _study_header(evidence: "Evidence", study: str) -> list[str]:
+    """The study's question, its answer, the settings chosen on trials, and its replications."""
     from gspo_lab.claims import answer
     from gspo_lab.matching.tuned import choices
     from gspo_lab.readings import Source
@@ -159,11 +157,11 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.study.tune import budget
     from gspo_lab.words import lines as answer_lines
 
-    found = Source(evidence, study)
-    tune = found.declaration.tune
+    source = Source(evidence, study)
+    tune = source.declaration.tune
     tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
-    *answered, next_command = answer_lines(answer(found))
-    return [found.declaration.question, *answered, *tuned, *lines(found), "", next_command]
+    *answered, next_command = answer_lines(answer(source))
+    return [source.declaration.question, *answered, *tuned, *lines(source), "", next_command]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
@@ -173,12 +171,12 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     subjects = read_subjects(evidence).set_index("run_id")
     if name not in subjects.index:
         raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
-    kept = (
+    columns = (
         *("bench", "evaluation", "problems", "answers", "score", "low", "high"),
         *("k", "pass_at_k", "errors", "answered_by"),
     )
     return [
-        {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in kept}}
+        {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in columns}}
         for evaluation in read_later_evaluations(evidence, [name])["evaluation"]
         for row in scores(evidence, [name], evaluation)
     ]
@@ -188,21 +186,21 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     from gspo_lab.study.origin import Origin
 
     origin = (row["facts"] or {}).get("origin")
-    # A log ends where it ends: how many steps were planned, it does not say.
+    # An imported log does not say how many steps were planned.
     step = cell(row["steps_done"]) if origin else f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
-    asked_for = row["launched"] or {}
-    state = asked_for.get("state", row["state"])
-    if (row["state"], state) == ("running", "queued"):  # it has begun, and no conductor was there to see it
+    launched = row["launched"] or {}
+    state = launched.get("state", row["state"])
+    if (row["state"], state) == ("running", "queued"):  # it began after the launcher's record was last written
         state = row["state"]
     line = {"run": row["run_id"], "state": state, "step": step, "reward": row["reward"], **row["scores"]}
-    line |= {"where": asked_for["place"]} if asked_for else {}
+    line |= {"where": launched["place"]} if launched else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
-    imported = {"recorded by": Origin.told(origin, row["run_id"]).program} if origin else {}
+    imported = {"recorded by": Origin.from_fact(origin, row["run_id"]).program} if origin else {}
     return line | failed | imported | ({"message": row["message"]} if row["message"] else {})
 
 
-def _whole(row: dict[str, Any]) -> list[str]:
-    """A run for people: where it stands, then every setting that has a value, as a study file would say it."""
+def _run_details(row: dict[str, Any]) -> list[str]:
+    """A run's state, then each setting that has a value, as a study file writes it."""
     import json
 
     from gspo_lab.study import flat
@@ -218,10 +216,11 @@ def _whole(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _runs(evidence: Any, study: str, runs: Path, *, every: bool = True) -> list[dict[str, Any]]:
-    """One row per run: where it stands, by its launcher too where that is on other hosts, its last step's reward, the
-    share of responses that the grader failed on, and the scores of its last evaluation; with `every` its clipped share
-    too. `readings` has the key of each number that is read from its records."""
+def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -> list[dict[str, Any]]:
+    """One row per run: state, launcher's record, last reward, share of grader failures, and last scores.
+
+    `with_clipped` adds the clipped share. `readings` has the key of each number that is read from records.
+    """
     import json
 
     from gspo_lab.launch.afar import whereabouts
@@ -231,11 +230,11 @@ def _runs(evidence: Any, study: str, runs: Path, *, every: bool = True) -> list[
     from gspo_lab.readings.reading import CLIP, LATEST_REWARD
     from gspo_lab.runfolder import RunFolder
 
-    of = Source(evidence, study)
-    failed = grader_errors(of)
-    named = {"reward": LATEST_REWARD, **({"clipped": CLIP} if every else {})}
-    values = {name: read(of, reading) for name, reading in named.items()}
-    scores = {bench: evaluations(of, bench) for bench in benches(of)}
+    source = Source(evidence, study)
+    failed = grader_errors(source)
+    named = {"reward": LATEST_REWARD, **({"clipped": CLIP} if with_clipped else {})}
+    values = {name: read(source, reading) for name, reading in named.items()}
+    scores = {bench: evaluations(source, bench) for bench in benches(source)}
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
     out = []
@@ -248,7 +247,7 @@ def _runs(evidence: Any, study: str, runs: Path, *, every: bool = True) -> list[
                 **{name: of_runs[run_id].value for name, of_runs in values.items()},
                 "readings": {name: reading.key for name, reading in named.items()},
                 "grader_errors": failed.get(run_id),
-                "scores": {bench: float(own[run_id][1][-1]) for bench, own in scores.items() if run_id in own},
+                "scores": {bench: float(curves[run_id][1][-1]) for bench, curves in scores.items() if run_id in curves},
                 "launched": whereabouts(RunFolder(runs / run_id)),
                 **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
             }
@@ -261,7 +260,7 @@ JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those th
 
 def claims(
     study: Annotated[str | None, typer.Argument(help="A study. Default: list the library of claims.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Evaluate every built-in claim, declared or not.")] = False,
+    all_claims: Annotated[bool, typer.Option("--all", help="Evaluate every built-in claim, declared or not.")] = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
@@ -276,8 +275,8 @@ def claims(
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
-        found = Source(evidence, name)
-        results, not_counted = judge(found, every=every), not_counted_of(found)
+        source = Source(evidence, name)
+        results, not_counted = judge(source, every=all_claims), not_counted_of(source)
     if json:
         print_json([claim_to_json(result) for result in results])
         return
@@ -313,15 +312,15 @@ def _lines(result: "Result") -> Iterator[str]:
     yield f"{result.claim.id}: {short(result.verdict)}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
     yield f"    source: {result.claim.value}"
-    yield from (f"    here:   {_estimate(one)}" for one in result.parts)
-    yield from (f"    beside: {_estimate(one)}: {one.word}" for one in result.also)
+    yield from (f"    here:   {_estimate(part)}" for part in result.parts)
+    yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.also)
     yield f"    reason: {because(result.verdict)}"
     yield from (f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter)
     yield ""
 
 
-def _estimate(one: "Estimate") -> str:
-    shown = "not measured" if one.estimate is None else f"{one.estimate:.4g}"
-    if one.interval is not None:
-        shown += f", {100 * (1 - one.alpha):g} % interval {one.interval[0]:.4g} to {one.interval[1]:.4g}"
-    return f"{one.name} = {shown} (n = {one.n}; {one.criterion})"
+def _estimate(estimate: "Estimate") -> str:
+    shown = "not measured" if estimate.estimate is None else f"{estimate.estimate:.4g}"
+    if estimate.interval is not None:
+        shown += f", {100 * (1 - estimate.alpha):g} % interval {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g}"
+    return f"{estimate.name} = {shown} (n = {estimate.n}; {estimate.criterion})"

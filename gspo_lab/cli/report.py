@@ -1,4 +1,5 @@
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +14,9 @@ from gspo_lab.cli.shared_options import (
     Accept,
     Json,
     OutputDir,
-    bring_up_to_date,
     evidence_of,
     study_named,
+    update_lab,
 )
 from gspo_lab.errors import LabError
 from gspo_lab.states import State
@@ -36,7 +37,7 @@ EXAMPLES = {
 }
 
 LOOK_SECONDS, REFRESH_SECONDS = 2, 5
-"""How often --watch looks for new records, and how often the open page looks for a newer self."""
+"""How often --watch looks for new records, and how often the open page reloads."""
 
 Folders = Annotated[
     list[Path],
@@ -73,9 +74,9 @@ def report(
         from gspo_lab.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
-            for found in _sources(stack, names, folders):
-                accept(found.evidence, found.declaration, accept_mismatch)
-    rendered, page = _made(names, folders, output_dir, elsewhere, going_on=watch and _going_on(names, folders))
+            for source in _sources(stack, names, folders):
+                accept(source.evidence, source.declaration, accept_mismatch)
+    rendered, page = _render(names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders))
     if open_page:
         import webbrowser
 
@@ -88,80 +89,79 @@ def report(
         typer.echo("\n".join(rendered.lines), err=True)
 
 
-def _made(
-    names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, going_on: bool
+def _render(
+    names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, running: bool
 ) -> "tuple[Report, Path]":
-    """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
-    from gspo_lab.findings.training_curves import reading_ahead
+    """The report as of now, and the page's path. With `running` the open page looks for newer ones."""
+    from gspo_lab.findings.training_curves import prefetch
 
     with ExitStack() as stack:
-        found = _found(stack, names, folders)
-        with reading_ahead([(evidence, study) for evidence, study, _ in found]):
+        studies = _selected(stack, names, folders)
+        with prefetch([(evidence, study) for evidence, study, _ in studies]):
             from gspo_lab.readings import Source
             from gspo_lab.report import render, write
-        sources = [Source(*one, elsewhere) for one in found]
-        rendered = render(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
+        sources = [Source(*study, elsewhere) for study in studies]
+        rendered = render(sources, watch_seconds=REFRESH_SECONDS if running else None)
     return rendered, write(rendered, to)[0]
 
 
 def _followed(names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path]) -> "Report":
-    """Render again whenever there is something new, until nothing runs any more; the last page stands still."""
-    seen = _stamp(folders)
+    """Render again whenever records arrive, until no run is running; the last page no longer reloads."""
+    drawn = _stamp(folders)
     try:
-        while _going_on(names, folders):
+        while _is_running(names, folders):
             time.sleep(LOOK_SECONDS)
             now = _stamp(folders)
-            if now != seen:
-                seen = now
-                _made(names, folders, to, elsewhere, going_on=True)
+            if now != drawn:
+                drawn = now
+                _render(names, folders, to, elsewhere, running=True)
     except KeyboardInterrupt:
         typer.echo("gspo-lab: no longer watching", err=True)
-    return _made(names, folders, to, elsewhere, going_on=False)[0]
+    return _render(names, folders, to, elsewhere, running=False)[0]
 
 
 def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
-    """What changes when the databases do, once they have taken up what the journals hold."""
-    found = []
+    """Time and size of the databases after an update from the journals: these change with every new record."""
+    stamps = []
     for folder in folders:
-        database = bring_up_to_date(folder)
+        database = update_lab(folder)
         for path in [] if database is None else [database, database.with_name(f"{database.name}-wal")]:
             if path.exists():
                 stat = path.stat()
-                found.append((stat.st_mtime_ns, stat.st_size))
-    return found
+                stamps.append((stat.st_mtime_ns, stat.st_size))
+    return stamps
 
 
-def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
+def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
     from gspo_lab.files import holder
     from gspo_lab.layout import CONDUCTOR_LOCK
     from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:
         return any(
-            any(run.state == State.RUNNING for run in runs_of(found))
-            or holder(found.evidence.runs_folder / found.study / CONDUCTOR_LOCK) is not None
-            for found in _sources(stack, names, folders)
+            any(run.state == State.RUNNING for run in runs_of(source))
+            or holder(source.evidence.runs_folder / source.study / CONDUCTOR_LOCK) is not None
+            for source in _sources(stack, names, folders)
         )
 
 
 def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
     from gspo_lab.readings import Source
 
-    return [Source(*one) for one in _found(stack, names, folders)]
+    return [Source(*study) for study in _selected(stack, names, folders)]
 
 
-def _found(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
-    """The named studies wherever they are, or each folder's latest one, each with its label: a name that is found twice
-    is told with its folder."""
+def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
+    """The named studies in all folders, or each folder's latest, with labels: a repeated name gets its folder."""
     opened = {folder: stack.enter_context(evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
-        wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
-        return [(evidence, study_named(evidence, name, folder), name) for name in wanted]
+        chosen = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
+        return [(evidence, study_named(evidence, name, folder), name) for name in chosen]
     latest = [(folder, study_named(evidence, None, folder)) for folder, evidence in opened.items() if not names]
-    found = latest or _named(names, opened)
-    several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
-    return [(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
+    placed = latest or _named(names, opened)
+    counts = Counter(name for _, name in placed)
+    return [(opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed]
 
 
 def _named(names: Sequence[str], opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:

@@ -1,4 +1,4 @@
-"""`run` and `replicate`: train what is left of a study, and write its report."""
+"""`run` and `replicate`: train a study's missing runs, and write its report."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,9 +31,9 @@ EXAMPLES = {
 }
 
 
-@options.of_a_study
+@options.with_study
 def run(
-    wanted: "Callable[..., Study]",
+    load: "Callable[..., Study]",
     jobs: options.Jobs = None,
     on: options.On = "local",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over. The earlier runs move to runs/_archive.")] = False,
@@ -51,13 +51,13 @@ def run(
     from gspo_lab.plan import plan
 
     _check_report(accept_mismatch, output_dir)
-    study = wanted()
+    study = load()
     if dry_run:
         planned = plan(study, runs, on=on, jobs=jobs)
         print_either(json, planned.to_json(), planned.lines())
         return
-    asked = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
-    _carry_out(study, runs, output_dir, accept_mismatch, json=json, asked=asked)
+    how = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
+    _carry_out(study, runs, output_dir, accept_mismatch, json=json, how=how)
 
 
 def replicate(
@@ -80,19 +80,19 @@ def replicate(
     from gspo_lab.plan import plan
 
     _check_report(accept_mismatch, output_dir)
-    wanted = replication(study, runs, another=new)
-    planned, first = plan(wanted.study, runs, on=on, jobs=jobs), wanted.original.name
-    lines = [*wanted.lines, *planned.lines()]
+    replicated = replication(study, runs, another=new)
+    planned, first = plan(replicated.study, runs, on=on, jobs=jobs), replicated.original.name
+    lines = [*replicated.lines, *planned.lines()]
     if dry_run:
         print_either(json, {**planned.to_json(), "replicates": first}, lines)
         return
     print_lines(lines, err=json)
-    asked = {"on": on, "jobs": jobs, "yes": ignore_memory_check}
-    _carry_out(wanted.study, runs, output_dir, accept_mismatch, json=json, asked=asked, also=first)
+    how = {"on": on, "jobs": jobs, "yes": ignore_memory_check}
+    _carry_out(replicated.study, runs, output_dir, accept_mismatch, json=json, how=how, also=first)
 
 
 def _check_report(accept_mismatch: str | None, reports: Path) -> None:
-    """What is wrong with the options of the report, told now and not after the training."""
+    """LabError for wrong options of the report, before the training."""
     from gspo_lab.matching import reason_in_words
 
     if accept_mismatch is not None:
@@ -108,11 +108,13 @@ def _carry_out(
     accept_mismatch: str | None,
     *,
     json: bool,
-    asked: dict[str, Any],
+    how: dict[str, Any],
     also: str | None = None,
 ) -> None:
-    """Train what is left as `asked`, write the report and, where `also` names another study that has changed by it,
-    that one's too; print the outcome and leave with its code."""
+    """Train the missing runs, write the report, print the outcome and exit with its code.
+
+    `how` are options of `conduct`. `also` names the original of a replication, whose report is written again.
+    """
     from gspo_lab.conduct import conduct
     from gspo_lab.conduct import outcome as outcome_of
     from gspo_lab.runfolder import RunFolder
@@ -120,34 +122,33 @@ def _carry_out(
     from gspo_lab.words import lines
 
     console = console_for(stderr=json)
-    done = conduct(study, runs, console=console, **asked)
+    done = conduct(study, runs, console=console, **how)
     for line in ingest(runs).damaged:
-        options.tell(line)
-    some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
-    written = some and not done.interrupted
-    # Before the outcome is asked for: who writes the report may accept mismatches.
-    page, again = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
-    other = _report(also, runs, reports, None, console)[0] if written and also is not None else None
+        options.warn(line)
+    finished = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
+    written = finished and not done.interrupted
+    # Write the report first: it may accept mismatches, and the outcome depends on them.
+    page, replications = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
+    original_page = _report(also, runs, reports, None, console)[0] if written and also is not None else None
     outcome = outcome_of(study, runs, done.results, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
     else:
-        said, why, next_command = lines(outcome.answer)
-        console.print(f"\n{said}", style="bold", markup=False, highlight=False)
+        text, why, next_command = lines(outcome.answer)
+        console.print(f"\n{text}", style="bold", markup=False, highlight=False)
         console.print(f"{why}\n", markup=False, highlight=False)
         console.print(outcome.table())
         for failure in outcome.failures:
             console.print(failure, style="red", markup=False, highlight=False)
-        pages = [f"report: {path}" for path in (page, other) if path is not None]
-        print_lines(["", *outcome.details, *again, *pages, next_command])
+        pages = [f"report: {path}" for path in (page, original_page) if path is not None]
+        print_lines(["", *outcome.details, *replications, *pages, next_command])
     raise typer.Exit(outcome.exit_code)
 
 
 def _report(
     study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console"
 ) -> tuple[Path, Sequence[str]]:
-    """Write the report on a study, after accepting its mismatches where that is wished; the page, and what the study's
-    executions say together."""
+    """Accept mismatches if a reason is given, write the report; returns the page and the lines on replications."""
     from gspo_lab.findings.matched import study_certificate
     from gspo_lab.matching import accept_mismatch as accept
     from gspo_lab.readings import Source
@@ -157,11 +158,11 @@ def _report(
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:
-            found = Source(evidence, study)
-            if study_certificate(found).open:
-                accept(evidence, found.declaration, accept_mismatch)
+            source = Source(evidence, study)
+            if study_certificate(source).open:
+                accept(evidence, source.declaration, accept_mismatch)
             else:  # the training is done: no reason to withhold its report
-                said = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
-                console.print(said, markup=False, highlight=False)
-        found = Source(evidence, study)
-        return write(render([found]), to)[0], lines(found)
+                warning = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
+                console.print(warning, markup=False, highlight=False)
+        source = Source(evidence, study)
+        return write(render([source]), to)[0], lines(source)

@@ -42,7 +42,7 @@ On = Annotated[
 
 
 LARGEST_SD = 1.5
-"""Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
+"""Scores lie from 0 to 1: differences of -1 and 1 have an sd of 1.41 over two seeds, and less over more."""
 
 
 def _possible(sd: float | None) -> float | None:
@@ -93,19 +93,19 @@ REPORTS = Path("reports")
 NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
 
 
-TOLD: set[str] = set()
-"""What the present command has told, so that one that reads several times (`report --watch`) says it once."""
+WARNED: set[str] = set()
+"""The warnings of this command so far: one that reads several times (`report --watch`) prints each once."""
 
 
-def tell(line: str) -> None:
-    """A line on stderr that keeps nothing from going on."""
-    if line not in TOLD:
-        TOLD.add(line)
+def warn(line: str) -> None:
+    """Print a warning on stderr, unless this command has printed it before."""
+    if line not in WARNED:
+        WARNED.add(line)
         print_lines([f"gspo-lab: {line}"], err=True)
 
 
-def bring_up_to_date(runs: Path) -> Path | None:
-    """The database under `runs`, with all that the run folders hold; None, and nothing written, where nothing is."""
+def update_lab(runs: Path) -> Path | None:
+    """Update the database under `runs` from the run folders, and return its path; None for a folder without studies."""
     from gspo_lab.store import ingest
 
     if not runs.is_dir():
@@ -115,12 +115,12 @@ def bring_up_to_date(runs: Path) -> Path | None:
         return None
     try:
         for line in ingest(runs).damaged:
-            tell(line)
+            warn(line)
     except LabError as error:
         if not database.exists():
             raise
-        # One damaged or read-only folder does not keep the rest from being read.
-        tell("\n  ".join([f"not all of {runs} is up to date: {error}", *error.details]))
+        # A damaged or read-only folder must not prevent reading the database.
+        warn("\n  ".join([f"not all of {runs} is up to date: {error}", *error.details]))
     return database
 
 
@@ -128,7 +128,7 @@ def evidence_of(runs: Path) -> "Evidence":
     """The evidence under `runs`; LabError where no study was run."""
     from gspo_lab.store import Evidence
 
-    database = bring_up_to_date(runs)
+    database = update_lab(runs)
     if database is None:
         raise LabError(f"{runs} {NO_STUDY}")
     return Evidence.open(database, runs)
@@ -139,25 +139,27 @@ def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
     studies = evidence.studies()
     if name is None and not studies:
         raise LabError(f"{runs} {NO_STUDY}")
-    wanted = studies[-1] if name is None else name
-    evidence.study(wanted)
-    return wanted
+    chosen = studies[-1] if name is None else name
+    evidence.study(chosen)
+    return chosen
 
 
 def run_named(evidence: "Evidence", name: str) -> str:
-    """The id of the run `name`, which may lack its study where only one study has such a run: gspo/s0. Any other name
-    is returned as it is. LabError where several studies have it."""
-    named, _, rest = name.partition("/")
-    if not rest or named in evidence.studies():
-        return name
+    """The id of the run `name`. The study may be left out (gspo/s0) where only one study has such a run.
+
+    Any other name is returned unchanged. LabError where several studies have such a run.
+    """
     studies = evidence.studies()
-    found = [run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"]
-    if len(found) > 1:
-        raise LabError(f"'{name}' is a run of several studies: {', '.join(found)}")
-    return found[0] if found else name
+    study, slash, _ = name.partition("/")
+    if not slash or study in studies:
+        return name
+    matches = [run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"]
+    if len(matches) > 1:
+        raise LabError(f"'{name}' is a run of several studies: {', '.join(matches)}")
+    return matches[0] if matches else name
 
 
-def study_from(
+def make_study(
     study_file: StudyFile,
     overrides: Overrides = None,
     seeds: Seeds = None,
@@ -166,7 +168,7 @@ def study_from(
     name: Name = None,
     aa: AgainstItself = None,
 ) -> "Study":
-    """The study that a file and these options make, the same for every command. LabError for a mistake in either."""
+    """The study of a file with these options, the same for every command. LabError for a mistake in either."""
     from gspo_lab.registry import nearest
     from gspo_lab.study import against_itself, load_study
 
@@ -180,19 +182,21 @@ def study_from(
     return against_itself(study, aa)
 
 
-def of_a_study(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that has the options of `study_from` before its own, and is called with a function in their place: that
-    gives the study, with further overrides if need be."""
-    shared = inspect.signature(study_from).parameters
+def with_study(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `make_study` before its own.
+
+    The command gets a function in their place, which loads the study with further overrides.
+    """
+    shared = inspect.signature(make_study).parameters
     parameters = [*shared.values(), *list(inspect.signature(command).parameters.values())[1:]]
 
-    def called(**given: Any) -> None:
-        named = {name: given.pop(name) for name in shared}
+    def called(**arguments: Any) -> None:
+        named = {name: arguments.pop(name) for name in shared}
         overrides = named.pop("overrides") or []
-        command(lambda *more: study_from(overrides=[*overrides, *more], **named), **given)
+        command(lambda *more: make_study(overrides=[*overrides, *more], **named), **arguments)
 
     called.__doc__ = command.__doc__
-    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called
 

@@ -1,4 +1,4 @@
-"""`certify`, `diff`, `regrade` and `calibrate`: whether records, grades and the verdict's rule hold."""
+"""`certify`, `diff`, `regrade` and `calibrate`: check records, grades and the verdict's rule."""
 
 from collections import Counter
 from functools import partial
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_either, print_json, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, run_named, study_named, tell
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, run_named, study_named, warn
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.runfolder import RunFolder
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded, SpotCheck
     from gspo_lab.stats.calibration import Row
     from gspo_lab.store import Evidence
+    from gspo_lab.store.answers import StoredAnswer
 
 EXAMPLES = {
     "certify": ("gspo-lab certify quickstart", "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"),
@@ -49,39 +50,37 @@ def certify(
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
-        found = certificate(evidence, Source(evidence, named).declaration)
-        # Drawn anew each time, so that nobody knows beforehand which answers are.
-        again = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
-        found = verified(evidence, found, again)
+        matched = certificate(evidence, Source(evidence, named).declaration)
+        # The sample is drawn anew each time, so that a forger cannot know which answers are graded again.
+        samples = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
+        checked = verified(evidence, matched, samples)
         if sign is not None:
-            if not found.ok:
-                raise LabError(f"--sign: not signed, {found.headline}", details=found.open)
+            if not checked.ok:
+                raise LabError(f"--sign: not signed, {checked.headline}", details=checked.open)
             put_signature(runs / named, sign)
-            found = verified(evidence, found, again)
-    print_either(json, found.to_json(), found.lines())
-    raise typer.Exit(Exit.FINISHED if found.ok else Exit.INCOMPLETE)
+            checked = verified(evidence, checked, samples)
+    print_either(json, checked.to_json(), checked.lines())
+    raise typer.Exit(Exit.FINISHED if checked.ok else Exit.INCOMPLETE)
 
 
 def graded_again(
     evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
 ) -> "dict[str, SpotCheck]":
     """Per run a sample of its own answers, graded again."""
-    from gspo_lab.evaluation.regrade import Stored, spot_check
+    from gspo_lab.evaluation.regrade import spot_check
     from gspo_lab.progress import counting
-    from gspo_lab.runfolder import RunFolder
     from gspo_lab.store.answers import questions, stored
 
-    out: dict[str, SpotCheck] = {}
-    made: dict[str, Any] = {}
+    checks: dict[str, SpotCheck] = {}
+    tasks: dict[str, Any] = {}
     ids = [run.id for run in evidence.chosen(study)]
     with counting(f"certify {study}", {"runs graded again": len(ids)}) as advance:
         for run in ids:
-            own = [Stored(*row) for row in stored(evidence, run).get("", [])]
-            folder = RunFolder(runs / run)
-            if own:
-                out[run] = spot_check(folder, own, questions(evidence, run), most, chance, made, unsafe=unsafe)
+            if answers := stored(evidence, run).get(""):
+                asked, folder = questions(evidence, run), RunFolder(runs / run)
+                checks[run] = spot_check(folder, answers, asked, most, chance, tasks, unsafe=unsafe)
             advance("runs graded again", 1)
-    return out
+    return checks
 
 
 def diff(
@@ -101,8 +100,8 @@ def diff(
 
     with evidence_of(runs) as evidence:
         run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
-        found = first_difference(evidence, run_a, run_b)
-    print_either(json, None if found is None else found.to_json(), difference_lines(found, run_a, run_b))
+        difference = first_difference(evidence, run_a, run_b)
+    print_either(json, None if difference is None else difference.to_json(), difference_lines(difference, run_a, run_b))
 
 
 SHOWN = 40
@@ -136,11 +135,10 @@ def regrade(
         )
     written = 0
     if apply:
-        written = sum(
-            put_into_force(RunFolder(runs / run_id), run_id, name, ones) for (run_id, name), ones in regraded.items()
-        )
+        for (run_id, evaluation), answers in regraded.items():
+            written += put_into_force(RunFolder(runs / run_id), run_id, evaluation, answers)
         ingest(runs)
-    turned = [_change(*place, one) for place, ones in regraded.items() for one in ones if one.turned]
+    turned = [_change(*place, answer) for place, answers in regraded.items() for answer in answers if answer.turned]
     summary = _summary(regraded)
     if json:
         print_json({"summary": summary, "changed": turned, "applied": written})
@@ -149,7 +147,7 @@ def regrade(
     print_table(turned[:SHOWN], empty="\nno verdict changed", title="\nchanged verdicts")
     if len(turned) > SHOWN:
         typer.echo(f"... and {len(turned) - SHOWN} more: --json shows all")
-    differ = sum(one.differs for ones in regraded.values() for one in ones)
+    differ = sum(answer.differs for answers in regraded.values() for answer in answers)
     if apply:
         typer.echo(f"{written} grades put into force")
     elif differ:
@@ -172,46 +170,45 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
 
 
 def _regrade(
-    runs: Path, stored: dict[str, dict[str, list[Any]]], bench: str | None, *, unsafe: bool
+    runs: Path, stored: "dict[str, dict[str, list[StoredAnswer]]]", bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
-    from gspo_lab.evaluation.regrade import Stored, regrade, tasks_of
+    from gspo_lab.evaluation.regrade import regrade, tasks_of
     from gspo_lab.progress import counting
 
-    out: dict[tuple[str, str], list[Regraded]] = {}
-    wanted = {
-        (run_id, evaluation): [Stored(*row) for row in rows if bench in (None, row[0])]
+    regraded: dict[tuple[str, str], list[Regraded]] = {}
+    selected = {
+        (run_id, evaluation): [answer for answer in answers if bench in (None, answer.bench)]
         for run_id, evaluations in stored.items()
-        for evaluation, rows in evaluations.items()
+        for evaluation, answers in evaluations.items()
     }
-    with counting("regrade", {"answers": sum(map(len, wanted.values()))}) as advance:
-        for (run_id, evaluation), answers in wanted.items():
+    with counting("regrade", {"answers": sum(map(len, selected.values()))}) as advance:
+        for (run_id, evaluation), answers in selected.items():
             if not answers:
                 continue
             try:
                 tasks = tasks_of(RunFolder(runs / run_id), evaluation, unsafe=unsafe)
             except LabError as error:
-                tell(f"left out: {error}")
+                warn(f"left out: {error}")
                 advance("answers", len(answers))
                 continue
             for name, (task_name, task) in tasks.items():
-                of_it = [answer for answer in answers if answer.bench == name]
-                out.setdefault((run_id, evaluation), []).extend(
-                    regrade(of_it, task_name, task, partial(advance, "answers"))
-                )
-    return out
+                of_task = [answer for answer in answers if answer.bench == name]
+                grades = regrade(of_task, task_name, task, partial(advance, "answers"))
+                regraded.setdefault((run_id, evaluation), []).extend(grades)
+    return regraded
 
 
 def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str, Any]]:
     counts: dict[tuple[str, str], Counter[str]] = {}
     graders: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
-    for (_, evaluation), ones in regraded.items():
-        for one in ones:
-            key = (one.stored.bench, evaluation)
+    for (_, evaluation), answers in regraded.items():
+        for answer in answers:
+            key = (answer.stored.bench, evaluation)
             old, new = graders.setdefault(key, (set(), set()))
-            old.add(str(one.stored.grader))
-            if one.grade is not None:
-                new.add(str(one.grade.grader))
-            counts.setdefault(key, Counter())[_fate(one)] += 1
+            old.add(str(answer.stored.grader))
+            if answer.grade is not None:
+                new.add(str(answer.grade.grader))
+            counts.setdefault(key, Counter())[_fate(answer)] += 1
     return [
         {
             "bench": bench,
@@ -228,16 +225,16 @@ def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str
 FATES = ("now right", "now wrong", "now not graded", "problem gone")
 
 
-def _fate(one: "Regraded") -> str:
-    if one.grade is None:
+def _fate(answer: "Regraded") -> str:
+    if answer.grade is None:
         return "problem gone"
-    if not one.turned:
+    if not answer.turned:
         return "as before"
-    return {1: "now right", 0: "now wrong", None: "now not graded"}[one.grade.correct]
+    return {1: "now right", 0: "now wrong", None: "now not graded"}[answer.grade.correct]
 
 
-def _change(run_id: str, evaluation: str, one: "Regraded") -> dict[str, Any]:
-    old, new = one.stored, one.grade
+def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
+    old, new = answer.stored, answer.grade
     assert new is not None
     return {
         "answered": run_id,
@@ -259,7 +256,7 @@ def _verdict(correct: int | None, reason: str | None, error: str | None) -> str:
 
 
 SEED = 20250724
-"""Fixed, so that the table is a test: with other seeds a two-sided row leaves its band once in a hundred times."""
+"""Fixed, so that the table is a test: with a random seed a two-sided row leaves its band once in a hundred times."""
 
 
 def calibrate(
@@ -285,32 +282,32 @@ def calibrate(
             done += 1
             status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
-        found = run_calibration(simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS))
-    rows = [row.to_json() for row in found.rows]
+        table = run_calibration(simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS))
+    rows = [row.to_json() for row in table.rows]
     if json:
-        print_json({"ok": found.ok, "studies": simulations, "seed": SEED, "rows": rows})
+        print_json({"ok": table.ok, "studies": simulations, "seed": SEED, "rows": rows})
     else:
         typer.echo("\n".join(lines(rows, simulations)))
-    if not found.ok:
+    if not table.ok:
         raise typer.Exit(Exit.INCOMPLETE)
 
 
 def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
-    """The rows for people, one line each, however narrow the terminal."""
-    kept, failing, stated, told = (
+    """The rows for people, one line each."""
+    keeping, failing, stated, powers = (
         [row for row in rows if row["expectation"] in kinds]
         for kinds in ({"inside the band", "at most the band", "at most half"}, {"must fail"}, {"stated"}, {"told"})
     )
     wrong = [f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]]
     return [
         f"False alarms in {studies} studies a row. [99 % interval], coverage of 95 %",
-        *map(_line, kept),
+        *map(_line, keeping),
         "Negative controls: popular readings that must fail",
         *map(_line, failing),
         "Means are equal, but only one arm's runs are unstable or skewed: no rule keeps .05, so reports state the rate",
         *map(_line, stated),
         "How often an answer is given: the rule's power, and what it cannot see",
-        *map(_line, told),
+        *map(_line, powers),
         "every row lies where it must" if not wrong else f"not where it must be: {'; '.join(wrong)}",
     ]
 

@@ -19,30 +19,9 @@ from gspo_lab.evaluation.subjects import run_chats
 from gspo_lab.models.wording import worded
 from gspo_lab.records import GradeRecord
 from gspo_lab.runfolder import RunFolder
+from gspo_lab.store.answers import StoredAnswer
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
 from gspo_lab.tasks.base import Problem, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An answer as it lies in the database, with the grade in force."""
-
-    bench: str
-    step: int
-    problem: str
-    sample: int
-    text: str | None
-    truncated: int | None
-    extracted: str | None
-    reward: float | None
-    correct: int | None
-    reason: str | None
-    error: str | None
-    grader: str | None
-    isolation: str | None
-    turns: str | None = None
-    """As JSON, of a task of several."""
-
 
 GRADE = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
 
@@ -51,7 +30,7 @@ GRADE = ("extracted", "reward", "correct", "reason", "error", "grader", "isolati
 class Regraded:
     """An answer and its grade of today; None where its task has no such problem any more."""
 
-    stored: Stored
+    stored: StoredAnswer
     grade: GradeRecord | None
 
     @property
@@ -90,7 +69,9 @@ def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dic
     }
 
 
-def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Callable[[int], None]) -> list[Regraded]:
+def regrade(
+    answers: Sequence[StoredAnswer], task_name: str, task: Task, progress: Callable[[int], None]
+) -> list[Regraded]:
     """Grade answers to one benchmark again, in their order."""
     wanted, problems = {stored.problem for stored in answers}, {}
     for problem in task.problems("held-out") if wanted else ():  # made one by one, and those asked for come first
@@ -99,7 +80,7 @@ def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Cal
             if len(problems) == len(wanted):
                 break
 
-    def again(stored: Stored) -> Regraded:
+    def again(stored: StoredAnswer) -> Regraded:
         problem = problems.get(stored.problem)
         if problem is None:
             return Regraded(stored, None)
@@ -111,7 +92,7 @@ def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Cal
         correct = None if grade.correct is None else int(grade.correct)
         return Regraded(stored, _record(stored, {**given, "correct": correct, "grader": task.grader}))
 
-    def counted(stored: Stored) -> Regraded:
+    def counted(stored: StoredAnswer) -> Regraded:
         regraded = again(stored)
         progress(1)
         return regraded
@@ -120,7 +101,7 @@ def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Cal
         return list(pool.map(counted, answers))
 
 
-def _record(stored: Stored, grade: Mapping[str, Any]) -> GradeRecord:
+def _record(stored: StoredAnswer, grade: Mapping[str, Any]) -> GradeRecord:
     key: dict[str, Any] = {name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")}
     return GradeRecord(**key, **grade, at=time.time())
 
@@ -153,7 +134,7 @@ class SpotCheck(NamedTuple):
 
 def spot_check(
     folder: RunFolder,
-    stored: Sequence[Stored],
+    stored: Sequence[StoredAnswer],
     recorded: Sequence[Asked],
     most: int,
     chance: random.Random,

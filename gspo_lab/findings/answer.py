@@ -1,7 +1,7 @@
 """The answer to a study's declared question, as codes and data: for report, terminal, digest and Python.
 
-`[verdict] question` says what answers: the final score, the stability of runs, or claims. These are judged in the
-package above, whose `answer` is the one to call. `words` says it in English.
+`[verdict] question` names what answers: the final score, the stability of runs, or claims. The package `claims` judges
+claims; call its `answer`. `words` turns the answer into English.
 """
 
 import shlex
@@ -14,7 +14,7 @@ from gspo_lab.findings.compared import ranked
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import REPLICATION, all_executions
 from gspo_lab.findings.outcomes import NOT_JUDGED
-from gspo_lab.findings.stability import regime, steadiness
+from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.states import State
@@ -25,20 +25,20 @@ from gspo_lab.stats.verdict import Comparison, Reason, Verdict
 from gspo_lab.study.overrides import without
 
 Colour = Literal["green", "blue", "grey", "red"]
-"""Answered; answered in part, or against the arms; not answered; something must be mended first."""
+"""Answered; answered in part, or against the arms; not answered; runs must be fixed first."""
 
 UNDER_WAY = (State.RUNNING, State.QUEUED)
 MOST_SEEDS = 20
-"""More seeds than this are not proposed: `plan` says what else could settle it."""
+"""For more seeds than this the answer proposes `plan`, which compares what else could decide."""
 HERE = ("run", "plan", "check", "replicate")
-"""Commands that train on: none of them does for what another program trained."""
+"""Commands that train, which are useless for imported runs."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`word` is a code. `verdicts` answer the question; where there are none, `why` is what is said instead.
+    """`word` is a code. `verdicts` answer the question; without any, `why` says why not.
 
-    `grounds` are what the answer rests on, `next` the arguments of the gspo-lab command to type.
+    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab command.
     """
 
     word: str
@@ -50,26 +50,25 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """What to type next."""
+        """The command to type next."""
         return f"gspo-lab {shlex.join(self.next)}"
 
 
-def answer_of(found: Source, claims: Sequence[Verdict] = ()) -> Answer:
-    """The answer by the declared rule. `claims` are the verdicts on those that the question names."""
-    answer = _answer(found, claims)
-    # GSPO's arm first, where the study has one: it is the arm that the answer's sentence is about.
-    subject = None if (rules := rule_arms(found)) is None else rules[1]
+def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> Answer:
+    """The answer by the declared rule. `claims` are the verdicts on the claims that the question names."""
+    answer = _answer(source, claims)
+    # GSPO's arm comes first: the answer's sentence is about it.
+    subject = None if (rules := rule_arms(source)) is None else rules[1]
     answer = replace(answer, verdicts=tuple(sorted(answer.verdicts, key=lambda verdict: verdict.subject != subject)))
-    if found.declaration.recorded is not None and answer.next[0] in HERE:
-        return replace(
-            answer, next=("import", "SOURCE", "PATH", "--study", found.study, "--arm", "ARM", "--seed", "SEED")
-        )
+    if source.declaration.recorded is not None and answer.next[0] in HERE:
+        options = ("--study", source.study, "--arm", "ARM", "--seed", "SEED")
+        return replace(answer, next=("import", "SOURCE", "PATH", *options))
     return answer
 
 
-def _answer(found: Source, claims: Sequence[Verdict]) -> Answer:
-    declared, decided, runs = found.declaration, decision(found), regime(found)
-    states = [run.state for run in runs_of(found) if run.seed in decided.seeds]
+def _answer(source: Source, claims: Sequence[Verdict]) -> Answer:
+    declared, decided, runs = source.declaration, decision(source), count_unstable_runs(source)
+    states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = Reason("runs", {"runs": len(states)})
     if declared.trials_of is not None:
         return Answer("trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason)
@@ -80,63 +79,63 @@ def _answer(found: Source, claims: Sequence[Verdict]) -> Answer:
         return Answer("running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running"))
     if runs.all_collapsed and runs.finished == planned:
         why = Reason("all collapsed", {"runs": runs.finished})
-        return Answer("all collapsed", "red", _elsewhere(found, 0.25, "calmer"), (_causes(found),), why=why)
+        return Answer("all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why)
     if claims:
-        return _of_claims(found, claims)
+        return _of_claims(source, claims)
     if decided.doses is not None:
-        return _of_doses(found)
+        return _of_doses(source)
     if not decided.verdicts:
         why = decided.reason or Reason("swept", {"decided": decided})
-        return Answer("no verdict", "grey", _again(found, "check"), (count,), why=why)
-    return _refused(found) or (_of_stability if declared.verdict.question == "stability" else _of_scores)(found)
+        return Answer("no verdict", "grey", _rerun(source, "check"), (count,), why=why)
+    return _withheld(source) or (_of_stability if declared.verdict.question == "stability" else _of_scores)(source)
 
 
-def _refused(found: Source) -> Answer | None:
-    """Where no arm has a verdict: runs that are missing or unmatched, too few seeds."""
-    decided, verdicts = decision(found), decision(found).answering
-    if any(one.word != "withheld" for one in verdicts):
+def _withheld(source: Source) -> Answer | None:
+    """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too few."""
+    decided, verdicts = decision(source), decision(source).answering
+    if any(verdict.word != "withheld" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
     if lacking:
         why = Reason("runs missing", {"runs": len(lacking)})
-        return Answer("withheld", "red", _again(found, "run"), (Reason("these runs", {"runs": lacking}),), why=why)
+        return Answer("withheld", "red", _rerun(source, "run"), (Reason("these runs", {"runs": lacking}),), why=why)
     measured = (Reason("differences", {"verdicts": verdicts}),)
-    barred = [one for one in verdicts if one.barred]
+    barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
         command = "grade" if decided.matched.ok else "certify"
         why = Reason("barred", {"verdict": barred[0]})
-        return Answer("withheld", "red", (command, found.study), measured, why=why)
+        return Answer("withheld", "red", (command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
         word = "one seed" if seeds == 1 else f"{seeds} seeds"
-        return Answer(word, "grey", _more_seeds(found, 5), measured, why=Reason("too few seeds", {"seeds": seeds}))
+        return Answer(word, "grey", _more_seeds(source, 5), measured, why=Reason("too few seeds", {"seeds": seeds}))
     return None
 
 
 def _colour(verdicts: Sequence[Verdict], *, partly: bool) -> Colour:
-    """Green where all is answered and not all of it speaks against the arms."""
-    return "blue" if partly or all(one.direction < 0 for one in verdicts) else "green"
+    """Green where every verdict is conclusive and at least one favours its arm."""
+    return "blue" if partly or all(verdict.direction < 0 for verdict in verdicts) else "green"
 
 
-def _of_scores(found: Source) -> Answer:
-    verdicts = decision(found).answering
-    words = {one.word for one in verdicts}
-    # One bound on what may still happen is enough: the sentence's own, where it has one.
+def _of_scores(source: Source) -> Answer:
+    verdicts = decision(source).answering
+    words = {verdict.word for verdict in verdicts}
+    # State one bound on the rate of unstable runs; a single equivalence verdict has its own.
     bounded = words == {"practically equivalent"} and len(verdicts) == 1
-    ranking = None if decision(found).contrast is not None else ranked(found)
+    ranking = None if decision(source).contrast is not None else ranked(source)
     best = () if ranking is None else (Reason("best arms", {"ranking": ranking}),)
-    grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(found, bounded=not bounded))
+    grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(source, bounded=not bounded))
     if words == {"withheld"}:
-        return Answer("withheld", "grey", _replicate(found), grounds, verdicts)
+        return Answer("withheld", "grey", _replicate(source), grounds, verdicts)
     if words <= {"not resolved", "withheld"}:
-        needed = max((one.more_seeds or 0 for one in verdicts), default=0) + len(decision(found).seeds)
-        return Answer("not resolved", "grey", _more_seeds(found, needed), grounds, verdicts)
+        needed = max((verdict.more_seeds or 0 for verdict in verdicts), default=0) + len(decision(source).seeds)
+        return Answer("not resolved", "grey", _more_seeds(source, needed), grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld", "better, size not resolved against the margin"})
-    return Answer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(found), grounds, verdicts)
+    return Answer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:
-    words = {one.word for one in verdicts}
+    words = {verdict.word for verdict in verdicts}
     if words == {"practically equivalent"}:
         return "equivalent"
     if words & {"not resolved", "withheld"}:
@@ -144,112 +143,106 @@ def _word(verdicts: Sequence[Comparison]) -> str:
     return f"{verdicts[0].better} better" if len(verdicts) == 1 else "arm by arm"
 
 
-def _of_stability(found: Source) -> Answer:
-    """Grey, too, where no run was unstable: then nothing says what would have become of either arm."""
-    verdicts: tuple[StabilityVerdict, ...] = tuple(steadiness(found).values())
-    words = {one.word for one in verdicts}
-    if not regime(found).judged:
-        count = Reason("runs", {"runs": regime(found).finished})
-        return Answer(NOT_JUDGED, "grey", _again(found, "check"), (count,), why=Reason("stability not judged"))
-    if not regime(found).reached and not words & {"more stable", "less stable"}:
-        scores = Reason("scores alone", {"verdicts": tuple(decision(found).verdicts.values())})
-        return Answer(
-            "regime not reached",
-            "grey",
-            _elsewhere(found, 2.0, "further"),
-            (_unstable(found), scores),
-            why=Reason("stability unknown"),
-        )
+def _of_stability(source: Source) -> Answer:
+    """Grey, too, where no run was unstable: then stability cannot be compared."""
+    verdicts: tuple[StabilityVerdict, ...] = tuple(stability_verdicts(source).values())
+    words = {verdict.word for verdict in verdicts}
+    if not count_unstable_runs(source).judged:
+        count = Reason("runs", {"runs": count_unstable_runs(source).finished})
+        return Answer(NOT_JUDGED, "grey", _rerun(source, "check"), (count,), why=Reason("stability not judged"))
+    if not count_unstable_runs(source).reached and not words & {"more stable", "less stable"}:
+        scores = Reason("scores alone", {"verdicts": tuple(decision(source).verdicts.values())})
+        command, why = _other_rate(source, 2.0, "further"), Reason("stability unknown")
+        return Answer("regime not reached", "grey", command, (_unstable(source), scores), why=why)
     grounds = (Reason("unstable by arm", {"verdicts": verdicts}), Reason("drops", {"verdicts": verdicts}))
     if words <= {"not resolved", "withheld"}:
-        more = _more_seeds(found, max(8, 2 * len(decision(found).seeds)))
+        more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
         return Answer("not resolved", "grey", more, grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld"})
     word = verdicts[0].word if len(words) == 1 else "resolved in part" if partly else "arm by arm"
-    return Answer(word, _colour(verdicts, partly=partly), _replicate(found), grounds, verdicts)
+    return Answer(word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
 
 
-def _of_doses(found: Source) -> Answer:
-    doses = decision(found).doses
+def _of_doses(source: Source) -> Answer:
+    doses = decision(source).doses
     assert doses is not None
-    why = Reason("swept", {"decided": decision(found)})
-    if not decision(found).matched.on(decision(found).seeds).ok:
-        return Answer("withheld", "red", ("certify", found.study), (Reason("unmatched sweep"),), why=why)
-    grounds = (_unstable(found), Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}))
-    apart = [_apart(ratio) for ratio in doses.ratios.values()]
-    if all(apart) and apart:
+    why = Reason("swept", {"decided": decision(source)})
+    if not decision(source).matched.on(decision(source).seeds).ok:
+        return Answer("withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why)
+    grounds = (_unstable(source), Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}))
+    resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
+    if all(resolved) and resolved:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
         word = "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
-        return Answer(word, "blue" if signs == {False} else "green", _replicate(found), grounds, why=why)
-    if any(apart):
-        return Answer("resolved in part", "blue", _replicate(found), grounds, why=why)
-    if not regime(found).reached:
-        return Answer("regime not reached", "grey", _again(found, "check"), grounds, why=why)
-    return Answer("not resolved", "grey", _again(found, "plan"), grounds, why=why)
+        return Answer(word, "blue" if signs == {False} else "green", _replicate(source), grounds, why=why)
+    if any(resolved):
+        return Answer("resolved in part", "blue", _replicate(source), grounds, why=why)
+    if not count_unstable_runs(source).reached:
+        return Answer("regime not reached", "grey", _rerun(source, "check"), grounds, why=why)
+    return Answer("not resolved", "grey", _rerun(source, "plan"), grounds, why=why)
 
 
-def _apart(ratio: DoseLimits) -> bool:
+def _excludes_one(ratio: DoseLimits) -> bool:
     return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 
-def _of_claims(found: Source, claims: Sequence[Verdict]) -> Answer:
-    words = [one.word for one in claims]
+def _of_claims(source: Source, claims: Sequence[Verdict]) -> Answer:
+    words = [claim.word for claim in claims]
     grounds = (Reason("claims", {"verdicts": tuple(claims[:2])}),)
-    decided = [one for one in claims if one.resolved]
+    decided = [claim for claim in claims if claim.resolved]
     if not decided:
         untested = set(words) == {"not testable here"}
-        away = untested and any(reason.code == "no unstable runs" for one in claims for reason in one.reasons)
-        word = "regime not reached" if away else "not testable here" if untested else "not resolved"
-        command = _elsewhere(found, 2.0, "further") if away else ("claims", found.study)
+        stable = untested and any(reason.code == "no unstable runs" for claim in claims for reason in claim.reasons)
+        word = "regime not reached" if stable else "not testable here" if untested else "not resolved"
+        command = _other_rate(source, 2.0, "further") if stable else ("claims", source.study)
         return Answer(word, "grey", command, grounds, tuple(claims))
     word = decided[0].word if len({*words}) == 1 else "claim by claim"
     partly = len(decided) < len(claims)
-    return Answer(word, _colour(claims, partly=partly), _replicate(found), grounds, tuple(claims))
+    return Answer(word, _colour(claims, partly=partly), _replicate(source), grounds, tuple(claims))
 
 
-def _unstable(found: Source, *, bounded: bool = True) -> Reason:
-    level = 1 - found.declaration.verdict.alpha if bounded else None
-    return Reason("unstable runs", {"regime": regime(found), "level": level})
+def _unstable(source: Source, *, bounded: bool = True) -> Reason:
+    level = 1 - source.declaration.verdict.alpha if bounded else None
+    return Reason("unstable runs", {"counts": count_unstable_runs(source), "level": level})
 
 
-def _causes(found: Source) -> Reason:
-    known = [one.stability for one in decision(found).ended if one.stability is not None]
-    steps = [one.collapse for one in known if one.collapse is not None]
-    causes = tuple(dict.fromkeys(one.cause for one in known if one.cause is not None))
+def _causes(source: Source) -> Reason:
+    known = [run.stability for run in decision(source).ended if run.stability is not None]
+    steps = [stability.collapse for stability in known if stability.collapse is not None]
+    causes = tuple(dict.fromkeys(stability.cause for stability in known if stability.cause is not None))
     return Reason("causes", {"steps": (min(steps), max(steps)) if steps else None, "causes": causes})
 
 
-def _commands(found: Source) -> tuple[str, ...]:
-    return found.declaration.commands[-1] if found.declaration.commands else (f"studies/{found.study}.toml",)
+def _commands(source: Source) -> tuple[str, ...]:
+    return source.declaration.commands[-1] if source.declaration.commands else (f"studies/{source.study}.toml",)
 
 
-def _again(found: Source, command: str) -> tuple[str, ...]:
-    return (command, *(_commands(found) if command == "run" else _commands(found)[:1]))
+def _rerun(source: Source, command: str) -> tuple[str, ...]:
+    return (command, *(_commands(source) if command == "run" else _commands(source)[:1]))
 
 
-def _beside(found: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
-    """The study with something changed, under a name of its own: what is declared does not change."""
-    kept = without(_commands(found), "--name", *([option] if option != "--set" else []))
-    return ("run", *kept, option, str(value), "--name", f"{found.study}-{name}")
+def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
+    """Run the study with one option changed, under a new name: a declaration does not change."""
+    unchanged = without(_commands(source), "--name", *([option] if option != "--set" else []))
+    return ("run", *unchanged, option, str(value), "--name", f"{source.study}-{name}")
 
 
-def _more_seeds(found: Source, seeds: int) -> tuple[str, ...]:
-    if seeds <= len(decision(found).seeds):
-        return _replicate(found)
-    return _again(found, "plan") if seeds > MOST_SEEDS else _beside(found, "--seeds", seeds, f"{seeds}-seeds")
+def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
+    if seeds <= len(decision(source).seeds):
+        return _replicate(source)
+    return _rerun(source, "plan") if seeds > MOST_SEEDS else _variant(source, "--seeds", seeds, f"{seeds}-seeds")
 
 
-def _elsewhere(found: Source, times: float, name: str) -> tuple[str, ...]:
-    """The study at another learning rate: the shortest way to where runs become unstable, or do not."""
-    rate = next(iter(found.declaration.arms.values())).settings.update.learning_rate
-    return _beside(found, "--set", f"update.learning_rate={times * rate:.3g}", name)
+def _other_rate(source: Source, times: float, name: str) -> tuple[str, ...]:
+    """The study at another learning rate, which most directly makes runs unstable or stable."""
+    rate = next(iter(source.declaration.arms.values())).settings.update.learning_rate
+    return _variant(source, "--set", f"update.learning_rate={times * rate:.3g}", name)
 
 
-def _replicate(found: Source) -> tuple[str, ...]:
-    """Until executions are enough to confirm a verdict one more of them; then whether the record is what was
-    recorded."""
-    again = all_executions(found)
-    if again.can_confirm:
-        return ("certify", found.study)
-    replicated = any(one.relation == REPLICATION for one in again.every)
-    return ("replicate", found.study, *(["--new"] if replicated and not again.under_way else []))
+def _replicate(source: Source) -> tuple[str, ...]:
+    """One more execution until there are enough to confirm a verdict; then `certify`."""
+    members = all_executions(source)
+    if members.can_confirm:
+        return ("certify", source.study)
+    replicated = any(execution.relation == REPLICATION for execution in members.executions)
+    return ("replicate", source.study, *(["--new"] if replicated and not members.under_way else []))

@@ -1,17 +1,14 @@
 """Which arms clip, which are saturated, and which follow the two rules."""
 
-from functools import partial
-
 from gspo_lab.readings import Source, deciding, once, summarise
 from gspo_lab.readings.reading import CLIP_ACTIVE
 from gspo_lab.study import Declaration
 
 NO_CLIP = "no clip"
-"""What stands for the clip fraction of an arm whose loss has no clip: nothing was left unmeasured."""
+"""Stands for the clip fraction of an arm whose loss does not clip."""
 
 SATURATED = 0.45
-"""Above this clipped share of the active tokens on mini-batches >= 1 a narrower range could hardly clip more: the mean
-ratio is near 1."""
+"""Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly clip more."""
 
 
 def clips(declared: Declaration, arm: str) -> bool:
@@ -19,29 +16,29 @@ def clips(declared: Declaration, arm: str) -> bool:
     return declared.arms[arm].settings.objective.loss.clips is not None
 
 
-def active_share(of: Source, arm: str) -> float | None:
-    """The clipped share of the active tokens by which saturation is judged: that of the seeds that decide."""
-    return summarise(of, CLIP_ACTIVE, arm, deciding(of.declaration)).mean
+def active_share(source: Source, arm: str) -> float | None:
+    """The clipped share of the active tokens of the deciding seeds, by which saturation is judged."""
+    return summarise(source, CLIP_ACTIVE, arm, deciding(source.declaration)).mean
 
 
-def saturated(of: Source, arm: str) -> bool:
-    """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""
-    share = active_share(of, arm)
+def saturated(source: Source, arm: str) -> bool:
+    """Whether the arm's clip fraction has reached its ceiling, and so does not measure its rule."""
+    share = active_share(source, arm)
     return share is not None and share > SATURATED
 
 
 @once
-def arms_by_level(of: Source) -> dict[str, str]:
-    """The first arm of each level of the ratio that clips ("token": GRPO's, "sequence": GSPO's), those without routing
-    replay first."""
-    told = partial(of.declaration.told, key="objective.importance_sampling_level")
-    arms = [arm for name, arm in of.declaration.arms.items() if told(name)]
+def arms_by_level(source: Source) -> dict[str, str]:
+    """The first clipping arm of each level of the ratio ("token": GRPO, "sequence": GSPO), without routing replay if
+    there is one."""
+    declared = source.declaration
+    arms = [arm for arm in declared.arms.values() if declared.is_known(arm.name, "objective.importance_sampling_level")]
     clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
     plain = sorted(clipping, key=lambda arm: arm.settings.routing_replay != "none")
     return {arm.settings.objective.importance_sampling_level: arm.name for arm in reversed(plain)}
 
 
-def rule_arms(of: Source) -> tuple[str, str] | None:
+def rule_arms(source: Source) -> tuple[str, str] | None:
     """GRPO's arm and GSPO's; None where one is lacking."""
-    levels = arms_by_level(of)
+    levels = arms_by_level(source)
     return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None

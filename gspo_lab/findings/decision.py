@@ -1,4 +1,4 @@
-"""The decision on a study: which pairs of runs count, what forbids a verdict, and what `stats.decide_all` says."""
+"""The decision on a study: which pairs of runs count, what withholds a verdict, and the resulting verdicts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.lengths import Lengths, lengths
-from gspo_lab.findings.matched import about, study_certificate
+from gspo_lab.findings.matched import starting_models, study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.ungraded import Ungraded, doubted
+from gspo_lab.findings.ungraded import Ungraded, judge_twice
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Seeds, Source, average, once
 from gspo_lab.readings.answers import answers_variance, contrast_variance
@@ -23,12 +23,11 @@ from gspo_lab.study.contrast import side_names, sides
 
 @dataclass(frozen=True)
 class Decision:
-    """What a study says of its question so far, as codes and data.
+    """A study's verdicts so far, as codes and data.
 
-    `seeds` are those that it is of: the ones declared before the first step, up to the look that resolved every arm.
-    `verdicts` has each arm but the baseline, judged on the final scores in `ended`, and `missing` in words the runs of
-    the two that have none. The last three are empty where no score can decide: `reason` says why, or a sweep has
-    `doses` instead, one of lengths its `lengths`.
+    `seeds` are those declared before the first step, up to the look that resolved every arm. `verdicts` has each arm
+    but the baseline, judged on the final scores in `ended`; `missing` names the runs without a score. These three are
+    empty where no score can decide: `reason` says why, or a sweep has `doses` or `lengths` instead.
     """
 
     baseline: str
@@ -36,7 +35,7 @@ class Decision:
     matched: Certificate
     seeds: tuple[int, ...]
     planned: int
-    """How many seeds it could be of."""
+    """How many seeds the declaration has."""
     doses: DoseResponse | None = None
     lengths: Lengths | None = None
     reason: Reason | None = None
@@ -46,14 +45,13 @@ class Decision:
     """The declared contrast, which then answers the question in place of the arms."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     described: tuple[Reason, ...] = ()
-    """What the runs of other seeds show, which changes no word."""
+    """Descriptive: what the runs of the remaining seeds show."""
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
-    """Per arm with answers that were not graded, its own or the baseline's, what becomes of the verdict if they are
-    counted as wrong."""
+    """Per arm the ungraded answers of it or of the baseline, with the verdict that counts them as wrong."""
 
     @property
     def runs(self) -> Seeds:
-        """The runs that it is of: the one set of seeds behind every number beside it."""
+        """The deciding runs: one set of seeds behind all numbers of the report."""
         return decided(self.seeds)
 
     @property
@@ -72,22 +70,21 @@ class Decision:
         return self.doses is not None or self.lengths is not None
 
     def ends(self) -> bool:
-        """Whether no later look is asked: what lacks runs at one look lacks them at all later ones."""
+        """Whether later looks can be skipped: the study is resolved, or runs are missing at this look already."""
         return any(self.missing.values()) or self.resolved
 
     @property
     def stopped(self) -> bool:
-        """Whether an earlier look than the last has resolved the study: the declared runs of later seeds are not
-        needed."""
+        """Whether an early look has resolved the study, so that the runs of later seeds are not needed."""
         return self.resolved and len(self.seeds) < self.planned
 
 
 @once
-def decision(found: Source) -> Decision:
+def decision(source: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before the first step."""
-    declared, doses, laws, every = found.declaration, dose_response(found), lengths(found), found.declaration.deciding
-    bench, matched = declared.primary, study_certificate(found)
-    start = Decision(declared.baseline, bench, matched, every, len(every), doses, laws)
+    declared, seeds = source.declaration, source.declaration.deciding
+    bench, matched = declared.primary, study_certificate(source)
+    start = Decision(declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source))
     reason = None
     if declared.trials_of is not None:
         reason = Reason("trials", {"of": declared.trials_of})
@@ -96,9 +93,9 @@ def decision(found: Source) -> Decision:
     elif not start.swept and not declared.treatments:
         reason = Reason("one arm", {"arm": declared.baseline})
     if reason is not None or start.swept:
-        return replace(start, described=not_counted(found), reason=reason)
-    ended = outcomes(found, bench)
-    _, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, start, every[:look]), Decision.ends)
+        return replace(start, described=not_counted(source), reason=reason)
+    ended = outcomes(source, bench)
+    _, judged = first_resolving(declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends)
     return replace(judged, described=tuple(_described(declared, ended, judged.seeds)))
 
 
@@ -106,23 +103,22 @@ S = TypeVar("S", bound=Source)
 
 
 def against(of: S, baseline: str) -> S:
-    """The same records with another arm as the baseline: its verdicts are descriptive."""
+    """The same records with `baseline` as the baseline; the verdicts are descriptive."""
     rule = of.declaration.verdict.model_copy(update={"baseline": baseline, "order": None})
     changed = copy(of)
     changed.base = of
-    # What does not depend on the baseline is known already.
+    # Keep the answers that do not depend on the baseline.
     changed.known = {key: answer for key, answer in of.known.items() if key[1] not in DEPENDENT}
-    # The seeds that decided: another baseline may ask for a look whose runs were never needed.
+    # Keep the deciding seeds: with another baseline a later look could decide, whose runs may not exist.
     changed.__dict__["declaration"] = replace(of.declaration, verdict=rule, seeds=decision(of).seeds, added=())
     return changed
 
 
 DEPENDENT = {
-    *("decision", "study_certificate", "deciding_runs", "dose_response", "lengths", "steadiness", "regime", "ranked"),
-    *("new_problems", "compared", "all_executions"),
+    *("decision", "study_certificate", "deciding_runs", "dose_response", "lengths", "stability_verdicts"),
+    *("count_unstable_runs", "ranked", "new_problems", "compared", "all_executions"),
 }
-"""The functions of a source whose answers change with the baseline or with the seeds that decide."""
-
+"""The functions of a source whose answers change with the baseline or with the deciding seeds."""
 
 Pairs = dict[int, tuple[float, float]]
 """Per seed the final scores of the baseline and the arm."""
@@ -131,8 +127,8 @@ Pairs = dict[int, tuple[float, float]]
 def _pairs(
     ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str, absent: str = "not begun"
 ) -> tuple[Pairs, tuple[str, ...]]:
-    """The final scores of every seed whose two runs have one, and in words the runs that lack it."""
-    by_run = {(one.arm, one.seed): one for one in ended}
+    """The final scores of each seed whose two runs have one, and in words the runs without one."""
+    by_run = {(run.arm, run.seed): run for run in ended}
     pairs: Pairs = {}
     missing = []
     for seed in seeds:
@@ -149,13 +145,13 @@ def _pairs(
     return pairs, tuple(missing)
 
 
-def _judged(found: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]) -> Decision:
-    """One look: these seeds by the declared rule, read with and without the answers that could not be graded."""
-    declared, model = found.declaration, about(found.declaration)
+def _judged(source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]) -> Decision:
+    """One look: these seeds by the declared rule, with and without ungraded answers."""
+    declared, model = source.declaration, starting_models(source.declaration)
     absent = "not begun" if declared.recorded is None else "not imported"
-    looked_at = tuple(one for one in ended if one.seed in seeds)
-    verdicts, ungraded = doubted(found, looked_at, lambda scored, wrong: _verdicts(found, scored, seeds, wrong))
-    contrast = _contrast(found, looked_at, seeds, verdicts)
+    looked_at = tuple(run for run in ended if run.seed in seeds)
+    verdicts, ungraded = judge_twice(source, looked_at, lambda scored, wrong: _verdicts(source, scored, seeds, wrong))
+    contrast = _contrast(source, looked_at, seeds, verdicts)
     return replace(
         start,
         seeds=seeds,
@@ -168,13 +164,15 @@ def _judged(found: Source, ended: Sequence[RunOutcome], start: Decision, seeds: 
 
 
 def _verdicts(
-    found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
+    source: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
 ) -> dict[str, Comparison]:
-    """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
-    matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
-    declared, matched = found.declaration, study_certificate(found).on(seeds)
+    """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are unmatched.
+
+    `counted_wrong`: whether the scores of `ended` count ungraded answers as wrong.
+    """
+    declared, matched = source.declaration, study_certificate(source).on(seeds)
     forbidden = matched.reasons
-    running = any(one.state == State.RUNNING for one in ended)
+    running = any(run.state == State.RUNNING for run in ended)
     scores = []
     for arm in declared.treatments:
         both = (declared.baseline, arm)
@@ -183,11 +181,11 @@ def _verdicts(
         withheld = [Reason("not matched", {"why": why}) for why in forbids]
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
-        first, second = ([of_seed[place] for of_seed in pairs.values()] for place in (0, 1))
-        variance = answers_variance(found, *both, list(pairs), counted_wrong=counted_wrong)
+        first, second = ([scored[place] for scored in pairs.values()] for place in (0, 1))
+        variance = answers_variance(source, *both, list(pairs), counted_wrong=counted_wrong)
         collapsed, unstable = (
             (_counts(ended, pairs, both[0], *names), _counts(ended, pairs, arm, *names))
-            for names in (("judged", "collapsed"), ("fall_judged", "fell"))
+            for names in (("judged", "collapsed"), ("stability_judged", "unstable"))
         )
         scores.append(
             Scores(
@@ -195,7 +193,7 @@ def _verdicts(
                 second,
                 both,
                 variance,
-                # Where scores alone judge the runs nothing is known of collapses.
+                # Where only scores can judge the runs, collapses are unknown.
                 collapsed=None if not any(n for _, n in collapsed) and any(n for _, n in unstable) else collapsed,
                 unstable=unstable,
                 withheld_because=tuple(withheld),
@@ -220,20 +218,21 @@ def _rule(declared: Declaration) -> Rule:
 
 
 def _contrast(
-    found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], verdicts: Mapping[str, Comparison]
+    source: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], verdicts: Mapping[str, Comparison]
 ) -> Comparison | None:
-    """The declared contrast as one comparison of two weighted means, which has alpha to itself; None where none is
-    declared. What withholds the verdict on one of its arms withholds it too, and so do ungraded answers that turn it.
+    """The declared contrast as a comparison of two weighted means, which has the whole alpha; None without one.
+
+    A reason that withholds the verdict on one of its arms withholds it too, and so do ungraded answers that change it.
     """
-    weights = found.declaration.verdict.contrast
+    weights = source.declaration.verdict.contrast
     if weights is None:
         return None
     negative, positive = sides(weights)
     signed = {arm: -weight for arm, weight in negative.items()} | positive
     barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
     running = any(run.state == State.RUNNING for run in ended)
-    unproven = study_certificate(found).on(seeds).unproven
-    labels, rule = side_names(found.declaration.verdict), replace(_rule(found.declaration), order=())
+    unproven = study_certificate(source).on(seeds).unproven
+    labels, rule = side_names(source.declaration.verdict), replace(_rule(source.declaration), order=())
 
     def weighed(wrong: bool) -> Comparison:
         finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
@@ -242,7 +241,7 @@ def _contrast(
             [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
             for side in (negative, positive)
         )
-        variance = contrast_variance(found, signed, whole, counted_wrong=wrong)
+        variance = contrast_variance(source, signed, whole, counted_wrong=wrong)
         why = barred[0] if barred else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
         scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
         return replace(decide_all([scores], rule)[0], question="contrast")
@@ -262,14 +261,15 @@ def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: P
     last = {(run.arm, run.seed): run.steps[-1] for run in ended if run.steps}
     apart = [seed for seed in seeds if last[declared.baseline, seed] != last[arm, seed]]
     if apart:
-        one, other = last[declared.baseline, apart[0]], last[arm, apart[0]]
-        yield f"final scores are of step {one} in {declared.baseline} and of step {other} in {arm} (seed {apart[0]})"
+        seed, baseline = apart[0], declared.baseline
+        steps = f"step {last[baseline, seed]} in {baseline} and of step {last[arm, seed]} in {arm}"
+        yield f"final scores are of {steps} (seed {seed})"
 
 
 def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[Reason]:
-    others = [seed for seed in declared.seeds if seed not in seeds]
+    extra_seeds = [seed for seed in declared.seeds if seed not in seeds]
     for arm in declared.treatments:
-        pairs, _ = _pairs(ended, others, declared.baseline, arm)
+        pairs, _ = _pairs(ended, extra_seeds, declared.baseline, arm)
         if pairs:
             mean = average(second - first for first, second in pairs.values())
             data = {"arm": arm, "baseline": declared.baseline, "seeds": tuple(pairs), "mean": mean}

@@ -1,8 +1,8 @@
-"""Stability as a number: at which dose of a swept setting do half of an arm's runs collapse, and how far arms differ.
+"""Stability as a number: the swept value (dose) at which half of an arm's runs collapse, and its ratio between arms.
 
-Collapse is decided run by run by `stats.collapse`, the fit is `stats.dose`'s: Firth-penalised logistic regression on
-log10 of the dose with profile intervals, which all-or-none data have too. Ratios share alpha by Holm's rule, and their
-intervals hold for other starting models. Swept values and arms that were added after the first step do not count.
+`stats.collapse` judges each run. `stats.dose` fits Firth-penalised logistic regression on log10 of the dose, with
+profile intervals, which exist for all-or-none data too. Ratios share alpha by Holm's rule, and their intervals hold for
+new starting models. Values and arms that were added after the first step do not count.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
-from gspo_lab.findings.matched import about
+from gspo_lab.findings.matched import starting_models
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings.runs import deciding_runs
@@ -47,9 +47,9 @@ class ArmResponse:
 
 @dataclass(frozen=True)
 class DoseResponse:
-    """All arms of a sweep over `key`, and each arm's dose of half collapse over the baseline's.
+    """All arms of a sweep over `key`, and the ratio of each arm's 50 % collapse point to the baseline's.
 
-    `about` says of which starting models it is, where they are fewer than the seeds; `added` came after the first step.
+    `about` names the starting models where seeds share them. `added` arms came after the first step.
     """
 
     key: str
@@ -65,11 +65,11 @@ class DoseResponse:
             "key": self.key,
             "baseline": self.baseline,
             "arms": {
-                one.arm: {
-                    "points": [_fields(point, ("dose", "runs", "collapsed", "score")) for point in one.points],
-                    "half_collapse": None if one.half is None else _fields(one.half, FIT),
+                arm.arm: {
+                    "points": [_fields(point, ("dose", "runs", "collapsed", "score")) for point in arm.points],
+                    "half_collapse": None if arm.half is None else _fields(arm.half, FIT),
                 }
-                for one in self.arms
+                for arm in self.arms
             },
             "ratios": {arm: _fields(ratio, (*FIT, "p")) for arm, ratio in self.ratios.items()},
             "not_counted": list(self.added),
@@ -77,13 +77,13 @@ class DoseResponse:
 
 
 @once
-def dose_response(found: Source) -> DoseResponse | None:
-    """What a sweep says so far, from the finished runs of the deciding seeds; None for a study that sweeps nothing, or
-    the length of answers (`lengths.py`), which is no dose that runs stand or do not.
+def dose_response(source: Source) -> DoseResponse | None:
+    """The dose response so far, from the finished runs of the deciding seeds; None without a sweep.
 
-    A run too short to be judged has not been seen to stand: only its score counts.
+    None, too, for a sweep of answer lengths, which `lengths.py` reads. Of a run too short to be judged only the score
+    counts.
     """
-    declared = found.declaration
+    declared = source.declaration
     if declared.sweep is None or declared.sweep.key == LENGTH:
         return None
     added = set(declared.arms_added)
@@ -92,27 +92,27 @@ def dose_response(found: Source) -> DoseResponse | None:
     baseline = declared.verdict.baseline or names[0]
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     by_name = {arm.name: arm for arm in counted}
-    deciding = deciding_runs(found)
-    for run in outcomes(found, declared.primary):
+    deciding = deciding_runs(source)
+    for run in outcomes(source, declared.primary):
         arm = by_name.get(run.arm)
         if (run.arm, run.seed) in deciding and arm is not None and arm.of is not None and arm.dose is not None:
             runs[arm.of].append((arm.dose, run))
     doses = sorted({arm.dose for arm in counted if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)
-    first = _columns(runs.get(baseline, []))
-    others = {name: columns for name in names if name != baseline and (columns := _columns(runs[name]))[0] and first[0]}
-    ratios = dose_ratios(first, others, declared.verdict.alpha)
-    return DoseResponse(declared.sweep.key, baseline, arms, ratios, about(declared), declared.arms_added)
+    judged = {name: columns for name in names if (columns := _columns(runs[name]))[0]}
+    base = judged.pop(baseline, None)
+    ratios = {} if base is None else dose_ratios(base, judged, declared.verdict.alpha)
+    return DoseResponse(declared.sweep.key, baseline, arms, ratios, starting_models(declared), declared.arms_added)
 
 
 def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
     points = []
     for dose in doses:
-        here = [one for at, one in runs if at == dose]
-        scores = tuple(one.final for one in here if one.final is not None)
-        points.append(DosePoint(dose, sum(one.judged for one in here), sum(one.collapsed for one in here), scores))
-    tried, collapsed, _ = _columns(runs)
-    return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
+        ended = [run for run_dose, run in runs if run_dose == dose]
+        scores = tuple(run.final for run in ended if run.final is not None)
+        points.append(DosePoint(dose, sum(run.judged for run in ended), sum(run.collapsed for run in ended), scores))
+    judged, collapsed, _ = _columns(runs)
+    return ArmResponse(name, tuple(points), half_collapse(judged, collapsed) if judged else None)
 
 
 def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:

@@ -1,10 +1,11 @@
-"""Every time that one declaration was carried out: originals, replications, the same study under another name, archived
-ones and those of other machines; what each said, and all of them together."""
+"""All executions of one declaration, each with its verdicts, and their combination.
 
-from collections.abc import Iterable, Iterator, Sequence
+They are originals, replications, studies of the same content, archived ones and those of other machines.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from gspo_lab.errors import LabError
@@ -14,7 +15,15 @@ from gspo_lab.findings.stability import verdicts
 from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
 from gspo_lab.readings import Source, once, runs
 from gspo_lab.states import State
-from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
+from gspo_lab.stats.executions import (
+    Cluster,
+    CombinedEstimate,
+    ReplicationOutcome,
+    agreement,
+    clusters,
+    combine,
+    replication_outcome,
+)
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
@@ -28,11 +37,11 @@ NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, ano
 
 @dataclass(frozen=True)
 class Execution:
-    """One time that a study was carried out, and what it said.
+    """One execution of a study, and its verdicts.
 
-    `study` is what it was called when it was declared, `seeds` are those that it decided on. `unread` says why nothing
-    is known but its name, `copy_of` names an earlier one with the very same numbers: it is no execution of its own.
-    It is `finished` when every run that it decides on is.
+    `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its name is known.
+    `copy_of` names an earlier execution with the same numbers: a copy does not count. `finished` means that every
+    deciding run is finished.
     """
 
     name: str
@@ -48,7 +57,7 @@ class Execution:
 
     @property
     def counts(self) -> bool:
-        """Whether it is read, and an execution of its own."""
+        """Whether it is read, and not a copy."""
         return self.unread is None and self.copy_of is None
 
     def of(self, arm: str) -> Verdict | None:
@@ -63,179 +72,173 @@ class Execution:
 
 @dataclass(frozen=True)
 class VerdictReplication:
-    """A word that one execution said of an arm, and what a later one makes of it."""
+    """A verdict of the execution `by` on an arm, and what a later execution says of it."""
 
     arm: str
-    said: Verdict
+    verdict: Verdict
     by: str
-    fate: Fate
+    fate: ReplicationOutcome
     later: str
 
 
 @dataclass(frozen=True)
 class Executions:
-    """All executions of one study's content in their order, the first one first."""
+    """All executions of one study's content, in their order."""
 
-    every: tuple[Execution, ...]
+    executions: tuple[Execution, ...]
 
     @property
-    def others(self) -> bool:
-        """Whether there is any but the study itself."""
-        return len(self.every) > 1
+    def has_others(self) -> bool:
+        """Whether there are executions beside the study itself."""
+        return len(self.executions) > 1
 
     @property
     def under_way(self) -> bool:
-        """Whether a replication was declared that has not come to its end."""
-        return any(one.relation == REPLICATION and not one.finished for one in self.every)
+        """Whether a declared replication is unfinished."""
+        return any(execution.relation == REPLICATION and not execution.finished for execution in self.executions)
 
     @property
     def can_confirm(self) -> bool:
-        """Whether there are so many on seeds of their own that agreeing means something: a single difference between
-        two says next to nothing of how executions vary."""
-        finished = [one for one in self.every if one.counts and one.finished]
-        return any(len(self._clusters(arm, finished)) > 2 for one in finished[:1] for arm, _ in one.verdicts)
+        """Whether there are three or more clusters of seeds: two say next to nothing about how executions vary."""
+        finished = [execution for execution in self.executions if execution.counts and execution.finished]
+        arms = [arm for first in finished[:1] for arm, _ in first.verdicts]
+        return any(len(self._clusters(arm, finished)) > 2 for arm in arms)
 
     @cached_property
-    def words(self) -> tuple[VerdictReplication, ...]:
-        """What became of every word in each later execution that can judge it."""
-        counted = [one for one in self.every if one.counts]
+    def replications(self) -> tuple[VerdictReplication, ...]:
+        """Every verdict beside each later execution that can confirm or contradict it."""
+        counted = [execution for execution in self.executions if execution.counts]
         return tuple(
-            VerdictReplication(arm, said, first.name, became, later.name)
+            VerdictReplication(arm, verdict, first.name, outcome, later.name)
             for place, first in enumerate(counted)
             for later in counted[place + 1 :]
-            for arm, said in first.verdicts
-            if (again := later.of(arm)) is not None and (became := fate(said, again)) is not None
+            for arm, verdict in first.verdicts
+            if (again := later.of(arm)) is not None and (outcome := replication_outcome(verdict, again)) is not None
         )
 
     @property
-    def taken_back(self) -> tuple[VerdictReplication, ...]:
-        """The words that a later execution denies."""
-        return tuple(one for one in self.words if one.fate == "taken back")
+    def contradicted(self) -> tuple[VerdictReplication, ...]:
+        """The verdicts that a later execution contradicts."""
+        return tuple(replication for replication in self.replications if replication.fate == "taken back")
 
-    def together(self, arm: str) -> Together | None:
-        """An arm's differences over all executions that have an interval and no reason to withhold it."""
-        known = self._clusters(arm, self.every)
-        return together(known, known[0].paired.alpha) if known else None
+    def combined(self, arm: str) -> CombinedEstimate | None:
+        """An arm's combined estimate over all executions that have an interval and do not withhold the verdict."""
+        known = self._clusters(arm, self.executions)
+        return combine(known, known[0].paired.alpha) if known else None
 
     def times(self, arm: str) -> int:
-        """How many executions `together` is of."""
-        return sum(cluster.executions for cluster in self._clusters(arm, self.every))
+        """How many executions `combined` is of."""
+        return sum(cluster.executions for cluster in self._clusters(arm, self.executions))
 
     def agreement(self, arm: str) -> float | None:
         """p of executions on other seeds that differ this much if nothing but their pairs varied."""
-        known = [one.paired for one in self._clusters(arm, self.every)]
+        known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
         estimates, ses = [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known]
         return agreement(estimates, ses, [paired.n for paired in known])
 
     @staticmethod
-    def _clusters(arm: str, every: Sequence[Execution]) -> list[Cluster]:
-        judged = [(one.seeds, verdict) for one in every if one.counts and (verdict := one.of(arm)) is not None]
-        known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict.word != "withheld"]
+    def _clusters(arm: str, executions: Sequence[Execution]) -> list[Cluster]:
+        judged = [(execution.seeds, execution.of(arm)) for execution in executions if execution.counts]
+        known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict and verdict.word != "withheld"]
         return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])
 
 
-def execution(found: Source, study: Source) -> Execution:
-    """What `found` says, as one of several executions of `study`; it is named by its label. A contrast has the names
-    that `study` gives it."""
-    declared, decided, judged = found.declaration, decision(found), verdicts(found)
+def execution(source: Source, study: Source) -> Execution:
+    """`source` as one of several executions of `study`, named by its label. `study` names the sides of a contrast."""
+    declared, decided, judged = source.declaration, decision(source), verdicts(source)
     if decided.contrast is not None:
         negative, positive = side_names(study.declaration.verdict)
         judged = {positive: replace(decided.contrast, subject=positive, baseline=negative)}
-    begun = any(run.state != State.PLANNED for run in runs(found))
+    begun = any(run.state != State.PLANNED for run in runs(source))
     return Execution(
-        name=found.label,
+        name=source.label,
         relation=ORIGINAL if declared.replicates is None else REPLICATION,
         declared_at=declared.created,
-        study=str(found.evidence.study(found.study)["name"]),
+        study=str(source.evidence.study(source.study)["name"]),
         seeds=decided.seeds,
         verdicts=tuple(judged.items()),
         decision=decided,
         unread=None if begun else NOT_BEGUN,
-        finished=begun and all(run.finished for run in runs(found) if run.seed in decided.seeds),
+        finished=begun and all(run.finished for run in runs(source) if run.seed in decided.seeds),
     )
 
 
-def executions(found: Source, elsewhere: Iterable[Execution]) -> Executions:
-    """The study, its like in the same database, and those read elsewhere: in its archive, on other machines.
+@once
+def all_executions(source: Source) -> Executions:
+    """The study and all of the same content: in its database, in its archive, and in `source.elsewhere`.
 
-    By the time of their declaration, replications last. Studies without a link to the first are the same by content.
+    Replications come last, each group in the order of declaration. Studies without a link are the same by content.
     """
-    beside = (Source(found.evidence, name) for name in found.evidence.studies() if name != found.study)
-    here = [found, *(study for study in beside if _same_content(study, found))]
-    alike = [*(execution(study, found) for study in here), *elsewhere]
-    alike += _lost(found, alike)
-    told: list[Execution] = []
-    for one in sorted(alike, key=lambda one: (one.relation == REPLICATION, one.declared_at, one.name)):
-        twin = next((other.name for other in told if _same_record(one, other)), None)
-        told.append(replace(one, relation=SAME if told and one.relation == ORIGINAL else one.relation, copy_of=twin))
-    return Executions(tuple(told))
+    studies = (Source(source.evidence, name) for name in source.evidence.studies() if name != source.study)
+    same = [source, *(study for study in studies if _same_content(study, source))]
+    alike = [execution(study, source) for study in same]
+    alike += [*archived(source), *(member for path in source.elsewhere for member in executions_at(path, source))]
+    link = source.declaration.replicates
+    if link is not None and all(member.study != link.name for member in alike):
+        unread = ANOTHER if link.name in source.evidence.studies() else NOT_HERE
+        alike.append(Execution(link.name, ORIGINAL, "", link.name, unread=unread))
+    listed: list[Execution] = []
+    for member in sorted(alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)):
+        relation = SAME if listed and member.relation == ORIGINAL else member.relation
+        twin = next((earlier.name for earlier in listed if _same_record(member, earlier)), None)
+        listed.append(replace(member, relation=relation, copy_of=twin))
+    return Executions(tuple(listed))
 
 
-def _lost(found: Source, alike: Sequence[Execution]) -> Iterator[Execution]:
-    link = found.declaration.replicates
-    if link is not None and all(one.study != link.name for one in alike):
-        here = link.name in found.evidence.studies()
-        yield Execution(link.name, ORIGINAL, "", link.name, unread=ANOTHER if here else NOT_HERE)
-
-
-def _same_content(study: Source, found: Source) -> bool:
+def _same_content(study: Source, source: Source) -> bool:
     """`same_content`; False for a study whose declaration this version cannot read."""
     try:
-        return same_content(study.declaration, found.declaration)
+        return same_content(study.declaration, source.declaration)
     except LabError:
         return False
 
 
-def _same_record(one: Execution, other: Execution) -> bool:
-    measured = any(verdict.paired and verdict.paired.n for _, verdict in one.verdicts)
-    return measured and one.numbers == other.numbers
+def _same_record(first: Execution, second: Execution) -> bool:
+    measured = any(verdict.paired and verdict.paired.n for _, verdict in first.verdicts)
+    return measured and first.numbers == second.numbers
 
 
 NOT_READ = "archived, not read"
 
 
-@once
-def all_executions(of: Source) -> Executions:
-    """Every time that the study's content was carried out, here, in the archive and in `elsewhere`."""
-    return executions(of, chain(archived(of), *(executions_at(path, of) for path in of.elsewhere)))
-
-
-def archived(found: Source) -> Iterable[Execution]:
-    """The same study as --fresh has moved it to the archive, as far as it can be read."""
-    for file in sorted((found.evidence.runs_folder / ARCHIVE).glob(f"*/{STUDY}")):
+def archived(source: Source) -> Iterator[Execution]:
+    """The executions that --fresh has moved to the archive, as far as they can be read."""
+    for file in sorted((source.evidence.runs_folder / ARCHIVE).glob(f"*/{STUDY}")):
         home = file.parent
         label = f"{ARCHIVE}/{home.name}"
         try:
-            if same_content(Declaration.parse(read_json(file), file), found.declaration):
+            if same_content(Declaration.parse(read_json(file), file), source.declaration):
                 with evidence_of_study(home) as evidence:
-                    yield execution(Source(evidence, home.name, label), found)
+                    yield execution(Source(evidence, home.name, label), source)
         except (LabError, OSError):
-            if home.name.rpartition("-")[0] == found.study:
-                yield Execution(label, ORIGINAL, "", found.study, unread=NOT_READ)
+            if home.name.rpartition("-")[0] == source.study:
+                yield Execution(label, ORIGINAL, "", source.study, unread=NOT_READ)
 
 
-def executions_at(path: Path, found: Source) -> list[Execution]:
-    """What `path` holds of the same study: a folder of runs, one study's folder, or a lab.db of another machine.
+def executions_at(path: Path, source: Source) -> list[Execution]:
+    """The same study's executions in `path`: a folder of runs, one study's folder, or another machine's lab.db.
 
-    LabError where there is none, and where a study of that name differs in content; it names the keys.
+    LabError without one, and where a study of that name differs in content; the message names the keys.
     """
     if not path.exists():
         raise LabError(f"{path}: no such file or folder; name another lab.db or a folder of runs")
     homes = [path] if (path / STUDY).is_file() else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
     if homes:
         known = {home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes}
-        out = []
-        for home in (home for home in homes if home.name in _same(known, found.declaration, path)):
-            with evidence_of_study(home) as evidence:
-                out.append(execution(Source(evidence, home.name, f"{home.name} ({path})"), found))
-        return out
+        names = _same(known, source.declaration, path)
+        members = []
+        for home in homes:
+            if home.name in names:
+                with evidence_of_study(home) as evidence:
+                    members.append(execution(Source(evidence, home.name, f"{home.name} ({path})"), source))
+        return members
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
     with evidence_of_database(database) as evidence:
         known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
-        names = _same(known, found.declaration, path)
-        return [execution(Source(evidence, name, f"{name} ({path})"), found) for name in names]
+        names = _same(known, source.declaration, path)
+        return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
 
 def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:

@@ -1,12 +1,11 @@
-"""Response length: how far the ratios move and what both rules clip where only the answers' limit differs between arms.
+"""Response length: how far ratios move, and what both rules clip, where arms differ in the answers' limit alone.
 
-A law is a straight line of log y on log L through each seed's runs; its exponent is the mean over seeds with their t
-interval. If the token log-ratios l_t of a response were independent, log s, their mean, would spread as they do divided
-by sqrt(L): exponent -1/2. Under the policy that sampled them the expected l_t is -KL, at every length: a drift that
-averaging does not shrink.
+A law is a straight line of log y on log L through each seed's runs. Its exponent is the mean over seeds with their t
+interval. Let l_t be the token log-ratios of a response and log s their mean. If the l_t were independent, the spread of
+log s would be theirs divided by sqrt(L): exponent -1/2. Under the policy that sampled them the expected l_t is -KL at
+every length, a drift that averaging does not shrink.
 
-Longer answers than any that was trained on are extrapolated from the longest ones (`predicted`), and held against what
-was published of such answers.
+`predicted` extrapolates from the longest answers to still longer ones, beside the shares published for those.
 """
 
 import math
@@ -31,7 +30,7 @@ KEY = "rollout.max_tokens"
 """The setting whose sweep is one of lengths."""
 
 LONGER = (5_000, 10_000, 30_000)
-"""Tokens at which the extrapolation is told: the answers of the models that were published."""
+"""Tokens to which is extrapolated: the answer lengths of published models."""
 
 PUBLISHED = {"grpo": 0.0013, "gspo": 0.15}
 """Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four mini-batches."""
@@ -45,7 +44,7 @@ QUANTITIES = {
     "clipped_gspo": "tokens that GSPO's range clips",
     "grad_norm": "gradient norm",
 }
-"""What is fitted, with the words for it."""
+"""The fitted quantities, each with its label."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,10 @@ class LengthMeasurement(Movement):
         return self.spread / self.spread_tokens
 
     def clips(self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0) -> tuple[float, float]:
-        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the policy moved `moved`
-        times as far, for which the log-ratios grow in proportion and their drift by its square, and were the spread
-        around it `shrunk`."""
+        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the policy moved farther.
+
+        Its log-ratios are `moved` times as large and their drift `moved` squared; the spread around it is `shrunk`.
+        """
         log_s_N = moved**2 * self.expected_N + moved * shrunk * self.residual_N
         low_N, high_N = binds(np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band)
         return float(self.share_N @ low_N), float(self.share_N @ high_N)
@@ -86,9 +86,9 @@ class Law:
 
 @dataclass(frozen=True)
 class Prediction:
-    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and which part of them has A < 0.
+    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and the part of them with A < 0.
 
-    `measured` is None where nobody trained at that length.
+    `measured` is None where no run has that length.
     """
 
     length: float
@@ -96,11 +96,18 @@ class Prediction:
     negative: PairedT
     measured: PairedT | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        limits = {name: limits_of(value) for name, value in vars(self).items() if isinstance(value, PairedT)}
+        return {"length": self.length, "measured": None, **limits}
+
 
 @dataclass(frozen=True)
 class Lengths:
-    """A sweep over the length of answers. `runs` has family -> limit -> seed -> run, of the seeds that decide; the
-    rest is over those that have finished at every length."""
+    """A sweep over answer length. `runs` has family -> limit -> seed -> run, of the deciding seeds.
+
+    Laws and predictions are over the seeds that have finished at every length.
+    """
 
     runs: dict[str, dict[float, dict[int, LengthMeasurement]]]
     laws: tuple[Law, ...]
@@ -119,8 +126,10 @@ class Lengths:
         return {
             "runs": {
                 family: {
-                    f"{limit:g}": {str(seed): {name: getattr(run, name) for name in names} for seed, run in own.items()}
-                    for limit, own in limits.items()
+                    f"{limit:g}": {
+                        str(seed): {name: getattr(run, name) for name in names} for seed, run in by_seed.items()
+                    }
+                    for limit, by_seed in limits.items()
                 }
                 for family, limits in self.runs.items()
             },
@@ -129,33 +138,33 @@ class Lengths:
                 for family in self.runs
             },
             "moved": None if self.moved is None else limits_of(self.moved),
-            "check": None if self.check is None else _told(self.check),
-            "predicted": [_told(one) for one in self.predicted],
+            "check": None if self.check is None else self.check.to_json(),
+            "predicted": [prediction.to_json() for prediction in self.predicted],
             "published": PUBLISHED,
         }
 
 
 @once
-def lengths(found: Source) -> Lengths | None:
-    """What a sweep over the length of answers says so far; None for any other study."""
-    declared = found.declaration
+def lengths(source: Source) -> Lengths | None:
+    """The laws and predictions of a sweep over answer length so far; None for any other study."""
+    declared = source.declaration
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
-    gains = {(run.arm, run.seed): run.gain for run in outcomes(found, declared.primary)}
+    gains = {(run.arm, run.seed): run.gain for run in outcomes(source, declared.primary)}
     runs: dict[str, dict[float, dict[int, LengthMeasurement]]] = {name: {} for name in declared.families}
-    for (arm, seed), run in deciding_runs(found).items():
-        one = declared.arms[arm]
-        own = _measured(found, arm, seed, run, gains[arm, seed])
-        if one.of is not None and one.dose is not None and own is not None:
-            runs[one.of].setdefault(one.dose, {})[seed] = own
-    runs = {family: dict(sorted(own.items())) for family, own in runs.items()}
+    for (arm, seed), run in deciding_runs(source).items():
+        family, limit = declared.arms[arm].of, declared.arms[arm].dose
+        measurement = _measured(source, arm, seed, run, gains[arm, seed])
+        if family is not None and limit is not None and measurement is not None:
+            runs[family].setdefault(limit, {})[seed] = measurement
+    runs = {family: dict(sorted(by_limit.items())) for family, by_limit in runs.items()}
     laws = tuple(
-        Law(family, quantity, paired_t(list(found_here.values())))
-        for family, own in runs.items()
+        Law(family, quantity, paired_t(list(slopes.values())))
+        for family, by_limit in runs.items()
         for quantity in QUANTITIES
-        if (found_here := exponents(own, quantity))
+        if (slopes := exponents(by_limit, quantity))
     )
-    pair = rule_arms(found)
+    pair = rule_arms(source)
     if pair is None:
         return Lengths(runs, laws, None, None, None, ())
     grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
@@ -163,14 +172,14 @@ def lengths(found: Source) -> Lengths | None:
     return Lengths(runs, laws, (grpo, gspo), *extrapolated)
 
 
-def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
-    moved = movement(found, run)
+def _measured(source: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
+    moved = movement(source, run)
     if moved is None:
         return None
     names = ("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "grad_norm")
-    known = (read(found, Reading(name))[run].value for name in names)
+    known = (read(source, Reading(name))[run].value for name in names)
     grpo, gspo, norm = (math.nan if value is None else value for value in known)
-    rewards = reward_curves(found).get((arm, seed))
+    rewards = reward_curves(source).get((arm, seed))
     first = math.nan if rewards is None else float(rewards[1][0])
     return LengthMeasurement(
         **vars(moved),
@@ -179,16 +188,15 @@ def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) 
         grad_norm=norm,
         reward_first=first,
         gain=gain,
-        scales=band_shares(found, run),
+        scales=band_shares(source, run),
     )
 
 
-def exponents(own: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str) -> dict[int, float]:
-    """Per seed that has a run of every length the slope of log y on log L; none where a y is not above 0."""
-    seeds = set.intersection(*(set(runs) for runs in own.values())) if len(own) > 1 else set()
-    points = {
-        seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in own.values()] for seed in seeds
-    }
+def exponents(by_limit: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str) -> dict[int, float]:
+    """The slope of log y on log L for each seed with a run of every length; empty where a y is not above 0."""
+    seeds = set.intersection(*(set(runs) for runs in by_limit.values())) if len(by_limit) > 1 else set()
+    limits = by_limit.values()
+    points = {seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in limits] for seed in seeds}
     if not all(y > 0 for seed in seeds for _, y in points[seed]):
         return {}
     fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
@@ -196,9 +204,9 @@ def exponents(own: Mapping[float, Mapping[int, LengthMeasurement]], quantity: st
 
 
 def moved_to(share: float, scaled: Floats) -> float | None:
-    """How many times as far the log-ratios would have to reach for a range to clip this share of tokens, between the
-    scales at which it was counted, by a straight line of log share on log scale; None beyond them.
+    """The factor on all log-ratios with which a range would clip this share of tokens.
 
+    By a straight line of log share on log scale, between the scales at which shares were counted; None beyond them.
     A range x 1/2 clips what the range itself would, had every log-ratio doubled.
     """
     known = scaled > 0
@@ -216,9 +224,9 @@ def _extrapolated(
     slopes = exponents(gspo, "averaging")
     *shorter, longest = gspo or (0.0,)
     moved = {
-        seed: found
+        seed: factor
         for seed in slopes
-        if seed in grpo.get(longest, {}) and (found := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
+        if seed in grpo.get(longest, {}) and (factor := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
     }
     check = None
     if len(shorter) > 1 and slopes:
@@ -229,8 +237,8 @@ def _extrapolated(
             bases[seed].clips(band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed])
             for seed in slopes
         ]
-        seen = paired_t([aims[seed].clipped_gspo for seed in slopes])
-        check = _prediction(average(aims[seed].length for seed in slopes) or 0.0, shares, seen)
+        measured = paired_t([aims[seed].clipped_gspo for seed in slopes])
+        check = _prediction(average(aims[seed].length for seed in slopes) or 0.0, shares, measured)
     if len(moved) < len(slopes) or not slopes:
         return None, check, ()
     bases = gspo[longest]
@@ -246,19 +254,10 @@ def _extrapolated(
 
 def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None) -> Prediction:
     parts = [low / (low + high) if low + high else math.nan for low, high in shares]
-    known = [one for one in parts if math.isfinite(one)]
-    return Prediction(length, paired_t([sum(one) for one in shares]), paired_t(known), measured)
+    known = [part for part in parts if math.isfinite(part)]
+    return Prediction(length, paired_t([sum(share) for share in shares]), paired_t(known), measured)
 
 
 def limits_of(of: PairedT) -> dict[str, Any]:
     """Plain data."""
     return {"estimate": of.estimate, "low": of.low, "high": of.high, "per_seed": list(of.differences)}
-
-
-def _told(one: Prediction) -> dict[str, Any]:
-    return {
-        "length": one.length,
-        "share": limits_of(one.share),
-        "negative": limits_of(one.negative),
-        "measured": None if one.measured is None else limits_of(one.measured),
-    }

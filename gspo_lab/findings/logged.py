@@ -1,10 +1,10 @@
-"""Of runs that other programs recorded: what each of their numbers is, whether two arms' are the same, and what spoils
-the comparison as far as the logs tell."""
+"""Runs that other programs recorded: their metrics, whether two arms define them alike, and what spoils comparison."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings import runs as runs_of
@@ -16,14 +16,16 @@ from gspo_lab.study.origin import ORIGIN
 CLIP, REWARD, DISTANCE = "clip fraction", "training reward", "distance to the old policy"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
-"""A sequence ratio's range from here on, and a token ratio's up to here, are the other rule's."""
+"""A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look mistaken."""
 ENDS = "The reward of each run is read over its own rows, up to its own end."
 
 
 @dataclass(frozen=True)
 class LoggedName:
-    """One name of an arm's logs, `score` the benchmark whose score it is. `value` is its mean over the last fifth of
-    each run's rows that have it, and over the arm's runs; None where it became a column of the lab, or has no number.
+    """One name of an arm's logs, `score` the benchmark whose score it is.
+
+    `value` is its mean over the last fifth of each run's rows that have it, and over the arm's runs. It is None where
+    the name became a column of gspo-lab, or has no number.
     """
 
     name: str
@@ -35,13 +37,13 @@ class LoggedName:
 
     @property
     def rewards(self) -> bool:
-        """Whether it is of training responses, which the model was rewarded for."""
+        """Whether it is a training reward."""
         return self.quantity == REWARD or self.column == "reward_mean"
 
 
 @dataclass(frozen=True)
 class ImportedMetrics:
-    """What the logs of a study's imported runs are: per arm its names, and in sentences what to know of them."""
+    """The logs of a study's imported runs: per arm its names, and sentences on what limits the comparison."""
 
     names: Mapping[str, tuple[LoggedName, ...]]
     apart: tuple[str, ...]
@@ -50,114 +52,111 @@ class ImportedMetrics:
 
     @cached_property
     def strange(self) -> dict[str, list[str]]:
-        """Per arm the names that were not understood."""
-        found = {arm: [one.name for one in names if one.meaning is None] for arm, names in self.names.items()}
-        return {arm: names for arm, names in found.items() if names}
+        """Per arm the names without a known meaning."""
+        unknown = {arm: [name.name for name in names if name.meaning is None] for arm, names in self.names.items()}
+        return {arm: names for arm, names in unknown.items() if names}
 
 
 @once
-def logged(found: Source) -> ImportedMetrics | None:
-    """What is known of the logs; None where the lab's own workers recorded every run."""
+def logged(source: Source) -> ImportedMetrics | None:
+    """What is known of the logs; None where gspo-lab recorded every run itself."""
     origins = {}
-    for row in found.evidence.runs(found.study).to_dict("records"):
+    for row in source.evidence.runs(source.study).to_dict("records"):
         facts = json.loads(row["facts"]) if isinstance(row["facts"], str) else {}
         if ORIGIN in facts:
-            origins[str(row["run_id"])] = Origin.told(facts[ORIGIN], str(row["run_id"]))
+            origins[str(row["run_id"])] = Origin.from_fact(facts[ORIGIN], str(row["run_id"]))
     if not origins:
         return None
-    names = {arm: tuple(_names(found, arm, origins)) for arm in found.declaration.arms}
-    return ImportedMetrics(names, tuple(_apart(names)), tuple(_warnings(found, names)))
+    names = {arm: tuple(_names(source, arm, origins)) for arm in source.declaration.arms}
+    return ImportedMetrics(names, tuple(_apart(names)), tuple(_warnings(source, names)))
 
 
-def _names(found: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
-    runs = [run for run in runs_of(found) if run.arm == arm and run.id in origins]
+def _names(source: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
+    runs = [run for run in runs_of(source) if run.arm == arm and run.id in origins]
     metrics: dict[str, Mapping[str, str]] = {}
     values: dict[str, list[float]] = {}
     for run in runs:
         metrics |= origins[run.id].metrics
-        for name, value in read_own_numbers(found.evidence, run.id).items():
+        for name, value in read_own_numbers(source.evidence, run.id).items():
             values.setdefault(name, []).append(value)
-    for name, told in sorted(metrics.items()):
-        own = values.get(name)
-        mean = average(own or ())
-        yield LoggedName(name, told.get("meaning"), told.get("quantity"), told.get("column"), told.get("score"), mean)
+    for name, facts in sorted(metrics.items()):
+        recorded = {key: facts.get(key) for key in ("meaning", "quantity", "column", "score")}
+        yield LoggedName(name, **recorded, value=average(values.get(name, ())))
 
 
 def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
     """A quantity is the same in two arms where some definition of it is."""
-    meanings = {
-        arm: {q: {one.meaning for one in own if one.quantity == q} for q in {one.quantity for one in own}}
-        for arm, own in names.items()
-    }
-    first, *others = meanings
-    for quantity in sorted({one for own in meanings.values() for one in own if one is not None}):
-        for arm in others:
-            one, other = meanings[first].get(quantity), meanings[arm].get(quantity)
-            if one and other and not one & other:
-                yield (f"{quantity}: not compared. {first} logs {_listed(one)}; {arm} logs {_listed(other)}.")
+    meanings: dict[str, dict[str, set[str]]] = {}
+    for arm, of_arm in names.items():
+        for name in of_arm:
+            if name.quantity is not None and name.meaning:
+                meanings.setdefault(name.quantity, {}).setdefault(arm, set()).add(name.meaning)
+    first = next(iter(names))
+    for quantity, by_arm in sorted(meanings.items()):
+        base = by_arm.pop(first, set())
+        for arm, definitions in by_arm.items():
+            if base and not base & definitions:
+                logs = f"{first} logs {' / '.join(sorted(base))}; {arm} logs {' / '.join(sorted(definitions))}"
+                yield f"{quantity}: not compared. {logs}."
 
 
-def _listed(meanings: set[str | None]) -> str:
-    return " / ".join(sorted(filter(None, meanings)))
-
-
-def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
-    declared = found.declaration
+def _warnings(source: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+    declared = source.declaration
     yield from _of_settings(declared)
     for arm in declared.arms:
-        if _ends(found, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
-            yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(found, arm, names[arm])}"
-    seeds = {arm: {run.seed for run in runs_of(found) if run.arm == arm} for arm in declared.arms}
-    single = [arm for arm, own in seeds.items() if len(own) == 1]
-    trained = sorted({one.name for own in names.values() for one in own if one.score and one.rewards})
+        if _ends(source, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
+            yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(source, arm, names[arm])}"
+    seeds = {arm: {run.seed for run in runs_of(source) if run.arm == arm} for arm in declared.arms}
+    single = [arm for arm, arm_seeds in seeds.items() if len(arm_seeds) == 1]
+    trained = sorted({name.name for name in chain(*names.values()) if name.score and name.rewards})
     if trained:
         yield f"The score is {', '.join(trained)}, a training reward: it tells no learning from reward hacking."
     if single:
         yield f"One seed of {', '.join(single)}: two runs of one arm may differ as much as these arms do."
     common = set.intersection(*seeds.values())
-    lonely = [f"{arm} {', '.join(map(str, sorted(own - common)))}" for arm, own in seeds.items() if own - common]
-    if lonely:
-        yield f"Seeds that not all arms have, and that no pair is made of: {'; '.join(lonely)}."
-    for what, by_run in read_lengths(found.evidence, found.study).items():
+    extra = {arm: sorted(arm_seeds - common) for arm, arm_seeds in seeds.items() if arm_seeds - common}
+    if extra:
+        listed = "; ".join(f"{arm} {', '.join(map(str, more))}" for arm, more in extra.items())
+        yield f"Seeds that not all arms have, and that no pair is made of: {listed}."
+    for measure, by_run in read_lengths(source.evidence, source.study).items():
         ends = {
-            arm: sorted({by_run[run.id] for run in runs_of(found) if run.arm == arm and run.id in by_run})
+            arm: sorted({by_run[run.id] for run in runs_of(source) if run.arm == arm and run.id in by_run})
             for arm in seeds
         }
-        known = {arm: own for arm, own in ends.items() if own}
-        if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
-            told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
-            yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == LENGTH else ''}"
-    asked = scores(found).dropna(subset=["problems"])
+        if len(set(chain(*ends.values()))) > 1:
+            known = {arm: ", ".join(f"{end:g}" for end in arm_ends) for arm, arm_ends in ends.items() if arm_ends}
+            text = "; ".join(f"{arm} {listed}" for arm, listed in known.items())
+            yield f"Logs differ in {measure}: {text}.{f' {ENDS}' if measure == LENGTH else ''}"
+    benchmarks = scores(source).dropna(subset=["problems"])
     sizes: dict[str, set[int]] = {}
-    for bench, count in sorted(zip(asked["bench"], asked["problems"], strict=True)):
+    for bench, count in sorted(zip(benchmarks["bench"], benchmarks["problems"], strict=True)):
         sizes.setdefault(bench, set()).add(int(count))
     for bench, counts in sizes.items():
         if len(counts) > 1:
-            told = ", ".join(map(str, sorted(counts)))
-            yield f"Runs were asked {told} problems of {bench}: their scores are not of one set."
+            text = ", ".join(map(str, sorted(counts)))
+            yield f"Runs were asked {text} problems of {bench}: their scores are not of one set."
 
 
 def _of_settings(declared: Declaration) -> Iterator[str]:
     for arm in declared.arms.values():
         update, objective = arm.settings.update, arm.settings.objective
-        counted = all(declared.told(arm.name, f"update.{key}") for key in ("minibatches", "epochs"))
+        known = partial(declared.is_known, arm.name)
+        counted = all(known(f"update.{key}") for key in ("minibatches", "epochs"))
         if counted and update.per_rollout_batch == 1:
             yield f"{arm.name} makes one update per rollout batch: every ratio is 1 and nothing can clip."
-        if objective.policy_loss != "clip" or not declared.told(arm.name, "objective.importance_sampling_level"):
+        if objective.policy_loss != "clip" or not known("objective.importance_sampling_level"):
             continue
-        ranges = [
-            getattr(objective, key) for key in ("clip_low", "clip_high") if declared.told(arm.name, f"objective.{key}")
-        ]
+        ranges = [getattr(objective, key) for key in ("clip_low", "clip_high") if known(f"objective.{key}")]
         if objective.importance_sampling_level == "token" and ranges and max(ranges) < NARROW_TOKEN:
             yield f"{arm.name}: a token ratio with a range of {max(ranges):g}, which is a sequence ratio's."
         if objective.importance_sampling_level != "token" and ranges and min(ranges) >= WIDE_SEQUENCE:
             yield f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token ratio's."
 
 
-def _why_nothing_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> str:
+def _why_nothing_clips(source: Source, arm: str, names: tuple[LoggedName, ...]) -> str:
     """By the distance to the old policy, where that is logged: it is 0 only if every ratio is 1."""
     moved = [name for name in names if name.quantity == DISTANCE]
-    ends = _ends(found, arm, moved)
+    ends = _ends(source, arm, moved)
     if any(ends):
         return f"its ratios are not 1 ({moved[0].name} is not 0), so its clip range is wider than they vary."
     if ends:
@@ -165,6 +164,6 @@ def _why_nothing_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -
     return "either it makes one update per rollout batch, so that every ratio is 1, or its clip range is wide."
 
 
-def _ends(found: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
-    runs = [run.id for run in runs_of(found) if run.arm == arm]
-    return {end for run in runs for name in names for end in read_ends(found.evidence, run, name.column, name.name)}
+def _ends(source: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
+    runs = [run.id for run in runs_of(source) if run.arm == arm]
+    return {end for run in runs for name in names for end in read_ends(source.evidence, run, name.column, name.name)}

@@ -1,4 +1,4 @@
-"""Whether a study's runs are matched, and the trials on which its arms chose."""
+"""Whether a study's runs are matched, its tuning trials, and its starting models."""
 
 from dataclasses import replace
 
@@ -10,42 +10,40 @@ from gspo_lab.study import Declaration
 
 
 @once
-def study_certificate(of: Source) -> Certificate:
+def study_certificate(source: Source) -> Certificate:
     """Whether the runs are matched, each arm with the baseline."""
-    if of.base is not None:
-        return replace(study_certificate(of.base), baseline=of.declaration.baseline)
-    return certificate(of.evidence, of.declaration)
+    if source.base is not None:
+        return replace(study_certificate(source.base), baseline=source.declaration.baseline)
+    return certificate(source.evidence, source.declaration)
 
 
 @once
-def trials(of: Source) -> Trials | None:
-    """The trials on which the arms chose, round by round; None where they did not, or those are not here."""
-    tune = of.declaration.tune
-    name = of.study if of.declaration.trials_of else tune and tune.trials
-    there = tune is not None and name is not None and name in of.evidence.studies()
-    return read_trials(of.evidence, str(name), tune) if there and tune is not None else None
-
-
-def about(declared: Declaration) -> Reason | None:
-    """Of which starting models verdicts are; None for one seed, and where every seed starts from a model of its own."""
-    if len(declared.seeds) < 2:
+def trials(source: Source) -> Trials | None:
+    """The trials by which the arms chose their settings, round by round; None without trials in this database."""
+    tune = source.declaration.tune
+    name = source.study if source.declaration.trials_of else tune and tune.trials
+    if tune is None or name is None or name not in source.evidence.studies():
         return None
-    if given := _given(declared):
-        return Reason("checkpoint", {"models": given})
-    shared = _shared(declared)
+    return read_trials(source.evidence, name, tune)
+
+
+def starting_models(declared: Declaration) -> Reason | None:
+    """The starting models that verdicts are limited to; None for one seed, and for one starting model per seed."""
+    checkpoints, shared = _starting_models(declared)
+    if checkpoints:
+        return Reason("checkpoint", {"models": checkpoints})
     return None if not shared else Reason("one starting model" if len(shared) == 1 else "these starting models")
 
 
 def starting_limits(declared: Declaration) -> list[str]:
-    """The same at length: what another start might change."""
-    if len(declared.seeds) < 2:
-        return []
-    if given := _given(declared):
+    """The same in sentences: what another starting model might change."""
+    checkpoints, shared = _starting_models(declared)
+    if checkpoints:
         return [
-            f"Every seed starts from {' and '.join(given)}: what is judged is this checkpoint, which is the question, "
-            "and nothing is said of another one."
+            f"Every seed starts from {' and '.join(checkpoints)}: what is judged is this checkpoint, which is the "
+            "question, and nothing is said of another one."
         ]
-    if shared := _shared(declared):
+    if shared:
         return [
             f"All seeds share one start of {' and '.join(shared)}: the interval leaves out what another start would "
             "change, also one that the same recipe makes on another machine. With warm_start.per_seed = true every "
@@ -54,11 +52,13 @@ def starting_limits(declared: Declaration) -> list[str]:
     return []
 
 
-def _given(declared: Declaration) -> list[str]:
-    every = (arm.settings for arm in declared.arms.values() if declared.told(arm.name, "model"))
-    return list(dict.fromkeys(one.model for one in every if not one.embedded))
-
-
-def _shared(declared: Declaration) -> list[str]:
-    every = (arm.settings for arm in declared.arms.values() if declared.told(arm.name, "model"))
-    return list(dict.fromkeys(one.model for one in every if one.embedded and not one.warm_start.per_seed))
+def _starting_models(declared: Declaration) -> tuple[list[str], list[str]]:
+    """The downloaded checkpoints, and the built-in models whose warm start all seeds share."""
+    if len(declared.seeds) < 2:
+        return [], []
+    arms = [arm.settings for arm in declared.arms.values() if declared.is_known(arm.name, "model")]
+    checkpoints = dict.fromkeys(settings.model for settings in arms if not settings.embedded)
+    shared = dict.fromkeys(
+        settings.model for settings in arms if settings.embedded and not settings.warm_start.per_seed
+    )
+    return list(checkpoints), list(shared)

@@ -1,4 +1,4 @@
-"""What became of each run: its score at the end, by the rule that the study declared, and whether it collapsed."""
+"""The outcome of each run: its final score by the study's declared rule, and whether it was unstable."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.series import carry_last_finite, tail_mean
 
 NOT_JUDGED = "not judged"
-"""Stands wherever a run has too few evaluations and steps to tell whether it fell."""
+"""Stands where a run has too few evaluations and steps to judge its stability."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
     """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
 
-    Single answers that could not be graded (`errors`) are left out of it; in `counted_wrong`, else the same number,
-    they are wrong. Both are of the evaluations after `steps`. `carried` counts evaluations without any grade, which
-    `final` replaces by the one before them; `nonfinite` are updates that were skipped, or of a dead model. `latest` is
-    where an unfinished run stands. `best` is the highest that `final` would have been at any end, or the start's score.
-    `scores` is how many numbers `best` is the highest of: one alone shows no fall.
+    `final` leaves out ungraded answers (`errors`); `counted_wrong` counts them as wrong. Both are of the evaluations
+    after `steps`. `carried` counts evaluations without any grade, which repeat the one before. `nonfinite` counts
+    updates that were skipped or not finite. `latest` is the score of an unfinished run so far. `best` is the highest
+    value that `final` would have had at any earlier end, or the start's score. It is the highest of `scores` numbers: a
+    single one shows no drop.
     """
 
     arm: str
@@ -48,58 +48,58 @@ class RunOutcome:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the run fell for good; False, too, where that could not be judged."""
+        """Whether the run collapsed; False, too, where that could not be judged."""
         return self.stability is not None and self.stability.collapse is not None
 
     @property
-    def lost(self) -> float | None:
-        """How far the final score lies below the best one of its run; None where there is no other score."""
+    def drop(self) -> float | None:
+        """The best score of the run less its final one; None with fewer than two scores."""
         return None if self.final is None or self.best is None or self.scores < 2 else self.best - self.final
 
     @property
-    def fell(self) -> bool:
-        """Whether the run collapsed, fell back to half of what it had gained, or ended below half of its best score."""
-        return self.collapsed or self.halved or self.regressed
+    def unstable(self) -> bool:
+        """Whether the run collapsed, regressed, or ended below half of its best score."""
+        return self.collapsed or self.ended_below_half or self.regressed
 
     @property
     def regressed(self) -> bool:
-        """Whether the reward fell back, perhaps for a while; False, too, where that could not be judged."""
+        """Whether the reward regressed, perhaps for a while; False, too, where that could not be judged."""
         return self.stability is not None and self.stability.regression is not None
 
     @property
-    def halved(self) -> bool:
-        """Whether the final score is below half of the best one: what a run too short for its reward can still show."""
+    def ended_below_half(self) -> bool:
+        """Whether the final score is below half of the best one, which a short run can show too."""
         return self.final is not None and self.best is not None and self.final < 0.5 * self.best
 
     @property
     def judged(self) -> bool:
-        """Whether the run is long enough to be told not to have collapsed; a collapse is seen in any."""
+        """Whether the run is long enough to show that it did not collapse; a collapse shows in any run."""
         return self.stability is not None and (self.stability.judged or self.collapsed)
 
     @property
-    def fall_judged(self) -> bool:
-        """Whether it can be told if the run fell: by its reward, or by its final score beside an earlier one."""
-        return self.judged or self.regressed or self.lost is not None
+    def stability_judged(self) -> bool:
+        """Whether the run's stability can be judged: by its reward, or by its final score beside an earlier one."""
+        return self.judged or self.regressed or self.drop is not None
 
 
 @once
-def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
+def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no score.
 
     The starting model's score is never part of `final`.
     """
-    last = found.declaration.verdict.last
-    scored, out = evaluations(found, bench or ""), []
-    for run in runs(found):
+    last = source.declaration.verdict.last
+    scored, out = evaluations(source, bench or ""), []
+    for run in runs(source):
         step, score, failed = scored.get(run.id, np.zeros((3, 0)))
         start, trained = score[step == 0], int(np.count_nonzero(step > 0))
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = None
         scores: list[float] = []
-        deciding = tuple(int(one) for one in step[step > 0][-last:])
+        deciding = tuple(int(at) for at in step[step > 0][-last:])
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
-        # What no grade was found for has the score before; where that is the start's, and it has none, nothing has.
+        # An evaluation without grades repeats the one before it. Without a start's score the first has none to repeat.
         curve = score if len(start) else score[step > 0]
         if trained and not np.isnan(curve[0]):
             values, missing = carry_last_finite(curve)
@@ -112,7 +112,7 @@ def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
         if final is not None:
             wrong = final
             if errors:
-                scored_wrong = counted_wrong(found, bench or "", run.id)
+                scored_wrong = counted_wrong(source, bench or "", run.id)
                 wrong = average(scored_wrong[at] for at in deciding)
         out.append(
             RunOutcome(
@@ -127,8 +127,8 @@ def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
                 evaluations=trained,
                 carried=carried,
                 errors=errors,
-                nonfinite=len(nonfinite_steps(found).get(run.id, ())),
-                stability=stabilities(found).get(run.id),
+                nonfinite=len(nonfinite_steps(source).get(run.id, ())),
+                stability=stabilities(source).get(run.id),
                 best=best,
                 scores=len(scores),
             )
@@ -137,13 +137,15 @@ def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
 
 
 @once
-def stabilities(found: Source) -> dict[str, Stability]:
-    """Per run id what its reward and its non-finite updates say; runs without either are left out. An imported run
-    is as long as its log."""
+def stabilities(source: Source) -> dict[str, Stability]:
+    """Per run id its stability by reward and non-finite updates; runs without either are left out.
+
+    An imported run is as long as its log.
+    """
     out = {}
-    for run in runs(found):
-        steps, reward = measured_rewards(found).get(run.id, ((), ()))
-        fatal = nonfinite_steps(found).get(run.id, [])
+    for run in runs(source):
+        steps, reward = measured_rewards(source).get(run.id, ((), ()))
+        fatal = nonfinite_steps(source).get(run.id, [])
         length = int(max([*steps[-1:], *fatal])) + 1 if run.imported and (len(steps) or fatal) else run.steps_planned
         if (len(steps) or fatal) and length is not None:
             out[run.id] = stability(steps, reward, length, nonfinite_steps=fatal)

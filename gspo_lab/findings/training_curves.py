@@ -1,4 +1,4 @@
-"""A study's recorded numbers as its charts draw them: means over spans of steps, read once for the whole report."""
+"""A study's recorded numbers for its charts: means over spans of steps, read once for the whole report."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +13,6 @@ from gspo_lab.readings.reading import CLIP
 from gspo_lab.store.records import read_spans, span_width
 
 if TYPE_CHECKING:
-    from gspo_lab.readings import Source
     from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
@@ -24,7 +23,7 @@ AXES = {
     "FLOPs": "flops_total",
     "device seconds": "device_seconds_total",
 }
-"""What a training curve may be drawn against beside steps, and the metric that counts it."""
+"""The axes of a training curve beside steps, each with the metric that counts it."""
 
 OF_STEPS = (
     *("reward_mean", "entropy", "response_tokens_mean", "truncated_responses", "zero_variance_groups"),
@@ -37,7 +36,7 @@ OF_UPDATES = (
 )
 TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
 EXTREMES = ("grad_norm", "ratio_max_negative")
-"""Metrics whose single peaks matter, so that their charts show a span's lowest and highest value too."""
+"""Metrics whose charts also show a span's lowest and highest value, because single peaks matter."""
 
 FEW_RUNS, FINE, COARSE = 10, 250, 125
 """Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small."""
@@ -69,17 +68,17 @@ class TrainingCurves:
 
     @property
     def note(self) -> str:
-        """What a reader must know of long series."""
+        """A sentence on averaging; empty where each point is one step."""
         return "" if self.width == 1 else f"Each point is the mean over {self.width} steps."
 
     @property
     def sampled(self) -> range:
-        """One step out of every span, for what no mean can be made of in SQL: the span's middle."""
+        """The middle step of each span, for what SQL cannot average."""
         return range((self.width - 1) // 2, self.last + 1, self.width)
 
     @property
     def sample_note(self) -> str:
-        """A sentence on how coarsely the runs were read; empty where every step was."""
+        """A sentence on which steps were read; empty where all were."""
         return "" if self.width == 1 else f"Read at every {self.width}th step."
 
     def measured(self, metric: str) -> bool:
@@ -87,9 +86,9 @@ class TrainingCurves:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-def course(of: "Source") -> TrainingCurves:
-    """All that the charts draw over steps, in one pass of SQL per table, once for an evidence."""
-    return of.evidence.once(("course", of.study), lambda: _course(of.evidence, of.study))
+def course(source: "Source") -> TrainingCurves:
+    """All series over steps, in one pass of SQL per table, read once per evidence."""
+    return source.evidence.once(("course", source.study), lambda: _course(source.evidence, source.study))
 
 
 def _course(evidence: "Evidence", study: str) -> TrainingCurves:
@@ -110,10 +109,12 @@ def _course(evidence: "Evidence", study: str) -> TrainingCurves:
 
 
 @contextmanager
-def reading_ahead(wanted: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
-    """Reads the longest sums of these studies, which their evidence then knows. Nobody else may read meanwhile: each
-    has one connection, and shows one moment."""
-    reader = Thread(target=_read, args=(wanted,))
+def prefetch(studies: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
+    """Read the longest sums of these studies in a thread, which their evidence then keeps.
+
+    Do not read from the same evidence meanwhile: it has one connection.
+    """
+    reader = Thread(target=_read, args=(studies,))
     reader.start()
     try:
         yield
@@ -121,9 +122,9 @@ def reading_ahead(wanted: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
         reader.join()
 
 
-def _read(wanted: "Sequence[tuple[Evidence, str]]") -> None:
-    with suppress(Exception):  # whoever needs what cannot be read is told
-        sources = [Source(evidence, study) for evidence, study in wanted]
+def _read(studies: "Sequence[tuple[Evidence, str]]") -> None:
+    with suppress(Exception):  # the caller that needs the sums meets the same error
+        sources = [Source(evidence, study) for evidence, study in studies]
         for source in sources:
             course(source)
         for source in sources:

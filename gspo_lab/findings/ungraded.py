@@ -1,6 +1,6 @@
-"""Answers that could not be graded: they are left out of scores, so a verdict must survive that they were wrong.
+"""Ungraded answers: scores leave them out, so a verdict must also hold if they count as wrong.
 
-A grader that fails on the answers of one arm alone raises that arm's score, whoever or whatever made it fail.
+A grader that fails on the answers of one arm alone raises that arm's score.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,18 +14,16 @@ from gspo_lab.stats.binary import binomial_p
 from gspo_lab.stats.verdict import Comparison, Reason
 
 Judge = Callable[[Sequence[RunOutcome], bool], Mapping[str, Comparison]]
-"""From the runs' final scores, and whether answers without a grade are wrong in them, to the verdict on each arm."""
+"""From the runs' final scores, and whether these count ungraded answers as wrong, to the verdict on each arm."""
 
 
 @dataclass(frozen=True)
 class Ungraded:
-    """What was not graded of two arms' answers at the evaluations that decide, over the seeds that both finished.
+    """Ungraded answers of two arms at the deciding evaluations, over the seeds that both finished.
 
-    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts the problems on which the one and
-    the other has the larger share of ungraded answers. `p` is the exact two-sided binomial of these counts (sign test:
-    problems are the sample, these runs are given; either arm is as likely to have more where their runs lose grades
-    alike); None without such a problem.
-    `verdict` is the one that would be said if all that was not graded were wrong.
+    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts for each the problems on which its
+    share of ungraded answers is larger. `p` is the exact two-sided binomial of these counts, a sign test over problems;
+    None without such a problem. `verdict` is the one with ungraded answers counted as wrong.
     """
 
     labels: tuple[str, str]
@@ -37,9 +35,9 @@ class Ungraded:
 
     @property
     def counts(self) -> str:
-        """How many of each arm's answers."""
-        told = zip(self.labels, self.errors, self.answers, strict=True)
-        return ", ".join(f"{arm} {errors} of {answers}" for arm, errors, answers in told)
+        """How many of each arm's answers are ungraded, in words."""
+        by_arm = zip(self.labels, self.errors, self.answers, strict=True)
+        return ", ".join(f"{arm} {errors} of {answers}" for arm, errors, answers in by_arm)
 
     @property
     def uneven(self) -> bool:
@@ -47,23 +45,18 @@ class Ungraded:
         return self.p is not None and self.p < self.verdict.alpha
 
     def against(self, verdict: Comparison) -> tuple[Reason, ...]:
-        """Why `verdict`, which leaves them out, must be withheld."""
-        out = []
+        """Why `verdict`, which leaves ungraded answers out, must be withheld."""
+        reasons = []
         if self.uneven:
             data = {"counts": self.counts, "subject": self.labels[1], "baseline": self.labels[0]}
-            out.append(Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p}))
-        both = [(one.word, one.direction) for one in (verdict, self.verdict)]
-        if both[0] != both[1]:
-            out.append(
-                Reason(
-                    "ungraded answers decide",
-                    {"counts": self.counts, "left_out": verdict, "counted_wrong": self.verdict},
-                )
-            )
-        return tuple(out)
+            reasons.append(Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p}))
+        if (verdict.word, verdict.direction) != (self.verdict.word, self.verdict.direction):
+            both = {"left_out": verdict, "counted_wrong": self.verdict}
+            reasons.append(Reason("ungraded answers decide", {"counts": self.counts, **both}))
+        return tuple(reasons)
 
     def to_json(self) -> dict[str, Any]:
-        """Both readings, for the report's .json."""
+        """Plain data, as the report's JSON has it."""
         paired = self.verdict.paired
         return {
             "answers": dict(zip(self.labels, self.answers, strict=True)),
@@ -81,33 +74,35 @@ class Ungraded:
         }
 
 
-def doubted(
-    found: Source, ended: Sequence[RunOutcome], judge: Judge
+def judge_twice(
+    source: Source, ended: Sequence[RunOutcome], judge: Judge
 ) -> tuple[dict[str, Comparison], dict[str, Ungraded]]:
-    """The verdicts of `judge` on the final scores, withheld where answers that were not graded could turn them, and per
-    arm with any what was not graded of it and of the baseline."""
+    """The verdicts of `judge` on the final scores, withheld where ungraded answers could change them.
+
+    Also, per arm, the ungraded answers of it and of the baseline, where there are any.
+    """
     verdicts = dict(judge(ended, False))
-    if not any(one.errors for one in ended):
+    if not any(run.errors for run in ended):
         return verdicts, {}
-    second = judge([one if one.final is None else replace(one, final=one.counted_wrong) for one in ended], True)
+    second = judge([run if run.final is None else replace(run, final=run.counted_wrong) for run in ended], True)
     lacking = {}
     for arm, verdict in verdicts.items():
-        told = _of(found, (str(verdict.baseline), verdict.subject), ended, second[arm])
-        if not any(told.errors):
+        ungraded = _of(source, (str(verdict.baseline), verdict.subject), ended, second[arm])
+        if not any(ungraded.errors):
             continue
-        lacking[arm] = told
-        reasons = told.against(verdict)
+        lacking[arm] = ungraded
+        reasons = ungraded.against(verdict)
         if verdict.word != "withheld" and reasons:
             verdicts[arm] = replace(verdict, word="withheld", direction=0, reasons=reasons)
     return verdicts, lacking
 
 
-def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison) -> Ungraded:
+def _of(source: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
-    scored = {(one.arm, one.seed): one.steps for one in ended if one.final is not None}
+    scored = {(run.arm, run.seed): run.steps for run in ended if run.final is not None}
     seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
     deciding = {(arm, seed): scored[arm, seed] for arm in labels for seed in seeds}
-    counts = counts_by_problem(found, found.declaration.primary or "", deciding)
+    counts = counts_by_problem(source, source.declaration.primary or "", deciding)
     first, second = (counts.get(arm, {}) for arm in labels)
     both = [(first[problem], second[problem]) for problem in first.keys() & second.keys()]
     apart = [errors * answers_0 - errors_0 * answers for (answers_0, errors_0), (answers, errors) in both]

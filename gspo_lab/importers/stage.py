@@ -179,7 +179,7 @@ def _moment(record: Record) -> int:
 def _origin(folder: RunFolder) -> Origin | None:
     """What the last import said of a run's origin; None where another than an import has written its journal."""
     facts: dict[str, Any] = next((one["facts"] for one in from_end(folder.journal) if one.get("facts")), {})
-    return Origin.told(facts[ORIGIN], str(folder.path)) if ORIGIN in facts else None
+    return Origin.from_fact(facts[ORIGIN], str(folder.path)) if ORIGIN in facts else None
 
 
 def _merged(before: Origin, later: Origin) -> Origin:

@@ -130,7 +130,7 @@ class Trace:
     def recorder(self) -> str | None:
         """The program that recorded the run, by what its import says; None: a worker of this lab."""
         found = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
-        return Origin.told(found, self.id).recorder if found else None
+        return Origin.from_fact(found, self.id).recorder if found else None
 
     def graders(self, bench: str) -> set[str]:
         """Who graded the run's answers to a bench, by every answer's own word."""

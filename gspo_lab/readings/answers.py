@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @once
-def scores(of: Source) -> "DataFrame":
+def scores(source: Source) -> "DataFrame":
     """`store.answers.read_scores` of what the runs recorded as they trained."""
-    return answers.read_scores(of.evidence, of.study)
+    return answers.read_scores(source.evidence, source.study)
 
 
 @once
-def evaluations(of: Source, bench: str) -> dict[str, Floats]:
+def evaluations(source: Source, bench: str) -> dict[str, Floats]:
     """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
-    frame = scores(of)
+    frame = scores(source)
     frame = frame[frame["bench"] == bench].sort_values("step")
     rows: dict[str, list[tuple[float, ...]]] = {}
     columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
@@ -38,21 +38,21 @@ def evaluations(of: Source, bench: str) -> dict[str, Floats]:
 
 
 @once
-def benches(of: Source) -> list[str]:
+def benches(source: Source) -> list[str]:
     """The benchmarks that any run was asked, the primary one first."""
-    primary = of.declaration.primary
-    return sorted(set(scores(of)["bench"]), key=lambda bench: (bench != primary, bench))
+    primary = source.declaration.primary
+    return sorted(set(scores(source)["bench"]), key=lambda bench: (bench != primary, bench))
 
 
 @once
-def tallies(of: Source, bench: str) -> "DataFrame":
+def tallies(source: Source, bench: str) -> "DataFrame":
     """`store.answers.tallies`: how many answers to each problem were graded and right, run by run."""
-    return answers.tallies(of.evidence, of.study, bench)
+    return answers.tallies(source.evidence, source.study, bench)
 
 
-def counted_wrong(of: Source, bench: str, run: str) -> dict[int, float]:
+def counted_wrong(source: Source, bench: str, run: str) -> dict[int, float]:
     """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
-    counts = tallies(of, bench)
+    counts = tallies(source, bench)
     counts = counts[counts["run_id"] == run]
     k = score_named(bench).k
     of_problem = counts["correct"] / counts["answers"]
@@ -63,11 +63,11 @@ def counted_wrong(of: Source, bench: str, run: str) -> dict[int, float]:
 
 
 def counts_by_problem(
-    of: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
+    source: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Per arm and problem how many answers were given and how many of them were not graded, over the evaluations after
     these steps of the runs (arm, seed)."""
-    counts = tallies(of, bench)
+    counts = tallies(source, bench)
     keys = zip(counts["arm"], counts["seed"], counts["step"], strict=True)
     rows = counts[[step in steps.get((arm, seed), ()) for arm, seed, step in keys]]
     sums = rows.groupby(["arm", "problem"], as_index=False)[["answers", "errors"]].sum()
@@ -98,12 +98,12 @@ class EvaluatedBenchmark:
 
 
 @once
-def evaluated_benchmarks(found: Source) -> list[EvaluatedBenchmark]:
+def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     """By evaluation and benchmark."""
-    frame = answers.read_scores(found.evidence, found.study, None)
-    finished = {run.id for run in runs(found, FINISHED)}
+    frame = answers.read_scores(source.evidence, source.study, None)
+    finished = {run.id for run in runs(source, FINISHED)}
     frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
-    last = found.declaration.verdict.last
+    last = source.declaration.verdict.last
     out = []
     for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
         steps = sorted(int(step) for step in own["step"].unique())
@@ -112,7 +112,7 @@ def evaluated_benchmarks(found: Source) -> list[EvaluatedBenchmark]:
 
 
 def answered(
-    of: Source,
+    source: Source,
     benchmark: EvaluatedBenchmark,
     arms: Sequence[str],
     seeds: Sequence[int] | None = None,
@@ -121,33 +121,39 @@ def answered(
 ) -> dict[str, GradedAnswers]:
     """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
     all) answered; those that could not be graded are left out, or `counted_wrong`."""
-    frame = _grades(of, benchmark)
+    frame = _grades(source, benchmark)
     chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
     chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
     return graded(chosen, arms, len(benchmark.steps), score_named(benchmark.bench).k)
 
 
 @once
-def _grades(of: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
-    return answers.grades(of.evidence, of.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
+def _grades(source: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
+    return answers.grades(source.evidence, source.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
 
 
-def in_training(of: Source, bench: str | None) -> EvaluatedBenchmark | None:
+def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
     """A benchmark as it was asked while training; None where no finished run answered it."""
-    return next((one for one in evaluated_benchmarks(of) if one.bench == bench and not one.evaluation), None)
+    return next((one for one in evaluated_benchmarks(source) if one.bench == bench and not one.evaluation), None)
 
 
 def answers_variance(
-    of: Source, first: str, second: str, seeds: Sequence[int], *, bench: str | None = None, counted_wrong: bool = False
+    source: Source,
+    first: str,
+    second: str,
+    seeds: Sequence[int],
+    *,
+    bench: str | None = None,
+    counted_wrong: bool = False,
 ) -> float | None:
     """What finitely many answers alone would vary in the difference of one pair of these arms' runs, in the final score
     of a benchmark (None: the primary one), answers without a grade left out or `counted_wrong`; None where their
     answers are not stored."""
-    return contrast_variance(of, {first: -1.0, second: 1.0}, seeds, bench=bench, counted_wrong=counted_wrong)
+    return contrast_variance(source, {first: -1.0, second: 1.0}, seeds, bench=bench, counted_wrong=counted_wrong)
 
 
 def contrast_variance(
-    of: Source,
+    source: Source,
     weights: Mapping[str, float],
     seeds: Sequence[int],
     *,
@@ -155,8 +161,8 @@ def contrast_variance(
     counted_wrong: bool = False,
 ) -> float | None:
     """The same of a weighted sum of these arms' runs of one seed, over the seeds that all of them have."""
-    benchmark = in_training(of, bench or of.declaration.primary)
-    blocks = {} if benchmark is None else answered(of, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    benchmark = in_training(source, bench or source.declaration.primary)
+    blocks = {} if benchmark is None else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
     common = [seed for seed in seeds if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)]
     if not common:
         return None

@@ -15,29 +15,29 @@ REWARD = Reading("reward_mean", Window(Steps.ALL))
 
 
 @once
-def nonfinite_steps(of: Source) -> dict[str, list[int]]:
+def nonfinite_steps(source: Source) -> dict[str, list[int]]:
     """Per run id with any the step of each update that was not finite: skipped, or of a dead model."""
     query = "SELECT step FROM updates WHERE run_id = ? AND nonfinite = 1 ORDER BY step, minibatch"
-    steps = {run.id: [step for (step,) in of.evidence.rows(query, (run.id,))] for run in runs(of)}
+    steps = {run.id: [step for (step,) in source.evidence.rows(query, (run.id,))] for run in runs(source)}
     return {run: bad for run, bad in steps.items() if bad}
 
 
 @once
-def measured_rewards(of: Source) -> dict[str, tuple[Floats, Floats]]:
+def measured_rewards(source: Source) -> dict[str, tuple[Floats, Floats]]:
     """Per run id the steps at which its mean training reward was measured, and the reward."""
-    known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(of, REWARD).items()}
+    known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, REWARD).items()}
     return {run: (curve.steps[there], curve.values[there]) for run, (curve, there) in known.items()}
 
 
 @once
-def reward_curves(of: Source) -> dict[tuple[str, int], tuple[Floats, Floats]]:
+def reward_curves(source: Source) -> dict[tuple[str, int], tuple[Floats, Floats]]:
     """(arm, seed) -> steps and mean training reward of every finished run, as `readings.read.hold` has them."""
-    curves = {run: hold(run, by_step(of, REWARD)[run.id]) for run in runs(of, FINISHED)}
+    curves = {run: hold(run, by_step(source, REWARD)[run.id]) for run in runs(source, FINISHED)}
     return {(run.arm, run.seed): curve for run, curve in curves.items() if len(curve[0])}
 
 
 @once
-def grader_errors(of: Source) -> dict[str, float]:
+def grader_errors(source: Source) -> dict[str, float]:
     """Per run id the share of its training responses on which the grader failed, those of dropped groups among
     them; they counted as reward 0. Runs that have not counted them are left out."""
     query = (
@@ -45,24 +45,24 @@ def grader_errors(of: Source) -> dict[str, float]:
         "WHERE run_id = ? AND grader_errors IS NOT NULL GROUP BY run_id"
     )
     out: dict[str, float] = {}
-    for run in runs(of):
-        for failed, trained, dropped in of.evidence.rows(query, (run.id,)):
-            if dropped and not of.declaration.told(run.arm, "rollout.group_size"):
+    for run in runs(source):
+        for failed, trained, dropped in source.evidence.rows(query, (run.id,)):
+            if dropped and not source.declaration.is_known(run.arm, "rollout.group_size"):
                 continue
-            graded = trained + dropped * of.declaration.arms[run.arm].settings.rollout.group_size
+            graded = trained + dropped * source.declaration.arms[run.arm].settings.rollout.group_size
             out |= {run.id: failed / graded} if graded else {}
     return out
 
 
 @once
-def onsets(of: Source, run: str) -> Mapping[str, Onset]:
+def onsets(source: Source, run: str) -> Mapping[str, Onset]:
     """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
     out = {}
     for metric in SIGNALS:
-        curve = by_step(of, signal(metric), run)[run]
+        curve = by_step(source, signal(metric), run)[run]
         known = ~np.isnan(curve.values)
         if known.any():
-            out[metric] = signal_onset(curve.steps[known], curve.values[known], first_settled(of)[run])
+            out[metric] = signal_onset(curve.steps[known], curve.values[known], first_settled(source)[run])
     return out
 
 

@@ -72,18 +72,18 @@ def checkpoints(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> I
         )
 
 
-def arms_apart(of: Source, evaluation: str) -> Iterator[tuple[str, str, int, TwoWay]]:
+def arms_apart(source: Source, evaluation: str) -> Iterator[tuple[str, str, int, TwoWay]]:
     """Benchmark, arm, number of problems and the difference to the study's baseline after the last step, with an
     interval for new problems and new seeds."""
-    runs = of.evidence.runs(of.study)
-    frame = by_problem(of.evidence, list(runs["run_id"]), evaluation)
+    runs = source.evidence.runs(source.study)
+    frame = by_problem(source.evidence, list(runs["run_id"]), evaluation)
     frame = frame.merge(runs[["run_id", "arm", "seed"]], on="run_id")
     frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
     frame["rate"] = frame["correct"] / frame["graded"]
     by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
-    baseline = of.declaration.baseline
-    for arm in of.declaration.treatments:
+    baseline = source.declaration.baseline
+    for arm in source.declaration.treatments:
         if arm in by_arm and baseline in by_arm:
             difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
-            crossed = two_way(difference.to_numpy(), of.declaration.verdict.alpha)
+            crossed = two_way(difference.to_numpy(), source.declaration.verdict.alpha)
             yield str(frame["bench"].iloc[0]), arm, difference.shape[1], crossed

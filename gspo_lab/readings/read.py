@@ -54,50 +54,55 @@ def pooled(values: Floats, weights: Floats) -> Value:
 
 
 @once
-def read(of: Source, reading: Reading) -> Mapping[str, Value]:
+def read(source: Source, reading: Reading) -> Mapping[str, Value]:
     """Per run id the reading's number, of every recorded run."""
     if reading.reduce in CURVES:
-        curves = by_step(of, reading)
-        return {run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(of)}
+        curves = by_step(source, reading)
+        return {run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(source)}
     if not _together(reading):
-        return {run: pooled(whole.values, whole.weights) for run, whole in _pools(of, reading, "whole").items()}
+        return {run: pooled(whole.values, whole.weights) for run, whole in _pools(source, reading, "whole").items()}
     out = {}
-    for run, pools in _pools(of, reading, "minibatch").items():
-        low, high = _indices(of, run, reading.window.minibatch)
+    for run, pools in _pools(source, reading, "minibatch").items():
+        low, high = _indices(source, run, reading.window.minibatch)
         here = (pools.steps >= low) & (pools.steps <= high)
         out[run] = pooled(pools.values[here], pools.weights[here])
     return out
 
 
-def by_minibatch(of: Source, reading: Reading) -> Mapping[str, Mapping[int, Value]]:
+def by_minibatch(source: Source, reading: Reading) -> Mapping[str, Mapping[int, Value]]:
     """Per run id and mini-batch index the mean over the window's steps."""
     return {
         run: {int(index): pooled(pools.values[[i]], pools.weights[[i]]) for i, index in enumerate(pools.steps)}
-        for run, pools in _pools(of, reading, "minibatch").items()
+        for run, pools in _pools(source, reading, "minibatch").items()
     }
 
 
-def by_step(of: Source, reading: Reading, run: str | None = None) -> Mapping[str, Curve]:
+def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping[str, Curve]:
     """Per run id, of all runs or of one, the mean of each recorded step of the window."""
-    return _pools(of, reading, "step", run)
+    return _pools(source, reading, "step", run)
 
 
-def by_layer(of: Source, reading: Reading, at: Iterable[int]) -> Mapping[str, tuple[float | None, ...]]:
+def by_layer(source: Source, reading: Reading, at: Iterable[int]) -> Mapping[str, tuple[float | None, ...]]:
     """Per run id the mean of each entry of a metric that is a list, over those of the steps `at` that the window has.
     Runs without any are left out."""
     query, steps = of_entries(reading.table, reading.metric), json.dumps(sorted(at))
 
     def entries(run: RecordedRun) -> tuple[float | None, ...]:
-        where = (run.id, *_range(of, run, reading.window.steps), *_indices(of, run.id, reading.window.minibatch), steps)
-        return tuple(value for _, value in of.evidence.rows(query, where))
+        where = (
+            run.id,
+            *_range(source, run, reading.window.steps),
+            *_indices(source, run.id, reading.window.minibatch),
+            steps,
+        )
+        return tuple(value for _, value in source.evidence.rows(query, where))
 
-    return {run.id: found for run in recorded_runs(of) if (found := entries(run))}
+    return {run.id: found for run in recorded_runs(source) if (found := entries(run))}
 
 
-def summarise(of: Source, reading: Reading, arm: str, seeds: Seeds) -> Summary:
+def summarise(source: Source, reading: Reading, arm: str, seeds: Seeds) -> Summary:
     """The reading of an arm's runs of a set of seeds."""
-    values = read(of, reading)
-    return Summary(reading, seeds, {run.seed: values[run.id] for run in runs(of, seeds) if run.arm == arm})
+    values = read(source, reading)
+    return Summary(reading, seeds, {run.seed: values[run.id] for run in runs(source, seeds) if run.arm == arm})
 
 
 def _together(reading: Reading) -> bool:
@@ -114,10 +119,10 @@ def _group(reading: Reading, by: str) -> tuple[str, ...]:
     return (reading.metric,)
 
 
-def _pools(of: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:
+def _pools(source: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:
     """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps all) or "whole"."""
     found = _grouped(
-        of,
+        source,
         reading.table,
         by,
         _group(reading, by),
@@ -132,7 +137,7 @@ def _pools(of: Source, reading: Reading, by: str, only: str | None = None) -> Ma
 
 @once
 def _grouped(
-    of: Source,
+    source: Source,
     table: str,
     by: str,
     metrics: tuple[str, ...],
@@ -141,33 +146,35 @@ def _grouped(
     how: str,
     only: str | None,
 ) -> Mapping[str, dict[str, Floats]]:
-    evidence = of.evidence
+    evidence = source.evidence
     evidence.columns(table, metrics, numbers=True)
     query = of_groups(table, by, metrics, how)
     names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
 
     def rows(run: RecordedRun) -> dict[str, Floats]:
-        indices = _indices(of, run.id, minibatch) if table == "updates" else ()
-        return arrays(evidence.rows(query, (run.id, *_range(of, run, steps), *indices)), names)
+        indices = _indices(source, run.id, minibatch) if table == "updates" else ()
+        return arrays(evidence.rows(query, (run.id, *_range(source, run, steps), *indices)), names)
 
-    key = ("grouped", of.study, query, steps, minibatch, only)
-    chosen = [run for run in recorded_runs(of) if only in (None, run.id)]
+    key = ("grouped", source.study, query, steps, minibatch, only)
+    chosen = [run for run in recorded_runs(source) if only in (None, run.id)]
     return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
 
 
-def rows_of(of: Source, run: str, columns: str, window: Window, where: str, *values: object) -> list[tuple[Any, ...]]:
+def rows_of(
+    source: Source, run: str, columns: str, window: Window, where: str, *values: object
+) -> list[tuple[Any, ...]]:
     """The columns (SQL) of a run's updates in a window of which `where` holds too, in their order."""
     place = "run_id = ? AND step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
     query = f"SELECT {columns} FROM updates WHERE {place} AND {where} ORDER BY step, minibatch"
-    bounds = (*_range(of, _by_id(of)[run], window.steps), *_indices(of, run, window.minibatch))
-    return of.evidence.rows(query, (run, *bounds, *values))
+    bounds = (*_range(source, _by_id(source)[run], window.steps), *_indices(source, run, window.minibatch))
+    return source.evidence.rows(query, (run, *bounds, *values))
 
 
-def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
+def _range(source: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
     if steps is Steps.SETTLED:
-        return first_settled(of).get(run.id, 0), LAST_INDEX
+        return first_settled(source).get(run.id, 0), LAST_INDEX
     if steps is Steps.BASELINE:
-        first = first_settled(of).get(run.id, 0)
+        first = first_settled(source).get(run.id, 0)
         return first, first + FROZEN - 1
     if steps is Steps.LAST:
         last = -1 if run.steps_planned is None else run.steps_planned - 1
@@ -176,13 +183,13 @@ def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
 
 
 @once
-def _by_id(of: Source) -> Mapping[str, RecordedRun]:
-    return {run.id: run for run in recorded_runs(of)}
+def _by_id(source: Source) -> Mapping[str, RecordedRun]:
+    return {run.id: run for run in recorded_runs(source)}
 
 
-def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
+def _indices(source: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
     if minibatch is Minibatch.FINAL:
-        last = of.declaration.arms[_by_id(of)[run].arm].settings.update.per_rollout_batch - 1
+        last = source.declaration.arms[_by_id(source)[run].arm].settings.update.per_rollout_batch - 1
         return last, last
     return INDICES[minibatch]
 

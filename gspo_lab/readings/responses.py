@@ -18,14 +18,14 @@ from gspo_lab.stats.arrays import Floats
 Columns: TypeAlias = Mapping[str, Floats]
 
 
-def responses(of: Source, names: Sequence[str], window: Window, at: Iterable[int]) -> Mapping[str, Columns]:
+def responses(source: Source, names: Sequence[str], window: Window, at: Iterable[int]) -> Mapping[str, Columns]:
     """Per run id the lists `names` of `response_detail`, put together over the window's updates of the steps `at`; an
     empty array where nothing was recorded."""
     lists = ", ".join(f"json_extract(response_detail, '$.{name}')" for name in names)
     where = "response_detail IS NOT NULL AND step IN (SELECT value FROM json_each(?))"
     out = {}
-    for run in recorded_runs(of):
-        rows = rows_of(of, run.id, lists, window, where, json.dumps(sorted(at)))
+    for run in recorded_runs(source):
+        rows = rows_of(source, run.id, lists, window, where, json.dumps(sorted(at)))
         parts = [[np.asarray(json.loads(text), dtype=np.float64) for text in row] for row in rows]
         columns = zip(*parts, strict=True) if parts else [[np.zeros(0)] for _ in names]
         out[run.id] = {name: np.concatenate(list(column)) for name, column in zip(names, columns, strict=True)}
@@ -33,10 +33,10 @@ def responses(of: Source, names: Sequence[str], window: Window, at: Iterable[int
 
 
 @once
-def band_counts(of: Source, run: str) -> tuple[Mapping[str, Floats], float]:
+def band_counts(source: Source, run: str) -> tuple[Mapping[str, Floats], float]:
     """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over all settled updates
     that counted them, and these updates' tokens; ({}, 0) where none did."""
-    found = rows_of(of, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
+    found = rows_of(source, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
     tokens = float(sum(count or 0 for _, count in found))
     counts = [json.loads(text) for text, _ in found]
     if not tokens:
@@ -45,9 +45,9 @@ def band_counts(of: Source, run: str) -> tuple[Mapping[str, Floats], float]:
     return {rule: np.asarray(updates, dtype=np.float64).sum(axis=0) for rule, updates in sides.items()}, tokens
 
 
-def band_shares(of: Source, run: str) -> Mapping[str, Floats]:
+def band_shares(source: Source, run: str) -> Mapping[str, Floats]:
     """Per rule these counts as shares of the tokens; empty where nothing was counted."""
-    counts, tokens = band_counts(of, run)
+    counts, tokens = band_counts(source, run)
     return {rule: counted / tokens for rule, counted in counts.items()}
 
 
@@ -62,10 +62,10 @@ class Weights:
 
 
 @once
-def weights_within(of: Source, run: str) -> Weights | None:
+def weights_within(source: Source, run: str) -> Weights | None:
     """One run's; None where it recorded no responses there."""
     window = Window(minibatch=Minibatch.LATER)
-    rows = rows_of(of, run, "response_detail", window, "response_detail IS NOT NULL")
+    rows = rows_of(source, run, "response_detail", window, "response_detail IS NOT NULL")
     names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
     details = [json.loads(detail) for (detail,) in rows]
     length, total, squares, clipped = (
@@ -99,10 +99,10 @@ class Movement:
     share_N: Floats
 
 
-def movement(of: Source, run: str) -> Movement | None:
+def movement(source: Source, run: str) -> Movement | None:
     """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
     columns = "minibatch, response_detail, response_tokens, stale_k3"
-    rows = rows_of(of, run, columns, Window(), "response_detail IS NOT NULL")
+    rows = rows_of(source, run, columns, Window(), "response_detail IS NOT NULL")
     parts = list(_moved(rows))
     if not any(index_B.any() for index_B, *_ in parts):
         return None

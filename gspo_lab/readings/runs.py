@@ -86,23 +86,23 @@ def decided(seeds: Iterable[int]) -> Seeds:
 
 
 @once
-def recorded_runs(of: Source) -> tuple[RecordedRun, ...]:
+def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
     """Every run, in the order of the study's arms, then seeds."""
-    of.evidence.study(of.study)
+    source.evidence.study(source.study)
     query = (
         f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}') FROM chosen "
         f"JOIN (SELECT run_id, state, steps_planned, facts FROM runs) USING (run_id) ORDER BY {IN_ORDER}"
     )
-    rows = of.evidence.rows(query, (of.study,))
+    rows = source.evidence.rows(query, (source.study,))
     return tuple(
         RecordedRun(run, arm, seed, state, planned, imported=origin is not None)
         for run, arm, seed, state, planned, origin in rows
     )
 
 
-def runs(of: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None = None) -> tuple[RecordedRun, ...]:
+def runs(source: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None = None) -> tuple[RecordedRun, ...]:
     """The runs of a set of seeds; with `arms` those of these arms, on the seeds that all of them have."""
-    chosen = [run for run in recorded_runs(of) if seeds.has(run) and (arms is None or run.arm in arms)]
+    chosen = [run for run in recorded_runs(source) if seeds.has(run) and (arms is None or run.arm in arms)]
     if arms is not None:
         common = common_seeds(chosen, arms)
         chosen = [run for run in chosen if run.seed in common]
@@ -116,26 +116,26 @@ def common_seeds(chosen: Iterable[RecordedRun], arms: Collection[str]) -> list[i
 
 
 @once
-def finished_runs(of: Source) -> dict[tuple[str, int], str]:
+def finished_runs(source: Source) -> dict[tuple[str, int], str]:
     """(arm, seed) -> run id of every finished run."""
-    return {(run.arm, run.seed): run.id for run in runs(of, FINISHED)}
+    return {(run.arm, run.seed): run.id for run in runs(source, FINISHED)}
 
 
 @once
-def deciding_runs(of: Source) -> dict[tuple[str, int], str]:
+def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
     """The same of the seeds that decide: all that a verdict is read from."""
-    return {(run.arm, run.seed): run.id for run in runs(of, deciding(of.declaration))}
+    return {(run.arm, run.seed): run.id for run in runs(source, deciding(source.declaration))}
 
 
-def not_counted(of: Source) -> tuple[Reason, ...]:
+def not_counted(source: Source) -> tuple[Reason, ...]:
     """The finished runs of seeds that do not decide; empty where there are none."""
-    others = [seed for _, seed in finished_runs(of).keys() - deciding_runs(of).keys()]
+    others = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
     return (Reason("not counted", {"seeds": tuple(sorted(set(others))), "runs": len(others)}),) * bool(others)
 
 
-def finished_seeds(of: Source, arms: Iterable[str]) -> list[int]:
+def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:
     """The seeds on which all of these arms have finished."""
-    return sorted({run.seed for run in runs(of, FINISHED, list(arms))})
+    return sorted({run.seed for run in runs(source, FINISHED, list(arms))})
 
 
 FULL = 1 - 1e-9
@@ -144,21 +144,21 @@ RISING = "SELECT COUNT(learning_rate), MAX(step) FILTER (WHERE learning_rate < ?
 
 
 @once
-def first_settled(of: Source) -> Mapping[str, int]:
+def first_settled(source: Source) -> Mapping[str, int]:
     """Per run id the first step from which every recorded update has the full learning rate.
 
     Where steps make equally many updates the schedule says it. Where their groups vary they make fewer, or none, and
     the rate rises by updates made: there the run's record says it, and the schedule for runs that recorded no rate.
     An imported run whose warm-up is not known is read from its first row.
     """
-    declared, out = of.declaration, {}
-    for run in of.evidence.chosen(of.study):
+    declared, out = source.declaration, {}
+    for run in source.evidence.chosen(source.study):
         if run.arm not in declared.arms:
             continue
         settings = declared.arms[run.arm].settings
-        out[run.id] = settings.update.first_settled if declared.told(run.arm, "update.warmup_updates") else 0
-        if settings.rollout.varying and declared.told(run.arm, "update.learning_rate"):
-            ((known, last),) = of.evidence.rows(RISING, (FULL * settings.update.learning_rate, run.id))
+        out[run.id] = settings.update.first_settled if declared.is_known(run.arm, "update.warmup_updates") else 0
+        if settings.rollout.varying and declared.is_known(run.arm, "update.learning_rate"):
+            ((known, last),) = source.evidence.rows(RISING, (FULL * settings.update.learning_rate, run.id))
             if known:
                 out[run.id] = 0 if last is None else last + 1
     return out

@@ -10,7 +10,7 @@ from gspo_lab.findings.clipped import NO_CLIP, clips, rule_arms
 from gspo_lab.findings.decision import against as against_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
-from gspo_lab.findings.stability import steadiness
+from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, join, number, percent, signed, slug, unbroken
@@ -75,7 +75,7 @@ def _table(own: Source, found: Source, answer: Answer, *, declared: bool) -> Htm
 def _of_arms(found: Source) -> list[Verdict]:
     """The verdict on every arm: on its stability where that is the question, else on its final score."""
     stability = found.declaration.verdict.question == "stability"
-    return list((steadiness(found) if stability else decision(found).verdicts).values())
+    return list((stability_verdicts(found) if stability else decision(found).verdicts).values())
 
 
 def _line(found: Source, subject: str, against: str, difference: Html, word: Html | str) -> Html:
@@ -102,7 +102,7 @@ def _line(found: Source, subject: str, against: str, difference: Html, word: Htm
 
 def fell(runs: Sequence[RunOutcome]) -> str:
     """How many runs were unstable, of those that could be judged."""
-    judged = [one.fell for one in runs if one.fall_judged]
+    judged = [one.unstable for one in runs if one.stability_judged]
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 

@@ -127,7 +127,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
             "fell": [list(proportion) for proportion in verdict.unstable],
             "p": verdict.p,
             "loses_less": {
-                **_fields(verdict.lost.paired, LIMITS), "margin": verdict.margin, "word": verdict.lost.word
+                **_fields(verdict.drop.paired, LIMITS), "margin": verdict.margin, "word": verdict.drop.word
             },
             "loses_less_points": _fields(verdict.points, LIMITS),
             "final": _fields(verdict.final, LIMITS),

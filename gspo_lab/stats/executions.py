@@ -1,7 +1,7 @@
-"""One declaration carried out several times: what its executions say together, whether they agree, which words held.
+"""Several executions of one declaration: their combined estimate, their agreement, and which verdicts are confirmed.
 
-The unit here is the set of seeds with its starting models. What varies from one set to the next is seen by none of them
-alone. Executions that share seeds, on another machine say, are one cluster: they say again what the same seeds said.
+The unit is a set of seeds with its starting models. A single set does not show what varies between sets. Executions
+that share seeds, for example on another machine, form one cluster: they repeat the result of the same seeds.
 """
 
 import math
@@ -17,16 +17,16 @@ from gspo_lab.stats.arrays import Floats, finite, same_length, share
 from gspo_lab.stats.paired import PairedT, paired_t, t_interval
 from gspo_lab.stats.verdict import Verdict
 
-Fate = Literal["held", "not said again", "taken back"]
-"""What became of a word in a later execution."""
+ReplicationOutcome = Literal["held", "not said again", "taken back"]
+"""What a later execution says of an earlier verdict: confirmed, not confirmed, contradicted."""
 
 
 @dataclass(frozen=True)
-class Together:
-    """The mean over all executions that there could be, by random effects, with its two-sided t interval on `df`.
+class CombinedEstimate:
+    """The mean over all possible executions, by random effects, with its two-sided t interval on `df`.
 
-    `k` clusters of executions that share no seed. `tau` is the estimated sd between clusters beyond what their own
-    intervals explain, None for one cluster: its interval is the paired t over its seeds.
+    It is over `k` clusters that share no seed. `tau` is the estimated sd between clusters that their intervals do not
+    explain. It is None for one cluster, whose interval is the paired t over its seeds.
     """
 
     k: int
@@ -70,13 +70,13 @@ def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
     known = [paired.items_sd**2 for _, paired in group if paired.items_sd is not None]
     times = sum(map(len, by_seed.values())) / len(by_seed)
     return paired_t(
-        [sum(every) / len(every) for every in by_seed.values()],
+        [sum(differences) / len(differences) for differences in by_seed.values()],
         group[0][1].alpha,
         items_variance=sum(known) / len(known) / times if known else None,
     )
 
 
-def together(groups: Sequence[Cluster], alpha: float = 0.05) -> Together | None:
+def combine(groups: Sequence[Cluster], alpha: float = 0.05) -> CombinedEstimate | None:
     """The clusters by random effects; one cluster of several executions by its own interval. None for one execution."""
     known = [group.paired for group in groups if group.paired.low is not None]
     if len(known) > 1:
@@ -90,10 +90,10 @@ def together(groups: Sequence[Cluster], alpha: float = 0.05) -> Together | None:
     assert paired.se is not None
     assert paired.df is not None
     low, high, p = t_interval(paired.estimate, paired.se, paired.df, alpha)
-    return Together(1, paired.estimate, paired.se, None, paired.df, low, high, p, alpha)
+    return CombinedEstimate(1, paired.estimate, paired.se, None, paired.df, low, high, p, alpha)
 
 
-def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05) -> Together | None:
+def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05) -> CombinedEstimate | None:
     """Estimates of k executions and their standard errors as one; None with fewer than two.
 
     tau^2 by Paule and Mandel (1982), which solves sum_i w_i (y_i - y)^2 = k - 1 for w_i = 1 / (se_i^2 + tau^2); the
@@ -113,7 +113,7 @@ def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: floa
     whole = float(1 / math.sqrt(weights.sum()))
     df = len(y) - 1.0
     low, high, p = t_interval(estimate, whole, df, alpha)
-    return Together(len(y), estimate, whole, math.sqrt(tau2), df, low, high, p, alpha)
+    return CombinedEstimate(len(y), estimate, whole, math.sqrt(tau2), df, low, high, p, alpha)
 
 
 def _paule_mandel(y: Floats, variances: Floats) -> float:
@@ -150,26 +150,26 @@ def agreement(estimates: Sequence[float], ses: Sequence[float], counts: Sequence
     return float(special.fdtrc(k - 1, (k**2 - 1) / (3 * vague), f))
 
 
-def fate(said: Verdict, again: Verdict) -> Fate | None:
-    """What a later execution makes of a word; None where none was said, or the later one has no interval to judge by.
+def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome | None:
+    """What a later execution says of `verdict`; None where that is inconclusive, or the later one has no interval.
 
-    Every word claims where the true difference lies. It held where the later word's interval lies wholly in there, and
-    is taken back where that interval lies wholly outside; anything else neither repeats nor denies it.
+    Every verdict claims a range for the true difference. It is confirmed where the later interval lies wholly inside
+    that range, contradicted where it lies wholly outside, and otherwise not confirmed.
     """
-    claimed, interval = _claimed(said), again.interval
-    if claimed is None or interval is None or again.word == "withheld":
+    claimed, interval = _claimed(verdict), later.interval
+    if claimed is None or interval is None or later.word == "withheld":
         return None
     (least, most), (low, high) = claimed, interval
     if high <= least or low >= most:
         return "taken back"
-    return "held" if again.resolved and least <= low and high <= most else "not said again"
+    return "held" if later.resolved and least <= low and high <= most else "not said again"
 
 
-def _claimed(said: Verdict) -> tuple[float, float] | None:
+def _claimed(verdict: Verdict) -> tuple[float, float] | None:
     """The differences that a verdict allows."""
-    if not said.resolved or said.margin is None:
+    if not verdict.resolved or verdict.margin is None:
         return None
-    if not said.direction:
-        return -said.margin, said.margin
-    beyond = said.margin if said.word == "better beyond margin" else 0.0
-    return (beyond, math.inf) if said.direction > 0 else (-math.inf, -beyond)
+    if not verdict.direction:
+        return -verdict.margin, verdict.margin
+    beyond = verdict.margin if verdict.word == "better beyond margin" else 0.0
+    return (beyond, math.inf) if verdict.direction > 0 else (-math.inf, -beyond)

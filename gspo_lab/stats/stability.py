@@ -59,14 +59,14 @@ class RunPairs:
 class StabilityVerdict(Verdict):
     """A verdict on stability, and what it rests on.
 
-    `lost` judges the relative drops from best with the sign turned: its difference, which is `estimate`, is what the
+    `drop` judges the relative drops from best with the sign turned: its difference, which is `estimate`, is what the
     arm loses less than the baseline, as a share of the runs' stakes (`Runs.stakes`), and its margin is a share of the
     mean stake. `points` is the same difference in points of score, `drops` each arm's mean drop, baseline first, in
     both units; `final` is the difference of final scores. `unstable` are the unstable runs of the baseline and the arm,
     of those that could be judged, with their intervals at 1 - alpha, `p` Fisher's of the two counts: both describe.
     """
 
-    lost: Comparison
+    drop: Comparison
     points: PairedT
     final: PairedT
     drops: tuple[tuple[float, float], tuple[float, float]]
@@ -77,7 +77,7 @@ class StabilityVerdict(Verdict):
 def comparison(verdict: Verdict) -> Comparison:
     """The comparison of pairs that a verdict is read from: of stability that of the drops from best."""
     if isinstance(verdict, StabilityVerdict):
-        return verdict.lost
+        return verdict.drop
     assert isinstance(verdict, Comparison)
     return verdict
 
@@ -103,11 +103,11 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     ]
     judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
     finals = [_paired(pair, pair.first.final, pair.second.final, rule.alpha) for pair in arms]
-    p_values = [_larger(lost, final, rule.margin) for lost, final in zip(judged, finals, strict=True)]
+    p_values = [_larger(drop, final, rule.margin) for drop, final in zip(judged, finals, strict=True)]
     steps = rule.steps(p_values, [pair.labels[1] for pair in arms])
     return [
-        _verdict(pair, lost, final, step.rejected, rule)
-        for pair, lost, final, step in zip(arms, judged, finals, steps, strict=True)
+        _verdict(pair, drop, final, step.rejected, rule)
+        for pair, drop, final, step in zip(arms, judged, finals, steps, strict=True)
     ]
 
 
@@ -121,16 +121,16 @@ def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -
     return paired_t(b - a, alpha, scale=scale, items_variance=pair.items_variance)
 
 
-def _larger(lost: Comparison, final: PairedT, margin: float) -> float | None:
+def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
     """The larger p of the two conditions; None where nothing can be tested."""
-    if lost.word == "withheld" or lost.paired.p is None:
+    if drop.word == "withheld" or drop.paired.p is None:
         return None
-    worse = final.no_worse(margin, second=(lost.paired.estimate or 0.0) > 0)
-    return None if worse is None else max(lost.paired.p, worse)
+    worse = final.no_worse(margin, second=(drop.paired.estimate or 0.0) > 0)
+    return None if worse is None else max(drop.paired.p, worse)
 
 
-def _verdict(pair: RunPairs, lost: Comparison, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
-    word, reasons = _word(pair, lost, passed)
+def _verdict(pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
+    word, reasons = _word(pair, drop, passed)
     points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
     first, second = (
         (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())) if points.n else (math.nan, math.nan)
@@ -140,17 +140,17 @@ def _verdict(pair: RunPairs, lost: Comparison, final: PairedT, passed: bool, rul
     baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)
     return StabilityVerdict(
         question="stability",
-        subject=lost.subject,
-        baseline=lost.baseline,
+        subject=drop.subject,
+        baseline=drop.baseline,
         word=word,
         direction={"more stable": 1, "less stable": -1}.get(word, 0),
-        estimate=lost.estimate,
-        interval=lost.interval,
-        level=lost.level,
+        estimate=drop.estimate,
+        interval=drop.interval,
+        level=drop.level,
         reasons=reasons,
-        margin=lost.margin,
-        paired=lost.paired,
-        lost=lost,
+        margin=drop.margin,
+        paired=drop.paired,
+        drop=drop,
         points=points,
         final=final,
         drops=(first, second),
@@ -159,14 +159,14 @@ def _verdict(pair: RunPairs, lost: Comparison, final: PairedT, passed: bool, rul
     )
 
 
-def _word(pair: RunPairs, lost: Comparison, passed: bool) -> tuple[Word, tuple[Reason, ...]]:
-    if lost.word == "withheld":
-        return "withheld", lost.reasons
+def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[Word, tuple[Reason, ...]]:
+    if drop.word == "withheld":
+        return "withheld", drop.reasons
     (k, n), (second_k, m) = pair.first.unstable, pair.second.unstable
-    if not lost.direction:
-        alike = lost.word == "practically equivalent" and k * m == second_k * n
+    if not drop.direction:
+        alike = drop.word == "practically equivalent" and k * m == second_k * n
         return ("as stable" if alike else "not resolved"), ()
-    second = lost.direction > 0
+    second = drop.direction > 0
     steady, falling = (pair.labels[1], pair.labels[0]) if second else pair.labels
     more, of, fewer, out_of = (k, n, second_k, m) if second else (second_k, m, k, n)
     if not more:

@@ -1,6 +1,7 @@
 """Answers problem by problem, with the grades in force: of a study's runs, of one run, of a later evaluation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.store.columns import with_numbers
@@ -143,19 +144,35 @@ def questions(evidence: "Evidence", run: str) -> list[tuple[str, int, str, int, 
     return evidence.rows(query + " ORDER BY rowid", (run,))
 
 
-def stored(evidence: "Evidence", run: str) -> dict[str, list[tuple[Any, ...]]]:
-    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force.
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """An answer in the database, with the grade in force."""
 
-    A row: bench, step, problem, sample, text, truncated, extracted, reward, correct, reason, error, grader,
-    isolation, turns (JSON).
-    """
-    asked = ("bench", "step", "problem", "sample", "text", "truncated")
-    graded = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
+    bench: str
+    step: int
+    problem: str
+    sample: int
+    text: str | None
+    truncated: int | None
+    extracted: str | None
+    reward: float | None
+    correct: int | None
+    reason: str | None
+    error: str | None
+    grader: str | None
+    isolation: str | None
+    turns: str | None = None
+    """As JSON, of a task of several."""
+
+
+def stored(evidence: "Evidence", run: str) -> dict[str, list[StoredAnswer]]:
+    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force."""
+    columns = all_in_force([field.name for field in fields(StoredAnswer)])
     query = (
-        f"SELECT answers.evaluation, {all_in_force((*asked, *graded, 'turns'))} FROM answers {WITH_GRADES} "
+        f"SELECT answers.evaluation, {columns} FROM answers {WITH_GRADES} "
         "WHERE run_id = ? AND bench <> 'rollout' ORDER BY answers.evaluation, answers.rowid"
     )
-    out: dict[str, list[tuple[Any, ...]]] = {}
-    for evaluation, *row in evidence.rows(query, (run,)):
-        out.setdefault(evaluation, []).append(tuple(row))
-    return out
+    answers: dict[str, list[StoredAnswer]] = {}
+    for evaluation, *values in evidence.rows(query, (run,)):
+        answers.setdefault(evaluation, []).append(StoredAnswer(*values))
+    return answers

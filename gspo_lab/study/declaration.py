@@ -205,7 +205,7 @@ class Declaration:
         """The benchmark whose score decides: the declared one, else the first; None where there is none."""
         return self.verdict.primary or next(iter(self.benches), None)
 
-    def told(self, arm: str, key: str) -> bool:
+    def is_known(self, arm: str, key: str) -> bool:
         """Whether an arm's setting is known: of imported runs most were not recorded."""
         return self.recorded is None or key in self.recorded or key in self.arms[arm].declared
 

@@ -55,7 +55,7 @@ class Origin:
         }
 
     @staticmethod
-    def told(data: Any, run: str) -> "Origin":
+    def from_fact(data: Any, run: str) -> "Origin":
         """The same of the fact beside a run's start. LabError for other data."""
         try:
             return read(Origin, data)

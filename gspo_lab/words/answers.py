@@ -26,12 +26,12 @@ def chip(answer: Answer) -> str:
     return label(answer.verdicts[0]) if single else CHIPS.get(answer.word, answer.word)
 
 
-def said(answer: Answer) -> str:
+def answer_text(answer: Answer) -> str:
     """The answer as a sentence, with what limits it."""
-    return " ".join(said_in_parts(answer))
+    return " ".join(answer_sentences(answer))
 
 
-def said_in_parts(answer: Answer) -> list[str]:
+def answer_sentences(answer: Answer) -> list[str]:
     """The answer as one sentence with its numbers, then what limits it, and what is said of the other arms."""
     if answer.why:
         return [_say(answer.why)]
@@ -55,29 +55,29 @@ def _ground(reason: Reason, answer: Answer) -> str:
 
 def lines(answer: Answer) -> tuple[str, str, str]:
     """For a terminal and a digest."""
-    return said(answer), rests_on(answer), f"Next: {answer.command}"
+    return answer_text(answer), rests_on(answer), f"Next: {answer.command}"
 
 
 def to_json(answer: Answer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
-    texts = {"label": chip(answer), "said": said(answer), "rests_on": rests_on(answer), "next": answer.command}
+    texts = {"label": chip(answer), "said": answer_text(answer), "rests_on": rests_on(answer), "next": answer.command}
     return {"word": answer.word, "colour": answer.colour, **texts}
 
 
-def unstable_runs(regime: UnstableRunCounts, level: float | None = None) -> str:
+def unstable_runs(counts: UnstableRunCounts, level: float | None = None) -> str:
     """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
-    if not regime.judged:
+    if not counts.judged:
         return f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."
-    if regime.fell:
-        collapsed = f", {regime.collapsed} of them collapsed" if regime.collapsed else ""
-        was = "was" if regime.fell == 1 else "were"
-        return f"{regime.fell} of {counted(regime.judged, 'run')} {was} unstable{collapsed}."
-    rest = regime.finished - regime.judged
-    who = "None" if regime.by_reward else "By scores alone, none"  # too few training steps to judge the reward
-    none = f"{who} of {counted(regime.judged, 'run')} was unstable{f', {rest} {NOT_JUDGED}' if rest else ''}"
+    if counts.unstable:
+        collapsed = f", {counts.collapsed} of them collapsed" if counts.collapsed else ""
+        was = "was" if counts.unstable == 1 else "were"
+        return f"{counts.unstable} of {counted(counts.judged, 'run')} {was} unstable{collapsed}."
+    unjudged = counts.finished - counts.judged
+    who = "None" if counts.by_reward else "By scores alone, none"  # too few training steps to judge the reward
+    none = f"{who} of {counted(counts.judged, 'run')} was unstable{f', {unjudged} {NOT_JUDGED}' if unjudged else ''}"
     if level is None:
         return f"{none}."
-    high = clopper_pearson(0, regime.judged, level).high
+    high = clopper_pearson(0, counts.judged, level).high
     return f"{none} ({percent(level)} interval of the rate: 0 to {percent(high)})."
 
 
@@ -126,7 +126,7 @@ def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
     arms = [(known[0].baseline, known[0].drops[0]), *((verdict.subject, verdict.drops[1]) for verdict in known)]
     shares = ", ".join(f"{arm} {percent(share)}" for arm, (share, _) in arms)
     points = ", ".join(f"{points:.3f}" for _, (_, points) in arms)
-    margin = f"margin ±{percent(known[0].lost.margin)}"
+    margin = f"margin ±{percent(known[0].drop.margin)}"
     return f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
 
 

@@ -11,13 +11,17 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.findings.ungraded import Ungraded
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.dose import DoseLimits
-from gspo_lab.stats.executions import Fate, Together
+from gspo_lab.stats.executions import CombinedEstimate, ReplicationOutcome
 from gspo_lab.stats.paired import t_quantile
 from gspo_lab.words.reasons import label, say, sentences
 from gspo_lab.words.text import MINUS, capital, signed
 from gspo_lab.words.verdicts import sentence
 
-FATES: Mapping[Fate, str] = {"taken back": "contradicted", "not said again": "not confirmed", "held": "confirmed"}
+FATES: Mapping[ReplicationOutcome, str] = {
+    "taken back": "contradicted",
+    "not said again": "not confirmed",
+    "held": "confirmed",
+}
 """The worst one first."""
 
 
@@ -66,10 +70,10 @@ def _name(run: RunOutcome) -> str:
 def became(word: VerdictReplication) -> str:
     """A verdict of one execution, and what a later one makes of it."""
     by = "in" if word.fate == "held" else "by"
-    return f"{word.by}: {label(word.said)}; {FATES[word.fate]} {by} {word.later}."
+    return f"{word.by}: {label(word.verdict)}; {FATES[word.fate]} {by} {word.later}."
 
 
-def carries(both: Together) -> str:
+def carries(both: CombinedEstimate) -> str:
     """What so many executions can show."""
     if both.k == 1:
         return "The executions share their seeds: each seed counts once, by its mean over them."

@@ -11,11 +11,12 @@ from asking import BENCH, GRADER, rows, write_task
 from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
-from gspo_lab.evaluation.regrade import Stored, regrade
+from gspo_lab.evaluation.regrade import regrade
 from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
 from gspo_lab.layout import RUN
 from gspo_lab.records import AnswerRecord, RunStatus
+from gspo_lab.store.answers import StoredAnswer
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.addition import Addition
@@ -74,7 +75,7 @@ def test_an_answer_is_counted_when_it_is_graded() -> None:
     counted: list[int] = []
     task = Watching()
     names = [problem.id for problem in task.problems("held-out")[:3]]
-    answers = [Stored("addition", 0, name, 0, "7", 0, *([None] * 7)) for name in names]
+    answers = [StoredAnswer("addition", 0, name, 0, "7", 0, *([None] * 7)) for name in names]
     # A grader of one's own, which the colon says, is asked in one thread.
     assert len(regrade(answers, "own.py:Watching", task, counted.append)) == 3
     assert (noted, counted) == ([0, 1, 2], [1, 1, 1])
@@ -250,7 +251,7 @@ def test_no_more_problems_are_made_than_were_asked() -> None:
             return Pool(range(len(pool)), make)
 
     task = Counting()
-    answers = [Stored("addition", 0, task.problems("held-out")[2].id, 0, "7", 0, *([None] * 7))]
+    answers = [StoredAnswer("addition", 0, task.problems("held-out")[2].id, 0, "7", 0, *([None] * 7))]
     made.clear()
     assert regrade(answers, "own.py:Counting", task, lambda _: None)[0].grade is not None
     assert made == [0, 1, 2]

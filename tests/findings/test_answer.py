@@ -11,7 +11,7 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.decision import against, decision
-from gspo_lab.findings.stability import steadiness
+from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.stats.binary import fisher_p
@@ -45,7 +45,7 @@ def answered(database: Path) -> Answer:
 
 def stood(database: Path) -> dict[str, StabilityVerdict]:
     with Evidence.open(database) as evidence:
-        return steadiness(Source(evidence, "toy"))
+        return stability_verdicts(Source(evidence, "toy"))
 
 
 def rising(gap: float) -> Change:
@@ -61,9 +61,9 @@ def rising(gap: float) -> Change:
 def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
     assert (found.word, found.colour) == ("gspo better", "green")
-    assert words.said(found).startswith("gspo is better than grpo by more than the margin")
-    assert ": +0.25" in words.said(found)
-    assert words.said(found).endswith("), 5 seeds.")
+    assert words.answer_text(found).startswith("gspo is better than grpo by more than the margin")
+    assert ": +0.25" in words.answer_text(found)
+    assert words.answer_text(found).endswith("), 5 seeds.")
     assert words.rests_on(found).startswith("Margin ±0.02. ")
     assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
     assert found.command == "gspo-lab replicate toy"
@@ -85,7 +85,7 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert (found.word, found.colour) == ("equivalent", "green")
-    assert "can still have a rate of up to 52 %" in words.said(found)
+    assert "can still have a rate of up to 52 %" in words.answer_text(found)
     assert words.rests_on(found).endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
@@ -103,7 +103,7 @@ def test_one_seed_is_grey(tmp_path: Path) -> None:
 def test_running_and_missing(tmp_path: Path) -> None:
     missing = answered(make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished"))
     assert (missing.word, missing.colour, missing.command) == ("withheld", "red", "gspo-lab run studies/toy.toml")
-    assert words.said(missing) == "Not answered: 2 runs are missing."
+    assert words.answer_text(missing) == "Not answered: 2 runs are missing."
     assert words.rests_on(missing) == "grpo seed 2 failed, gspo seed 2 failed."
 
 
@@ -111,7 +111,7 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
     for place, study in (("score", TWO_ARMS), ("stability", STABILITY)):
         found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
         assert (found.word, found.colour) == ("all collapsed", "red")
-        assert words.said(found).startswith("All 6 runs collapsed")
+        assert words.answer_text(found).startswith("All 6 runs collapsed")
         assert words.rests_on(found) == "Cause: numbers that are not finite, at step 6."
         assert found.command == (
             "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
@@ -135,7 +135,9 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
     found, own = answered(database), stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
-    assert words.said(found).startswith("gspo is more stable than grpo on this one starting model: the drop of gspo ")
+    assert words.answer_text(found).startswith(
+        "gspo is more stable than grpo on this one starting model: the drop of gspo "
+    )
     assert "Unstable, of 5: grpo 5, gspo 0." in words.rests_on(found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
@@ -161,7 +163,7 @@ def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: P
     """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be worse by the margin."""
     worse = make_lab(tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner, by_seed))
     own = stood(worse)["gspo"]
-    assert own.lost.better == "gspo"
+    assert own.drop.better == "gspo"
     assert own.word == "not resolved"
     assert words.because(own) == (
         "gspo drops less from its best, but its final score may be worse by more than the margin"
@@ -171,7 +173,7 @@ def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: P
 def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None:
     own = stood(make_lab(tmp_path, STABILITY, seeds=3, change=collapsing("grpo")))["gspo"]
     assert own.p == pytest.approx(0.1)
-    assert own.lost.better == "gspo", "how far they fell can"
+    assert own.drop.better == "gspo", "how far they fell can"
 
 
 def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     }
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
-    told = words.said(found)
+    told = words.answer_text(found)
     assert told.startswith("gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from ")
     assert told.endswith("Other arms against grpo-replay: grpo less stable; gspo-replay equally stable.")
 
@@ -194,8 +196,8 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
     declared = '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C12-grpo-needs-replay"\n'
     asked = f'[verdict]\nquestion = ["C04-clip-gap"]\n{declared}'
     found = answered(make_lab(tmp_path, TWO_ARMS + asked, seeds=3))
-    assert words.said(found).startswith("C04-clip-gap is ")
-    assert "C12" not in words.said(found)
+    assert words.answer_text(found).startswith("C04-clip-gap is ")
+    assert "C12" not in words.answer_text(found)
     replay = asked.replace('["C04-clip-gap"]', '["C12-grpo-needs-replay"]')
     found = answered(make_lab(tmp_path / "replay", FOUR_ARMS + replay, seeds=3))
     assert found.colour == "grey"
@@ -294,7 +296,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
-    assert "the interval includes 1" in words.said(said)
+    assert "the interval includes 1" in words.answer_text(said)
 
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
@@ -305,5 +307,5 @@ def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
     """Of four arms: which is better by how much, and what is open, in one line."""
     said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
-    assert words.said(said).startswith("Against grpo") or words.said(said).startswith("Whether ")
-    assert all(arm in words.said(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))
+    assert words.answer_text(said).startswith("Against grpo") or words.answer_text(said).startswith("Whether ")
+    assert all(arm in words.answer_text(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))

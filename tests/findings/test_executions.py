@@ -91,16 +91,16 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     with Evidence.open(database) as evidence:
         found = Source(evidence, "toy-r1")
         every = all_executions(found)
-        assert [(one.name, one.relation) for one in every.every] == [
+        assert [(one.name, one.relation) for one in every.executions] == [
             ("toy", "original"),
             ("elsewise", "the same by content"),
             ("toy-r1", "replication"),
         ]
-        fates = {(one.by, one.later): one.fate for one in every.words}
+        fates = {(one.by, one.later): one.fate for one in every.replications}
         assert fates["toy", "toy-r1"] == "held"
         assert fates["toy", "elsewise"] == "taken back"
         assert fates["elsewise", "toy-r1"] == "taken back"
-        together = every.together("gspo")
+        together = every.combined("gspo")
         assert together.k == 3
         means = [(8 * 5 + 2) / 100, (9 * 5 + 3) / 100, -(8 * 5 - 2) / 100]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
         assert min(means) < together.estimate < max(means)
@@ -149,7 +149,7 @@ def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
     lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 7, "2026-02-01")
     before = sorted(str(path) for path in (runs / "_archive").rglob("*"))
     with Evidence.open(database) as evidence:
-        every = all_executions(Source(evidence, "toy")).every
+        every = all_executions(Source(evidence, "toy")).executions
     known = {one.name: one for one in every}
     assert list(known) == ["_archive/toy-2", "_archive/toy-1", "toy"]
     assert known["_archive/toy-2"].unread == "archived, not read"
@@ -166,9 +166,9 @@ def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
     before = sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*"))
     with Evidence.open(here) as evidence:
         every = all_executions(Source(evidence, "toy", elsewhere=[path]))
-        assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
-        assert [one.fate for one in every.words] == ["held"]
-        together = every.together("gspo")
+        assert [(one.name, one.counts) for one in every.executions] == [("toy", True), (f"toy ({path})", True)]
+        assert [one.fate for one in every.replications] == ["held"]
+        together = every.combined("gspo")
         # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
         assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
         assert not every.can_confirm
@@ -182,7 +182,7 @@ def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) ->
     machines.append(lab(tmp_path / "third", "toy", "[5, 6, 7, 8, 9]", 8, "2026-01-03").parent)
     with Evidence.open(here) as evidence:
         found = Source(evidence, "toy", elsewhere=machines)
-        together = all_executions(found).together("gspo")
+        together = all_executions(found).combined("gspo")
         assert (together.k, all_executions(found).times("gspo")) == (2, 3)
         assert not all_executions(found).can_confirm
         assert any("executions combined (3, on 2 sets of seeds)" in line for line in lines(found))
@@ -195,7 +195,7 @@ def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -
         journal.unlink()
     with Evidence.open(here) as evidence:
         found = Source(evidence, "toy", elsewhere=[tmp_path / "copy"])
-        assert [one.unread for one in all_executions(found).every] == [None, "no run of it has begun"]
+        assert [one.unread for one in all_executions(found).executions] == [None, "no run of it has begun"]
         assert lines(found)[0].startswith("Carried out 1 time: ")
 
 
@@ -204,9 +204,9 @@ def test_a_copy_counts_once(tmp_path: Path) -> None:
     shutil.copytree(here.parent, tmp_path / "copy")
     with Evidence.open(here) as evidence:
         every = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "copy"]))
-        assert [one.copy_of for one in every.every] == [None, "toy"]
-        assert every.words == ()
-        assert every.together("gspo") is None
+        assert [one.copy_of for one in every.executions] == [None, "toy"]
+        assert every.replications == ()
+        assert every.combined("gspo") is None
 
 
 def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_replication_whose_original_is_gone_names_it(tmp_path: Path) -> None:
     database = lab(tmp_path, "toy-r1", "[3, 4, 5]", 5, "2026-02-01", of="toy")
     with Evidence.open(database) as evidence:
         every = all_executions(Source(evidence, "toy-r1"))
-        assert [(one.name, one.unread) for one in every.every] == [
+        assert [(one.name, one.unread) for one in every.executions] == [
             ("toy", "the original, not in this lab"),
             ("toy-r1", None),
         ]

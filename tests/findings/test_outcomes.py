@@ -11,7 +11,7 @@ from gspo_lab.conduct.summary import seen
 from gspo_lab.errors import LabError
 from gspo_lab.findings.compared import scalars
 from gspo_lab.findings.decision import Decision, decision
-from gspo_lab.findings.matched import about, starting_limits, study_certificate
+from gspo_lab.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.readings import Reading, Reduce, Source, Steps, Window, read
@@ -291,7 +291,7 @@ def test_a_verdict_says_of_which_starts_it_is(
     tmp_path: Path, was: str, now: str, seeds: int, words: str, limit: str | None
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
-    assert (say(found) if (found := about(declared)) else "") == words
+    assert (say(found) if (found := starting_models(declared)) else "") == words
     assert [line for line in limits(declared) if line in starting_limits(declared)] == starting_limits(declared)
     assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
 

@@ -12,7 +12,7 @@ from synthetic_lab import make_lab
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.training_curves import course as course_of
-from gspo_lab.findings.training_curves import reading_ahead
+from gspo_lab.findings.training_curves import prefetch
 from gspo_lab.readings import Source, read
 from gspo_lab.readings.reading import CLIP
 from gspo_lab.store import Evidence
@@ -25,7 +25,7 @@ def test_what_was_read_ahead_is_known_and_read_no_more(tmp_path: Path, monkeypat
         alone = Source(evidence, "toy")
         course, clipped = course_of(alone), read(alone, CLIP)
     with Evidence.open(database) as evidence:
-        with reading_ahead([(evidence, "toy")]):
+        with prefetch([(evidence, "toy")]):
             pass
         asked: list[str] = []
         rows = evidence.rows
@@ -45,7 +45,7 @@ def test_what_was_read_ahead_is_known_and_read_no_more(tmp_path: Path, monkeypat
 
 def test_what_cannot_be_read_ahead_is_told_to_who_needs_it(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        with reading_ahead([(evidence, "nothing")]):
+        with prefetch([(evidence, "nothing")]):
             pass
         with pytest.raises(LabError, match="no study 'nothing'"):
             _ = course_of(Source(evidence, "nothing"))

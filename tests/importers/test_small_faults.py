@@ -63,7 +63,7 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "x"))
     assert said.word == "withheld"
-    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.said(said)
+    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.answer_text(said)
 
 
 @pytest.mark.parametrize(

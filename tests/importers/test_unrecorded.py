@@ -14,7 +14,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.findings.clipped import rule_arms
 from gspo_lab.findings.executions import all_executions, executions_at
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.stability import regime
+from gspo_lab.findings.stability import count_unstable_runs
 from gspo_lab.lab import Study
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import first_settled
@@ -34,8 +34,8 @@ def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
         assert said.code == 0, said.err
     with opened(tmp_path) as evidence:
         found = all_executions(Source(evidence, "a"))
-        assert [study.name for study in found.every] == ["a"]
-        assert found.words == ()
+        assert [study.name for study in found.executions] == ["a"]
+        assert found.replications == ()
         with pytest.raises(LabError, match="a was imported, and logs do not record enough to call two studies"):
             executions_at(tmp_path / "runs" / "b", Source(evidence, "a"))
 
@@ -56,8 +56,8 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         found = Source(evidence, "a")
         said = answer(found)
         frame = Study(found).runs()
-        assert (regime(found).finished, regime(found).judged) == (16, 0)
-    sentence, verdict = words.said(said), "gspo and grpo are equivalent within the margin: +0.005"
+        assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
+    sentence, verdict = words.answer_text(said), "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
     assert words.rests_on(said).endswith(
@@ -74,7 +74,7 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
-    assert words.said(said) == (
+    assert words.answer_text(said) == (
         "Not answered: whether runs were unstable is not judged: too few evaluations and training steps."
     )
 

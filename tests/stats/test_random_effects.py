@@ -6,7 +6,14 @@ from scipy import stats
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats import Reason, decide
-from gspo_lab.stats.executions import Fate, agreement, clusters, fate, random_effects, together
+from gspo_lab.stats.executions import (
+    ReplicationOutcome,
+    agreement,
+    clusters,
+    combine,
+    random_effects,
+    replication_outcome,
+)
 from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.words.decision import carries
@@ -37,7 +44,7 @@ def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
     # Seed 0 has .1 and .4, seed 1 twice .2, seed 2 .3 and .3.
     assert groups[0].paired.differences == pytest.approx((0.25, 0.2, 0.3))
     assert groups[1].paired is third
-    both = together(groups)
+    both = combine(groups)
     assert both.k == 2
     # Each shares a seed with the third alone: all are one.
     (one,) = clusters([((0, 1, 2), first), ((3, 4, 5), third), ((2, 3, 9), second)])
@@ -48,11 +55,11 @@ def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
 def test_one_cluster_has_the_interval_of_its_seeds() -> None:
     """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of freedom, not on 1."""
     again = paired_t([0.3, 0.2, 0.4])
-    both = together(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
+    both = combine(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
     assert (both.k, both.tau, both.df) == (1, None, 2.0)
     # .2, .2, .35: mean .25, sd .0866, half of the interval 4.303 x .0866 / sqrt(3).
     assert (both.estimate, both.high - both.estimate) == pytest.approx((0.25, 0.2151), abs=1e-4)
-    assert together(clusters([((0, 1, 2), again)])) is None
+    assert combine(clusters([((0, 1, 2), again)])) is None
     # The answers' variance of a mean of two is half of one execution's.
     floored = [((0, 1, 2), paired_t([0.2, 0.2, 0.2], items_variance=0.04))] * 2
     assert clusters(floored)[0].paired.items_sd == pytest.approx(0.02**0.5)
@@ -137,14 +144,14 @@ def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:
         (-0.019, 0.1, "better, size not resolved against the margin", "taken back"),
     ],
 )
-def test_what_became_of_a_word(first: float, again: float, word: str, then: Fate) -> None:
+def test_what_became_of_a_word(first: float, again: float, word: str, then: ReplicationOutcome) -> None:
     assert said(first).word == word
-    assert fate(said(first), said(again)) == then
+    assert replication_outcome(said(first), said(again)) == then
 
 
 def test_where_nothing_was_said_nothing_holds() -> None:
-    assert fate(said(0.0, spread=0.1), said(0.0)) is None
+    assert replication_outcome(said(0.0, spread=0.1), said(0.0)) is None
     withheld = decide(
         [0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=[Reason("not matched", {"why": "x"})]
     )
-    assert fate(said(0.0), withheld) is None
+    assert replication_outcome(said(0.0), withheld) is None

@@ -37,11 +37,11 @@ def test_more_and_less_stable_are_the_same_rule() -> None:
     assert (more.word, less.word) == ("more stable", "less stable")
     # Gains .6, .5, .6, .5, .6: relative drops .5/.6, .4/.5, .6/.6, .4/.5, .5/.6 against 0, .02/.5, .01/.6, 0, .02/.6.
     relative = [5 / 6, 4 / 5, 1, 4 / 5, 5 / 6], [0, 0.04, 1 / 60, 0, 1 / 30]
-    assert more.lost.paired.estimate == pytest.approx((sum(relative[0]) - sum(relative[1])) / 5)
+    assert more.drop.paired.estimate == pytest.approx((sum(relative[0]) - sum(relative[1])) / 5)
     assert more.points.estimate == pytest.approx((2.4 - 0.05) / 5)
     assert more.drops == (pytest.approx((sum(relative[0]) / 5, 0.48)), pytest.approx((sum(relative[1]) / 5, 0.01)))
     # The margin is a share of the mean gain, .56.
-    assert more.lost.margin == pytest.approx(0.02 / 0.56)
+    assert more.drop.margin == pytest.approx(0.02 / 0.56)
 
 
 def test_runs_that_all_hold_are_never_less_stable() -> None:
@@ -49,7 +49,7 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
     always = Runs([0.8] * 5, [0.75, 0.74, 0.76, 0.75, 0.75], [0.2] * 5, (0, 5))
     seldom = Runs([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
-    assert verdict.lost.better == "b"
+    assert verdict.drop.better == "b"
     assert (verdict.word, verdict.direction) == ("not resolved", 0)
     assert verdict.reasons == (("nothing unstable opposite", {"steady": "b", "falling": "a"}),)
     (contrary,) = decide_stability(
@@ -63,7 +63,7 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
     fast = Runs([0.7] * 5, [0.4, 0.42, 0.41, 0.4, 0.42], [0.2] * 5, (1, 5))
     slow = Runs([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(fast, slow)], MARGIN)
-    assert verdict.lost.better == "b"
+    assert verdict.drop.better == "b"
     assert verdict.word == "not resolved"
     assert verdict.reasons == (("final score may be worse", {"steady": "b"}),)
 
@@ -73,7 +73,7 @@ def test_alpha_is_shared_by_arms_alone() -> None:
     noisy = Runs([0.8] * 5, [0.8, 0.3, 0.7, 0.3, 0.6], [0.2] * 5, (2, 5))
     steady = Runs([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))
     alone, *_ = decide_stability([RunPairs(noisy, steady)], MARGIN)
-    p = alone.lost.paired.p
+    p = alone.drop.paired.p
     assert 0.025 < p < 0.1
     lenient, strict = Rule(0.02, alpha=p * 1.01), Rule(0.02, alpha=p * 1.99)
     assert decide_stability([RunPairs(noisy, steady)], lenient)[0].word == "more stable"

@@ -9,7 +9,7 @@ from gspo_lab.findings.compared import new_problems
 from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
-from gspo_lab.findings.stability import steadiness
+from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Reading, Source, Steps, Window, read
 from gspo_lab.readings import runs as runs_of
@@ -22,6 +22,7 @@ from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progre
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.states import State
 from gspo_lab.words import (
+    answer_sentences,
     answer_to_json,
     became,
     best_arms,
@@ -29,7 +30,6 @@ from gspo_lab.words import (
     headline,
     lines,
     rests_on,
-    said_in_parts,
     sentence,
 )
 
@@ -39,7 +39,7 @@ def answer(found: Source) -> Section | None:
     declared, decided, again = found.declaration, decision(found), all_executions(found)
     answered, verdicts, link = answer_to(found), list(verdicts_of(found).values()), linked(all_executions(found))
     wider = new_problems(found) if verdicts else {}
-    denied, progress = " ".join(map(became, again.taken_back)), progress_of(found)
+    denied, progress = " ".join(map(became, again.contradicted)), progress_of(found)
     data: dict[str, Any] = {
         "question": declared.question,
         "answer": answer_to_json(answered),
@@ -48,13 +48,13 @@ def answer(found: Source) -> Section | None:
         "runs": dict(Counter(run.state for run in runs_of(found))),
         "grader_errors": grader_errors(found),
         "readings": {"grader_errors": "grader_errors.share"},
-        **({} if link is None else {"executions": {one.name: one.relation for one in again.every}}),
+        **({} if link is None else {"executions": {one.name: one.relation for one in again.executions}}),
         **({} if decided.doses is None else {"stability": decided.doses.to_json()}),
     }
     if verdicts:
         data["verdicts"] = {one.subject: head(one) for one in verdicts}
         data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
-        data["steadiness"] = {arm: summary(one) for arm, one in steadiness(found).items()}
+        data["steadiness"] = {arm: summary(one) for arm, one in stability_verdicts(found).items()}
         data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
@@ -76,7 +76,7 @@ def answer(found: Source) -> Section | None:
     told = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
     shown = (*lines(answered), *([denied] if denied else []), *told, matched, *([f"{link}."] if link else []))
-    first = " ".join(filter(None, (*said_in_parts(answered), denied)))
+    first = " ".join(filter(None, (*answer_sentences(answered), denied)))
     markdown = [
         f"**{plain(first)}** {plain(rests_on(answered))}",
         plain(do_not_conclude(found)),
@@ -87,7 +87,7 @@ def answer(found: Source) -> Section | None:
 
 
 def _headline(answered: Answer, denied: str) -> Html:
-    first, *rest = said_in_parts(answered)
+    first, *rest = answer_sentences(answered)
     below = h("small", unbroken(" ".join(rest))) if rest else None
     return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")
 

@@ -81,10 +81,10 @@ def _entropy(track: Track, spent: Mapping[str, Onset]) -> int | None:
 
 
 def _summary(runs: list[RunOutcome]) -> str:
-    known = [one for one in runs if one.fall_judged]
+    known = [one for one in runs if one.stability_judged]
     collapsed = sum(one.collapsed for one in known)
-    halved = sum(one.halved and not (one.collapsed or one.regressed) for one in known)
-    unstable = sum(one.fell for one in known)
+    halved = sum(one.ended_below_half and not (one.collapsed or one.regressed) for one in known)
+    unstable = sum(one.unstable for one in known)
     counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
     counts["ended below half of their best score alone"] = halved
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)

@@ -186,20 +186,20 @@ def unstable_from(run: RunOutcome, last: int) -> int | None:
     """The step from which on a run counts as unstable; None where it is stable to its end."""
     stable = run.stability
     first = [step for step in (stable.collapse, stable.regression) if step is not None] if stable else []
-    return min(first, default=last if run.halved else None)
+    return min(first, default=last if run.ended_below_half else None)
 
 
 def _stable(found: Source) -> Chart | None:
     last = steps_of(found)
     counted = [run for run in outcomes(found, found.declaration.primary) if decision(found).runs.has(run)]
-    by_arm = {arm: [run for run in counted if run.arm == arm and run.fall_judged] for arm in found.arms}
+    by_arm = {arm: [run for run in counted if run.arm == arm and run.stability_judged] for arm in found.arms}
     series = []
     for arm, judged in by_arm.items():
         left = sorted(step for run in judged if (step := unstable_from(run, last)) is not None)
         x = sorted({0, *left, last})
         stays = tuple(1 - bisect_right(left, place) / len(judged) for place in x) if judged else ()
         series += [Series(arm, tuple(map(float, x)), stays)] if judged else []
-    counts = {arm: (sum(run.fell for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
+    counts = {arm: (sum(run.unstable for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
     if not counts:
         return None
     told = STABLE.format(runs=decision(found).runs.label())

@@ -64,8 +64,9 @@ def diagnostics(found: Source) -> Section | None:
 
 def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
-    every = [arm.settings for name, arm in declared.arms.items() if declared.told(name, "update.skip_zero_advantage")]
-    return any(one.update.skip_zero_advantage and not one.objective.regularised for one in every)
+    key = "update.skip_zero_advantage"
+    known = [arm.settings for arm in declared.arms.values() if declared.is_known(arm.name, key)]
+    return any(settings.update.skip_zero_advantage and not settings.objective.regularised for settings in known)
 
 
 def by_length(found: Source) -> Chart:

@@ -11,7 +11,7 @@ from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
 from gspo_lab.findings.matched import starting_limits, study_certificate
-from gspo_lab.findings.stability import regime
+from gspo_lab.findings.stability import count_unstable_runs
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.pairing import UNKNOWN
@@ -89,7 +89,7 @@ def _grounds(found: Source) -> Iterator[Ground]:
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield Ground("Matching", badge_text(matched), grade, "certificate")
-    planned, runs = len(declared.arms) * len(declared.seeds), regime(found)
+    planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(found)
     states = [run.state for run in runs_of(found)]
     whole = states.count(State.FINISHED) == (len(states) if decision(found).stopped else planned)
     blocked = runs.all_collapsed or (any(decision(found).missing.values()) and State.RUNNING not in states)
@@ -108,7 +108,7 @@ def _grounds(found: Source) -> Iterator[Ground]:
         rates = calibration_lines(verdicts)
         told = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
         yield Ground("Calibration", told, "good" if rates else "neutral", "calibration")
-    grade = "warn" if all_executions(found).taken_back else "neutral"
+    grade = "warn" if all_executions(found).contradicted else "neutral"
     yield Ground("Replications", linked(all_executions(found)) or "none yet", grade, "replications")
 
 
@@ -133,7 +133,7 @@ def progress_of(found: Source) -> str:
     ]
     if failed:
         text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
-    return f"{text} {unstable_runs(regime(found))}" if regime(found).finished else text
+    return f"{text} {unstable_runs(count_unstable_runs(found))}" if count_unstable_runs(found).finished else text
 
 
 def badge_text(matched: Certificate) -> str:
@@ -142,7 +142,7 @@ def badge_text(matched: Certificate) -> str:
 
 
 def _starts(found: Source) -> tuple[str, Grade]:
-    if not all(found.declaration.told(arm, "model") for arm in found.arms):
+    if not all(found.declaration.is_known(arm, "model") for arm in found.arms):
         return ABSENT, "neutral"
     every = [arm.settings for arm in found.declaration.arms.values()]
     if not all(one.embedded for one in every):

@@ -93,7 +93,7 @@ def _origins(found: Source) -> dict[str, list[str]]:
     for run in records(found.evidence.runs(found.study)):
         told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
         if told is not None:
-            one = Origin.told(told, run["run_id"])
+            one = Origin.from_fact(told, run["run_id"])
             changed = f" ({'; '.join(one.converted)})" if one.converted else ""
             runs.setdefault(f"Recorded by {one.recorder}, read from {one.source}{changed}", []).append(run["run_id"])
     return runs
@@ -176,7 +176,7 @@ def _differs(text: Any) -> Html:
 
 def settings(found: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
-    arms, order, told = found.declaration.arms, found.arms, found.declaration.told
+    arms, order, told = found.declaration.arms, found.arms, found.declaration.is_known
     imported = found.declaration.recorded is not None
     resolved = {name: {k: v for k, v in flat(arm.resolved).items() if told(name, k)} for name, arm in arms.items()}
     keys = sorted({key for one in resolved.values() for key in one})

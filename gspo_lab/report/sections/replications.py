@@ -28,21 +28,21 @@ def replications(found: Source) -> Section | None:
     """Every execution's difference over the others' and what became of the verdicts; the methods folded. None for a
     study that was run once."""
     every = all_executions(found)
-    if not every.others:
+    if not every.has_others:
         return None
     told, arms, about = [became(word) for word in _in_order(every)], _arms(every), pair(found)
     first = about[1] if about is not None and about[1] in arms else next(iter(arms), "")
     rest = tuple(_forest(every, arm) for arm in arms if arm != first)
-    combined = {arm: every.together(arm) for arm in arms}
+    combined = {arm: every.combined(arm) for arm in arms}
     data = {
-        "executions": [_data(one) for one in every.every],
+        "executions": [_data(one) for one in every.executions],
         "together": {
             arm: both and {**vars(both), "agreement_p": every.agreement(arm)} for arm, both in combined.items()
         },
         "words": [
             {name: getattr(one, name) for name in ("arm", "by", "later", "fate")}
-            | {"word": one.said.word, "label": label(one.said)}
-            for one in every.words
+            | {"word": one.verdict.word, "label": label(one.verdict)}
+            for one in every.replications
         ],
     }
     body: tuple[Part, ...] = (
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 
 def _rows(every: Executions, arm: str) -> Iterator[Row]:
-    for one in every.every:
+    for one in every.executions:
         verdict, seeds = one.of(arm), ", ".join(map(str, one.seeds)) or NONE
         name = f"{one.name} ({_relation(one)})"
         if verdict is None:
@@ -83,7 +83,7 @@ def _rows(every: Executions, arm: str) -> Iterator[Row]:
         paired = verdict.paired
         ends, dots = ((None, None), ()) if paired is None else ((paired.low, paired.high), paired.differences)
         yield Row(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict))
-    if (both := every.together(arm)) is not None:
+    if (both := every.combined(arm)) is not None:
         yield Row(f"combined ({_times(every, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
 
 
@@ -94,19 +94,19 @@ def _forest(every: Executions, arm: str) -> Html:
     for row in listed:
         cell = NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide)
         rows.append((row.name, row.seeds, cell, h("strong", row.verdict)))
-    baseline = next((verdict.baseline for one in every.every if (verdict := one.of(arm))), None)
+    baseline = next((verdict.baseline for one in every.executions if (verdict := one.of(arm))), None)
     what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
     return table(("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest")
 
 
 def linked(every: Executions) -> str | None:
     """Which executions there are and what became of verdicts, in a line; None for a study that was run once."""
-    if not every.others:
+    if not every.has_others:
         return None
-    told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.every)
-    fates = Counter(one.fate for one in every.words)
+    told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.executions)
+    fates = Counter(one.fate for one in every.replications)
     counts = ", ".join(f"{fates[fate]} {text}" for fate, text in FATES.items() if fates[fate])
-    times = sum(one.counts for one in every.every)
+    times = sum(one.counts for one in every.executions)
     return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; verdicts: {counts}" if counts else "")
 
 
@@ -124,7 +124,7 @@ def _relation(one: Execution) -> str:
 
 
 def _arms(every: Executions) -> list[str]:
-    return list(dict.fromkeys(arm for one in every.every for arm, _ in one.verdicts))
+    return list(dict.fromkeys(arm for one in every.executions for arm, _ in one.verdicts))
 
 
 def _instead(one: Execution) -> list[str]:
@@ -133,7 +133,7 @@ def _instead(one: Execution) -> list[str]:
 
 def _together_lines(every: Executions) -> Iterator[str]:
     for arm in _arms(every):
-        both = every.together(arm)
+        both = every.combined(arm)
         if both is not None:
             between_them = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
             told = difference(both.estimate, (both.low, both.high), both.alpha)
@@ -148,7 +148,7 @@ def _times(every: Executions, arm: str, seeds: int) -> str:
 
 def _in_order(every: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
-    return sorted(every.words, key=lambda word: list(FATES).index(word.fate))
+    return sorted(every.replications, key=lambda word: list(FATES).index(word.fate))
 
 
 def _carried(every: Executions) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _carried(every: Executions) -> Iterator[str]:
         listed = [f"{arm} (p = {number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree]
         if listed:
             yield f"The executions {text} what their own pairs let expect (Welch's test) on {', '.join(listed)}."
-    yield from dict.fromkeys(carries(both) for arm in _arms(every) if (both := every.together(arm)) is not None)
+    yield from dict.fromkeys(carries(both) for arm in _arms(every) if (both := every.combined(arm)) is not None)
 
 
 def _data(one: Execution) -> dict[str, Any]:
