@@ -15,7 +15,7 @@ from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Arm, Declaration, Study, load_study
 from gspo_lab.study.declaration import Replicates, differences, identity, same_content
-from gspo_lab.study.overrides import without
+from gspo_lab.study.overrides import drop_options
 from gspo_lab.study.trials import tuned
 
 SHOWN = 4
@@ -186,7 +186,7 @@ def _study(before: Declaration, declared: Declaration, place: Path, asked: Study
 
 def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
     """What to type behind `gspo-lab check` or `run` for the same arms, seeds and name, without the link."""
-    first = without(before.commands[0] if before.commands else (str(place),), "--seeds", "--name")
+    first = drop_options(before.commands[0] if before.commands else (str(place),), "--seeds", "--name")
     pairs = zip(first[1::2], first[2::2], strict=False)
     kept = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
     return (*first[:1], *kept, "--seeds", ",".join(map(str, declared.seeds)), "--name", declared.name)

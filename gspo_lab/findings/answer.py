@@ -22,7 +22,7 @@ from gspo_lab.stats.dose import DoseLimits
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict
-from gspo_lab.study.overrides import without
+from gspo_lab.study.overrides import drop_options
 
 Colour = Literal["green", "blue", "grey", "red"]
 """Answered; answered in part, or against the arms; not answered; runs must be fixed first."""
@@ -223,7 +223,7 @@ def _rerun(source: Source, command: str) -> tuple[str, ...]:
 
 def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
     """Run the study with one option changed, under a new name: a declaration does not change."""
-    unchanged = without(_commands(source), "--name", *([option] if option != "--set" else []))
+    unchanged = drop_options(_commands(source), "--name", *([option] if option != "--set" else []))
     return ("run", *unchanged, option, str(value), "--name", f"{source.study}-{name}")
 
 

@@ -22,7 +22,7 @@ from gspo_lab.objectives.losses import loss_of
 from gspo_lab.plan.preparation import needs_start
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Arm, Study, digest
-from gspo_lab.study.lints import Finding, Known, lints
+from gspo_lab.study.lints import Finding, ModelFacts, lints
 from gspo_lab.study.trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published import Published
@@ -105,7 +105,7 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
         own = name not in failures and isinstance(build_task(name, options, base), Custom)
         if own and (failure := first_failure(name, options, base, GRADER_SECONDS)):
             failures[name] = failure
-    known = Known(
+    known = ModelFacts(
         moe={model: answer for model, answer in moe.items() if answer is not None},
         max_tokens=dict.fromkeys(study.arms, limit),
         problems=problems,

@@ -1,4 +1,4 @@
-"""The study room: from a TOML file to resolved runs. Imports no torch, numpy or pandas."""
+"""Studies: from a TOML file to resolved runs, without importing torch, numpy or pandas."""
 
 from gspo_lab.study.declaration import Arm, Declaration, Edit, Sweep, digest
 from gspo_lab.study.dotted import flat
@@ -9,19 +9,6 @@ from gspo_lab.study.schema import BenchTable, Settings
 from gspo_lab.study.study import Run, Study, against_itself
 
 __all__ = [
-    "Arm",
-    "BenchTable",
-    "ClaimTable",
-    "Declaration",
-    "Edit",
-    "Origin",
-    "Run",
-    "Settings",
-    "Study",
-    "Sweep",
-    "VerdictTable",
-    "against_itself",
-    "digest",
-    "flat",
-    "load_study",
-]
+    "Arm", "BenchTable", "ClaimTable", "Declaration", "Edit", "Origin", "Run", "Settings", "Study",
+    "Sweep", "VerdictTable", "against_itself", "digest", "flat", "load_study",
+]  # fmt: skip

@@ -18,11 +18,11 @@ CLAIM_ROLES: dict[str, str] = {
     "grpo-replay": "the grpo arm with routing replay",
     "gspo-replay": "the gspo arm with routing replay",
 }
-"""Every role that a built-in claim may ask for, and the arm that plays it by default."""
+"""The roles of built-in claims, and the arm that plays each by default."""
 LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
-OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {which}" for which in ("= 0", ">= 1")))
+OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {window}" for window in ("= 0", ">= 1")))
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
@@ -30,7 +30,7 @@ OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 @cache
 def claim_names() -> tuple[str, ...]:
-    """The names that a study may give without a metric: built-in claims, and those that nothing here tests."""
+    """The names that a study may give without a metric: built-in claims, and the untested ones."""
     entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
     return tuple(sorted({*entries, *entries["untested"]} - {"counter", "untested"}))
 
@@ -39,7 +39,7 @@ def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Se
     """One line per mistake in the claims of a study with these arms and benchmarks."""
     out = []
     names = [claim.name for claim in claims]
-    out += [f"claim.{name}: declared twice" for name in sorted({one for one in names if names.count(one) > 1})]
+    out += [f"claim.{name}: declared twice" for name in sorted({name for name in names if names.count(name) > 1})]
     for claim in claims:
         out += [f"claim.{claim.name}{line}" for line in _mistakes(claim, list(arms), benches)]
     return out
@@ -101,7 +101,7 @@ def _metric(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]
 
 
 def numbers(record: type[Record]) -> list[str]:
-    """The fields of a record that hold one number each, its keys left out."""
+    """The fields of a record that hold one number each, without its keys."""
     hints = get_type_hints(record)
     return [
         entry.name

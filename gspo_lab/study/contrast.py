@@ -16,13 +16,13 @@ from gspo_lab.study.judging import VerdictTable
 
 ROUNDING = 1e-9
 Levels = tuple[int, ...]
-"""Per arm the number of its value of a factor, in the order in which the values first appear."""
+"""Per arm the index of its value of a factor, in the order in which the values first appear."""
 
 
 def broken_contrast(
     verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
 ) -> list[str]:
-    """What is wrong with `verdict.contrast` in a study that runs `arms`, of those that its file has `declared`."""
+    """The mistake in `verdict.contrast` of a study that runs `arms`, out of those `declared` in its file."""
     weights, names = verdict.contrast, verdict.names
     if names is not None and (weights is None or names[0] == names[1] or not all(map(str.strip, names))):
         return ["verdict.names: two different names for the sides of verdict.contrast; declare both keys, or neither"]
@@ -32,9 +32,9 @@ def broken_contrast(
         return []
     key = "verdict.contrast"
     if verdict.question != "score" or swept:
-        other = "a sweep" if swept else f"question = {verdict.question!r}"
+        answer = "a sweep" if swept else f"question = {verdict.question!r}"
         return [
-            f"{key}: a contrast is of final scores and answers question = 'score', not {other}; leave one of them out"
+            f"{key}: a contrast is of final scores and answers question = 'score', not {answer}; leave one of them out"
         ]
     for arm in weights:
         if arm not in declared:
@@ -53,13 +53,13 @@ def broken_contrast(
 
 
 def broken_order(verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool) -> list[str]:
-    """What is wrong with `verdict.order` in a study that runs `arms`, of those that its file has `declared`."""
+    """The mistake in `verdict.order` of a study that runs `arms`, out of those `declared` in its file."""
     order, key = verdict.order, "verdict.order"
     if order is None:
         return []
     if swept or verdict.contrast is not None:
-        other = "a sweep has no arms to order" if swept else "a contrast is one comparison and has no order"
-        return [f"{key}: {other}; leave one of them out"]
+        reason = "a sweep has no arms to order" if swept else "a contrast is one comparison and has no order"
+        return [f"{key}: {reason}; leave one of them out"]
     baseline = verdict.baseline or next(iter(declared), None)
     for arm in order:
         if arm not in declared:
@@ -68,8 +68,8 @@ def broken_order(verdict: VerdictTable, arms: Mapping[str, Arm], declared: Colle
             return [f"{key}: '{arm}' is the baseline; name the arms that are compared with it"]
     missing = [arm for arm in arms if arm != baseline and arm not in order]
     if missing or len(set(order)) < len(order):
-        what = f"'{missing[0]}' is missing" if missing else "an arm is named twice"
-        return [f"{key}: {what}; name every arm but the baseline once"]
+        mistake = f"'{missing[0]}' is missing" if missing else "an arm is named twice"
+        return [f"{key}: {mistake}; name every arm but the baseline once"]
     return []
 
 
@@ -81,7 +81,7 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
 
 
 def side_names(verdict: VerdictTable) -> tuple[str, str]:
-    """What the two sides of a declared contrast are called, the negative one first: as declared, else by formulas."""
+    """The names of a contrast's two sides, the negative one first: as declared, else formulas."""
     if verdict.names is not None:
         return verdict.names[1], verdict.names[0]
     negative, positive = sides(verdict.contrast or {})
@@ -89,13 +89,12 @@ def side_names(verdict: VerdictTable) -> tuple[str, str]:
 
 
 def squared_weights(weights: Mapping[str, float] | None) -> float:
-    """The variance of a comparison of independent arms, in units of one arm's: the sum of its squared weights; 2 for a
-    pair (None)."""
+    """The variance of a contrast of independent arms, in units of one arm's variance; 2 for a pair (None)."""
     return 2.0 if weights is None else sum(weight**2 for side in sides(weights) for weight in side.values())
 
 
 def formula(side: Mapping[str, float]) -> str:
-    """A weighted mean of arms as people write it: `(gspo + gspo-replay) / 2`."""
+    """A weighted mean of arms in words: `(gspo + gspo-replay) / 2`."""
     if len(side) == 1:
         return next(iter(side))
     if max(side.values()) - min(side.values()) <= ROUNDING:
@@ -104,11 +103,11 @@ def formula(side: Mapping[str, float]) -> str:
 
 
 def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
-    """What divides these arms -> the settings that do."""
-    every = [flat(arm.resolved) for arm in arms.values()]
+    """The factors of these arms: levels by arm -> the settings with these levels."""
+    resolved = [flat(arm.resolved) for arm in arms.values()]
     out: dict[Levels, list[str]] = {}
-    for key in sorted(set().union(*every)):
-        values = [repr(settings.get(key)) for settings in every]
+    for key in sorted(set().union(*resolved)):
+        values = [repr(settings.get(key)) for settings in resolved]
         levels = tuple(list(dict.fromkeys(values)).index(value) for value in values)
         if any(levels):
             out.setdefault(levels, []).append(key)
@@ -116,33 +115,34 @@ def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
 
 
 def _balanced(weights: list[float], levels: Levels) -> bool:
-    sums = [sum(w for w, own in zip(weights, levels, strict=True) if own == level) for level in set(levels)]
-    return all(abs(total) <= ROUNDING for total in sums)
+    totals = dict.fromkeys(levels, 0.0)
+    for weight, level in zip(weights, levels, strict=True):
+        totals[level] += weight
+    return all(abs(total) <= ROUNDING for total in totals.values())
 
 
 @dataclass(frozen=True)
 class Factorial:
-    """Four arms that cross two factors of two values each, `baseline` among them. `weights` compare the first
-    factor of `keys`, averaged over the other one."""
+    """Four arms that cross two factors of two values each; `weights` compare the first of `keys` over the second."""
 
     keys: tuple[str, str]
     weights: dict[str, float]
 
 
 def factorial(arms: Mapping[str, Arm], baseline: str) -> Factorial | None:
-    """The first 2 x 2 design among the arms that holds the baseline; None where there is none.
+    """The first 2 x 2 design among the arms with the baseline; None without one.
 
-    The factor that is compared is the objective where it is one of the two.
+    If one of the two factors is the objective, the weights compare it.
     """
-    others = [name for name in arms if name != baseline]
-    for three in combinations(others, 3):
+    treatments = [name for name in arms if name != baseline]
+    for three in combinations(treatments, 3):
         names = (baseline, *three)
         divided = factors({name: arms[name] for name in names})
         halves = [levels for levels in divided if len(set(levels)) == 2 and sum(levels) == 2]
         if len(divided) == 2 and len(halves) == 2:
             rules = [levels for levels in halves if any(key.startswith("objective.") for key in divided[levels])]
             compared = next(iter(rules or halves))
-            other = next(levels for levels in halves if levels is not compared)
+            averaged = next(levels for levels in halves if levels is not compared)
             weights = {name: 0.5 if level else -0.5 for name, level in zip(names, compared, strict=True)}
-            return Factorial((divided[compared][0], divided[other][0]), weights)
+            return Factorial((divided[compared][0], divided[averaged][0]), weights)
     return None

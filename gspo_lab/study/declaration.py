@@ -1,7 +1,7 @@
-"""`Declaration`: what a study is, as study.json holds it, read and written here alone.
+"""`Declaration`: a study's content, which study.json holds and only this module reads and writes.
 
-What it locks before the first step (`locked`) is under its digest; beside that stand the yardstick of counterfactual
-clipping, what a person typed, and every later edit.
+Its digest covers the part that is locked before the first step (`locked`). Beside that it holds the reference ranges of
+counterfactual clipping, the commands, and every later edit.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ LOCKED = (
     *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),
     *("replicates", "recorded"),
 )
-"""The keys of study.json that its digest is of."""
+"""The keys of study.json that its digest covers."""
 
 SEEDS_ADDED = "seeds added: "
 ARMS_ADDED = "arms added: "
-"""How the edit begins that a growing study notes them by."""
+"""How the text of an edit begins that adds arms."""
 
 Band = tuple[float, float]
 """(clip_low, clip_high)."""
@@ -40,10 +40,10 @@ Bands = dict[str, tuple[FiniteFloat, FiniteFloat]]
 
 @dataclass(frozen=True)
 class Arm:
-    """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole.
+    """One arm. `declared` are the dotted settings that its own table states, `settings` all of them resolved.
 
-    In a sweep `of` names the arm that this one is a dose of, and `dose` is its value of the swept setting. Of an
-    imported arm only the dotted settings in `known` were recorded; None: all are known.
+    In a sweep `of` names the arm without its swept value, and `dose` is that value. Of an imported arm only the dotted
+    settings in `known` were recorded; None: all are known.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Arm:
 
     @cached_property
     def resolved(self) -> dict[str, Any]:
-        """The settings as nested plain data: every key that this version knows, of an imported arm those recorded."""
+        """The settings as nested plain data: every key of this version; of an imported arm those recorded."""
         return self.settings.model_dump(mode="json") if self.known is None else known_part(self.settings, self.known)
 
     def stating(self, values: Mapping[str, Any]) -> "Arm":
-        """The arm with some dotted keys changed. It states these itself, and the keys that they change with them."""
+        """The arm with some dotted keys changed. It declares these keys, and those that change with them."""
         settings = with_values(self.settings, values)
         changed = differing(flat(self.resolved), flat(settings.model_dump(mode="json")))
         return replace(self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings)
@@ -93,7 +93,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Replicates:
-    """Which study a study carries out again: its name, and its content (`identity`) when that was declared."""
+    """The original of a replication: its name, and its content (`identity`) at that time."""
 
     name: str
     content: str
@@ -101,7 +101,7 @@ class Replicates:
 
 @dataclass(frozen=True)
 class Edit:
-    """What a later start changed, and when."""
+    """A change by a later start, with its time."""
 
     at: str = ""
     what: str = ""
@@ -114,9 +114,9 @@ class Edit:
 class Declaration:
     """A question, arms, seeds and the rule of the verdict.
 
-    `edits` are what later starts changed, `commands` the words behind `gspo-lab run` of the starts that it came from.
-    `digest` is the one that study.json was locked with, `content_digest` that of what it now says: they differ where
-    somebody else has edited the file. None: not locked, or never written.
+    `edits` are changes by later starts, `commands` the arguments of `gspo-lab run` of all starts. `digest` is the one
+    with which study.json was locked, `content_digest` that of its present content. They differ if another program
+    edited the file. None: not locked, or never written.
     """
 
     name: str
@@ -125,40 +125,41 @@ class Declaration:
     seeds: tuple[int, ...]
     verdict: VerdictTable
     added: tuple[int, ...] = ()
-    """Those of the seeds that were not declared before the first step: they never change the verdict."""
+    """The seeds added after the first step, which never change the verdict."""
     claims: tuple[ClaimTable, ...] = ()
     sweep: Sweep | None = None
     tune: Tune | None = None
-    """How its arms choose some of their settings; from the first step on what they chose, too."""
+    """How its arms choose some of their settings, and from the first step on the chosen ones."""
     trials_of: str | None = None
-    """The study whose arms choose on these runs, which are then no study of their own."""
+    """The study whose arms choose their settings on these runs, which are its trials."""
     replicates: Replicates | None = None
     waived: dict[str, str] = field(default_factory=dict)
-    """Lint errors that the study's author answers for: the lint's name and the reason."""
+    """Waived lint errors: the lint's name and the author's reason."""
     reference_bands: dict[str, Band] = field(default_factory=dict)
-    """Per rule ("grpo", "gspo") the range at which every arm's counterfactual clipping is counted."""
+    """Per rule ("grpo", "gspo") the range at which counterfactual clipping is counted in each arm."""
     recorded: tuple[str, ...] | None = None
-    """In a study of imported runs the dotted settings that were told of all arms alike, by logs or their importer.
-    None: the lab's workers have made its runs."""
+    """In a study of imported runs the dotted settings recorded for all arms. None: gspo-lab trained the runs."""
     comment: str = field(default="", compare=False)
     commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     created: str = ""
     version: str = ""
     edits: tuple[Edit, ...] = ()
     superseded: tuple[dict[str, Any], ...] = field(default=(), compare=False)
-    """What was locked at earlier starts, by which runs have begun, each whole."""
+    """The whole locked content of earlier starts under which runs began."""
     digest: str | None = None
     content_digest: str | None = None
 
     @property
     def baseline(self) -> str:
-        """The arm that others are held against: the declared one, else the first."""
+        """The declared baseline, else the first arm."""
         return self.verdict.baseline or next(iter(self.arms))
 
     @property
     def arms_added(self) -> tuple[str, ...]:
-        """The arms that the first step was not declared with, a sweep's further values among them; of records that
-        keep no earlier declaration those that an edit names."""
+        """The arms added after the first step, a sweep's further values among them.
+
+        Records without an earlier declaration name them in their edits.
+        """
         if self.superseded:
             return tuple(name for name in self.arms if name not in self.superseded[0].get("arms", {}))
         noted = [edit.what.removeprefix(ARMS_ADDED) for edit in self.edits if edit.what.startswith(ARMS_ADDED)]
@@ -166,8 +167,10 @@ class Declaration:
 
     @property
     def not_grown(self) -> tuple[str, ...]:
-        """What later starts cannot have done to the declarations that are kept under "superseded": a study grows by
-        seeds, which it names as added, and by arms."""
+        """Differences between the declarations under "superseded" that later starts cannot have made.
+
+        A study grows only by arms, and by seeds that it names as added.
+        """
         versions = [*self.superseded, self.locked()]
         odd = list(dict.fromkeys(chain.from_iterable(map(_not_grown, versions, versions[1:]))))
         if silent := [str(s) for s in self.seeds if s not in (*versions[0].get("seeds", ()), *self.added)]:
@@ -176,18 +179,18 @@ class Declaration:
 
     @property
     def deciding(self) -> tuple[int, ...]:
-        """The seeds that the verdict is of: those declared before the first step, up to the last look."""
+        """The deciding seeds: those declared before the first step, up to the last look."""
         declared = tuple(seed for seed in self.seeds if seed not in self.added)
         return declared[: self.looks[-1]]
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """After how many of the declared seeds the study is judged; all of them where none is declared."""
+        """After how many declared seeds the study is judged: the declared looks, else after all seeds."""
         return tuple(self.verdict.looks or (len(self.seeds) - len(self.added),))
 
     @property
     def families(self) -> list[str]:
-        """The arms' names; in a sweep those that the doses are of."""
+        """The arms' names; in a sweep without their doses."""
         return list(dict.fromkeys(arm.of or name for name, arm in self.arms.items()))
 
     @property
@@ -202,15 +205,15 @@ class Declaration:
 
     @property
     def primary(self) -> str | None:
-        """The benchmark whose score decides: the declared one, else the first; None where there is none."""
+        """The deciding benchmark: the declared one, else the first; None without a benchmark."""
         return self.verdict.primary or next(iter(self.benches), None)
 
     def is_known(self, arm: str, key: str) -> bool:
-        """Whether an arm's setting is known: of imported runs most were not recorded."""
+        """Whether an arm's setting is known; logs of imported runs record only some."""
         return self.recorded is None or key in self.recorded or key in self.arms[arm].declared
 
     def locked(self) -> dict[str, Any]:
-        """What is locked before the first step, as plain data."""
+        """The content that is locked before the first step, as plain data."""
         return {
             "name": self.name,
             "question": self.question,
@@ -229,7 +232,7 @@ class Declaration:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The content of study.json, under the digest of what it locks."""
+        """The content of study.json, with the digest of its locked part."""
         locked = self.locked()
         return {
             **locked,
@@ -245,12 +248,14 @@ class Declaration:
 
     @staticmethod
     def parse(data: Any, where: object) -> "Declaration":
-        """study.json's content; settings that an earlier version did not know have their defaults. LabError, which
-        begins with `where`, for what is none and for what another version wrote."""
+        """The declaration in study.json's content. Settings that an earlier version lacked get their defaults.
+
+        LabError, which begins with `where`, for other content and for that of a later version.
+        """
         try:
             plain = read(_PlainStudy, {key: value for key, value in data.items() if value is not None})
             arms = {name: Arm.from_json(name, entry, plain.recorded) for name, entry in data["arms"].items()}
-            later = plain.added if "added" in data else told(plain.edits)
+            later = plain.added if "added" in data else added_seeds(plain.edits)
             if not arms or not plain.seeds:
                 raise ValueError("without arms or seeds")
             tables = {
@@ -274,7 +279,7 @@ class Declaration:
 
 
 class _PlainArm(BaseModel):
-    """What study.json holds of an arm."""
+    """An arm in study.json."""
 
     declared: tuple[str, ...]
     settings: dict[str, Any]
@@ -283,7 +288,7 @@ class _PlainArm(BaseModel):
 
 
 class _PlainStudy(BaseModel):
-    """What study.json holds beside arms and tables, under the names of `Declaration`."""
+    """The rest of study.json, beside arms and tables, under the names of `Declaration`."""
 
     name: str
     question: str
@@ -305,13 +310,13 @@ class _PlainStudy(BaseModel):
 
 
 def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What of two declarations of a study, one later than the other, is no growth."""
-    for what, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
-        if lost := [str(one) for one in before.get(what, ()) if one not in after.get(what, ())]:
-            yield f"{unit} taken away: {', '.join(lost)}"
+    """The changes from one declaration of a study to a later one that are not growth."""
+    for key, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
+        if removed := [str(value) for value in before.get(key, ()) if value not in after.get(key, ())]:
+            yield f"{unit} taken away: {', '.join(removed)}"
     try:
-        claims = [[ClaimTable.model_validate(claim) for claim in one.get("claims", ())] for one in (before, after)]
-        rules = [VerdictTable.model_validate(one["verdict"]).model_dump() for one in (before, after)]
+        claims = [list(map(ClaimTable.model_validate, version.get("claims", ()))) for version in (before, after)]
+        rules = [VerdictTable.model_validate(version["verdict"]).model_dump() for version in (before, after)]
     except (KeyError, TypeError, ValidationError):
         yield "an earlier declaration that holds no verdict or claims"
         return
@@ -322,14 +327,14 @@ def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of study.json's content that its digest is of."""
+    """The part of study.json's content that its digest covers."""
     return {key: data[key] for key in LOCKED if key in data}
 
 
-def told(edits: Iterable[Edit]) -> tuple[int, ...]:
-    """The seeds that were added by these edits: version 0.1 noted them nowhere else."""
+def added_seeds(edits: Iterable[Edit]) -> tuple[int, ...]:
+    """The seeds that these edits added: version 0.1 recorded them nowhere else."""
     lists = [edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)]
-    return tuple(int(seed) for one in lists for seed in one.split(",") if seed.strip().isdecimal())
+    return tuple(int(seed) for numbers in lists for seed in numbers.split(",") if seed.strip().isdecimal())
 
 
 def rule_of(settings: Settings) -> str:
@@ -338,10 +343,11 @@ def rule_of(settings: Settings) -> str:
 
 
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
-    """Per rule the range of the first that clips by it, else the paper's: one yardstick for all arms."""
+    """Per rule the range of the first arm that clips by it, else the paper's; the same for all arms."""
     bands = {rule: ratio.band for rule, ratio in RULES.items()}
-    for one in reversed([one for one in settings if one.objective.policy_loss == "clip"]):
-        bands[rule_of(one)] = (one.objective.clip_low, one.objective.clip_high)
+    for arm in reversed(list(settings)):
+        if arm.objective.policy_loss == "clip":
+            bands[rule_of(arm)] = (arm.objective.clip_low, arm.objective.clip_high)
     return bands
 
 
@@ -351,33 +357,32 @@ def digest(data: Any) -> str:
 
 
 def identity(declared: Declaration) -> str:
-    """The digest of a study's content: each arm's settings and the verdict's rule, whatever its name, seeds and date.
-    Equal digests of one version are the same study; a later version may know more settings.
+    """The digest of a study's content: each arm's settings and the verdict's rule.
 
-    The question, claims and waivers are words about it. Where files that a study names by path lie, and what stands in
-    them, does not count either.
+    Name, seeds, date, question, claims and waivers do not count, nor do the paths and contents of files that it names.
+    Equal digests of one version mean the same study; a later version may have more settings.
     """
     return digest(_content(declared))
 
 
-def same_content(one: Declaration, other: Declaration) -> bool:
-    """Whether two studies are the same by content; False where either was imported: logs never hold all of it."""
-    return one.recorded is None and other.recorded is None and identity(one) == identity(other)
+def same_content(first: Declaration, second: Declaration) -> bool:
+    """Whether two studies are the same by content; False for imported ones, whose logs never record all settings."""
+    return first.recorded is None and second.recorded is None and identity(first) == identity(second)
 
 
 def _content(declared: Declaration) -> dict[str, Any]:
-    """Dotted key -> value of all that makes a study this study."""
+    """The content of a study: dotted key -> value."""
     verdict = {**declared.verdict.model_dump(mode="json"), "baseline": declared.baseline, "primary": declared.primary}
     sweep = None if declared.sweep is None else declared.sweep.to_json()
     arms = {f"arm.{name}.{key}": value for name, arm in declared.arms.items() for key, value in _counted(arm)}
     return {**arms, **flat(verdict, "verdict"), **flat(sweep, "sweep")}
 
 
-def differences(one: Declaration, other: Declaration) -> list[str]:
-    """The keys in which two studies differ by content; one that differs in every arm is named once."""
-    keys = differing(_content(one), _content(other))
-    arms = one.arms.keys() | other.arms.keys()
-    if one.arms.keys() != other.arms.keys():
+def differences(first: Declaration, second: Declaration) -> list[str]:
+    """The keys in which the contents of two studies differ; a key that differs in every arm is named once."""
+    keys = differing(_content(first), _content(second))
+    arms = first.arms.keys() | second.arms.keys()
+    if first.arms.keys() != second.arms.keys():
         return ["arms", *(key for key in keys if not key.startswith("arm."))]
     bare = {key: key.split(".", 2)[2] if key.startswith("arm.") and "@" not in key else key for key in keys}
     everywhere = {name for name in bare.values() if list(bare.values()).count(name) == len(arms)}

@@ -1,4 +1,4 @@
-"""Settings as dotted keys, which of them differ, and values of one kind as JSON gives them."""
+"""Settings as dotted keys, their differences, and typed values from JSON."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ T = TypeVar("T")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 BAND = ("objective.clip_low", "objective.clip_high")
-"""With `clip = "calibrated"` a pilot finds these two, so they are declared with it."""
+"""With `clip = "calibrated"` a pilot sets these two, so they are declared with it."""
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:
@@ -29,9 +29,9 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys whose values differ; a key that only one side has differs, None and absent are the same."""
-    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ; None and an absent key are the same."""
+    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
 
 
 def under(key: str, names: Iterable[str]) -> bool:
@@ -39,14 +39,14 @@ def under(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def alike_but(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Whether two nested settings differ in nothing but the keys or tables `names`."""
+def alike_but(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether two nested settings differ only in the keys or tables `names`."""
     allowed = tuple(names)
-    return all(under(key, allowed) for key in differing(flat(one), flat(other)))
+    return all(under(key, allowed) for key in differing(flat(first), flat(second)))
 
 
 def put(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested tables; tables that are missing on the way are made."""
+    """Set a dotted key in nested tables, creating missing tables."""
     *path, last = key.split(".")
     for part in path:
         table = table.setdefault(part, {})
@@ -54,7 +54,7 @@ def put(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 def read(kind: type[T], data: Any) -> T:
-    """Plain data as JSON gives them, as one kind: a model, a dataclass, a tuple. TypeError where they are another."""
+    """Data from JSON as a model, a dataclass or a tuple. TypeError where they do not fit."""
     try:
         return cast(T, _adapter(kind).validate_json(json.dumps(data), strict=True))
     except ValidationError as error:

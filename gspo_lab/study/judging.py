@@ -21,15 +21,15 @@ Statistic = Literal[
 ]
 
 
-def _known_question(asked: Any) -> Any:
-    names = asked if isinstance(asked, list) else None
-    if asked in ("score", "stability") or (names and all(type(name) is str for name in names)):
-        return asked
+def _known_question(value: Any) -> Any:
+    names = value if isinstance(value, list) else None
+    if value in ("score", "stability") or (names and all(type(name) is str for name in names)):
+        return value
     raise PydanticCustomError("question", "must be 'score', 'stability' or a list of the names of its claims")
 
 
 class Score(NamedTuple):
-    """What a benchmark's answers come to: the share of right ones, pass@k of them, or their mean reward."""
+    """How a benchmark's answers become a score: the share of correct ones, pass@k, or the mean reward."""
 
     bench: str
     reward: bool = False

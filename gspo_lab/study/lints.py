@@ -1,9 +1,7 @@
-"""What is allowed and still worth a warning before a study runs, each with its reason and source.
+"""Warnings on a valid study before it runs, each with its reason and source.
 
-Pure: a lint knows the study and what the caller has looked up or measured; what is unknown fires nothing. What makes
-no sense at all is refused by `rules`, so "one-minibatch" (arms identical by construction) is there. "seed-streams"
-cannot occur: every random stream of a run follows from its seed; neither can "product-or-mean": a mismatch correction's
-name says which.
+A lint reads the study and what the caller has looked up or measured; it gives no finding for what is unknown. `rules`
+refuses what makes no sense at all, such as arms that are identical by construction.
 """
 
 import math
@@ -23,7 +21,7 @@ from gspo_lab.study.study import Study
 
 Level = Literal["warn", "error"]
 Lines = Iterator[tuple[str, str]]
-"""Name and message of what a lint has found."""
+"""Names and messages of findings."""
 
 ERRORS = {
     "aggregation-label": "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means",
@@ -64,17 +62,17 @@ SATURATED = 0.4
 LEAST_TOKEN_NOISE = 0.02
 """Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens more."""
 DETECTABLE = {3: 3.26, 4: 2.13}
-"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds: as `stats.power` has them."""
+"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds, from `stats.power`."""
 PAPER_PRESETS = ("grpo", "gspo", "gspo-token")
 LENGTH = "rollout.max_tokens"
-"""A sweep of it is one over the length of answers: it has no dose at which runs collapse."""
+"""A sweep of it is over the length of answers, and has no value at which runs collapse."""
 OTHER_NAMES = {"dapo", "dr", "luspo", "token", "mean", "sum", "constant"}
-"""Words in an arm's name that say that it is not the paper's aggregation."""
+"""Words in an arm's name for another aggregation than the paper's."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line for the user. An error stops `check` and `run`; a warning is read and decided upon."""
+    """One line for the user. An error stops `check` and `run`."""
 
     level: Level
     name: str
@@ -86,11 +84,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the study file does not say, by model or by arm; what is absent is unknown.
+class ModelFacts:
+    """Facts that the study file does not state, by model, arm, benchmark or task; an absent one is unknown.
 
-    `max_tokens` and `problems` (per benchmark) are the tasks' own; `grader_failures` says, by task, how a user's grader
-    failed when it was tried.
+    `max_tokens` and `problems` come from the tasks. `grader_failures` has the error of a user's grader when it was
+    tried.
     """
 
     moe: Mapping[str, bool] = field(default_factory=dict)
@@ -99,9 +97,9 @@ class Known:
     grader_failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def lints(study: Study, known: Known | None = None) -> list[Finding]:
-    """Every finding, errors first. An error that the study waives is a warning."""
-    known = known or Known()
+def lints(study: Study, known: ModelFacts | None = None) -> list[Finding]:
+    """All findings, errors first. An error that the study waives is a warning."""
+    known = known or ModelFacts()
     lines = [
         (name, f"arm.{arm.name}: {message}")
         for lint in OF_ARMS
@@ -109,17 +107,17 @@ def lints(study: Study, known: Known | None = None) -> list[Finding]:
         for name, message in lint(arm, known)
     ]
     lines += [line for lint in OF_STUDIES for line in lint(study, known)]
-    found = []
+    findings = []
     for name, message in lines:
         if name in ERRORS and name in study.waived:
             message = f"{message}; waived: {study.waived[name]}"
         level: Level = "error" if name in ERRORS and name not in study.waived else "warn"
-        found.append(Finding(level, name, message, {**ERRORS, **WARNINGS}[name]))
-    return sorted(found, key=lambda finding: finding.level != "error")
+        findings.append(Finding(level, name, message, {**ERRORS, **WARNINGS}[name]))
+    return sorted(findings, key=lambda finding: finding.level != "error")
 
 
-def _range(arm: Arm, known: Known) -> Lines:
-    """A written-down range of ratios that is another kind of ratio's."""
+def _range(arm: Arm, known: ModelFacts) -> Lines:
+    """A fixed clip range of the wrong size for the arm's ratio."""
     objective = arm.settings.objective
     if objective.clip != "fixed" or not _clips(arm):
         return
@@ -145,7 +143,7 @@ def _range(arm: Arm, known: Known) -> Lines:
         )
 
 
-def _aggregation(arm: Arm, known: Known) -> Lines:
+def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
     objective = arm.settings.objective
     how, constant = objective.aggregation, objective.aggregation_constant
     words = set(re.split(r"[-_.]", arm.name.lower()))
@@ -168,14 +166,14 @@ def _aggregation(arm: Arm, known: Known) -> Lines:
         )
 
 
-def _other_settings(arm: Arm, known: Known) -> Lines:
+def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
     settings = arm.settings
     objective, rollout, update = settings.objective, settings.rollout, settings.update
     if objective.kl_coef > 0 and objective.preset in PAPER_PRESETS:
         yield "kl-not-zero", f"kl_coef = {objective.kl_coef:g}, but the paper's comparison has no KL term"
     if settings.routing_replay != "none" and known.moe.get(settings.model) is False:
         yield "replay-on-dense", f"routing_replay on {settings.model}, a dense model: nothing is routed"
-    # Against the sampler's own log-probs the ratio holds the mismatch, and is its correction.
+    # A ratio to the sampler's log-probs already corrects the mismatch.
     corrected = objective.mismatch_correction != "none" or update.old_logprobs == "sampler"
     if rollout.dtype != update.dtype and not corrected and settings.routing_replay != "rollout":
         yield (
@@ -196,18 +194,18 @@ def _other_settings(arm: Arm, known: Known) -> Lines:
         )
 
 
-def _undeclared(study: Study, known: Known) -> Lines:
-    first, *others = study.arms.values()
-    for other in others:
-        for key in differing(flat(first.resolved), flat(other.resolved)):
-            if not under(key, {*first.declared, *other.declared}):
+def _undeclared(study: Study, known: ModelFacts) -> Lines:
+    first, *arms = study.arms.values()
+    for arm in arms:
+        for key in differing(flat(first.resolved), flat(arm.resolved)):
+            if not under(key, {*first.declared, *arm.declared}):
                 yield (
                     "undeclared-difference",
-                    f"arm.{other.name} differs from arm.{first.name} in {key}, which neither declares",
+                    f"arm.{arm.name} differs from arm.{first.name} in {key}, which neither declares",
                 )
 
 
-def _replay(study: Study, known: Known) -> Lines:
+def _replay(study: Study, known: ModelFacts) -> Lines:
     routed = [arm for arm in study.arms.values() if known.moe.get(arm.settings.model)]
     if routed and not any("routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed):
         yield (
@@ -219,31 +217,33 @@ def _replay(study: Study, known: Known) -> Lines:
         yield "replay-unspecified", "GRPO on a mixture of experts only with replay: show it without, too"
 
 
-def _unread(study: Study, known: Known) -> Lines:
-    """Values that somebody wrote and nobody reads: an arm's own, and what all arms share where none reads it."""
-    found: dict[str, list[str]] = {}
+def _unread(study: Study, known: ModelFacts) -> Lines:
+    """Values in the file that have no effect: in an arm's table, or shared and without effect in every arm."""
+    lines: dict[str, list[str]] = {}
     for arm in study.arms.values():
         for key, value in _written(arm).items():
-            own = under(key, arm.declared)
+            stated = under(key, arm.declared)
             why = unread(key, arm.settings)
-            if why and (own or all(unread(key, other.settings) for other in study.arms.values())):
-                found.setdefault(f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []).append(arm.name)
-    for line, names in found.items():
+            if why and (stated or all(unread(key, sibling.settings) for sibling in study.arms.values())):
+                lines.setdefault(f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []).append(arm.name)
+    for line, names in lines.items():
         where = "" if len(names) == len(study.arms) else f"arm.{', arm.'.join(names)}: "
         yield "setting-unread", f"{where}{line}: leave it out, or change that"
 
 
 def _written(arm: Arm) -> dict[str, Any]:
-    """The settings that are neither the lab's default nor the preset's, by dotted key."""
+    """The settings that differ from the defaults and the preset, by dotted key."""
     preset = arm.settings.objective.preset
     plain = Settings.model_validate({"task": {"name": ""}, "objective": PRESETS[preset].model_dump()})
     usual = flat(plain.model_dump(mode="json"))
     return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
 
 
-def _one_arm_only(study: Study, known: Known) -> Lines:
-    """A setting that parts the two rules everywhere is confounded with the rule. Another paper's preset is compared as
-    what it is."""
+def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
+    """A setting that differs between the two rules in all arms is confounded with the rule.
+
+    Only presets of the two papers count: another paper's preset is compared as a whole.
+    """
     paper = [arm for arm in study.arms.values() if arm.settings.objective.preset in PAPER_PRESETS and _clips(arm)]
     pairs = list(product(filter(_token, paper), [arm for arm in paper if not _token(arm)]))
     compared: dict[str, tuple[str, Callable[[Settings], Any]]] = {
@@ -255,15 +255,15 @@ def _one_arm_only(study: Study, known: Known) -> Lines:
     }
     for name, (key, value) in compared.items():
         if pairs and all(value(a.settings) != value(b.settings) for a, b in pairs):
-            told = ", ".join(f"{arm.name}: {_shown(value(arm.settings))}" for arm in pairs[0])
+            values = ", ".join(f"{arm.name}: {_shown(value(arm.settings))}" for arm in pairs[0])
             yield (
                 name,
-                f"every token-level arm differs from every sequence-level arm in {key} ({told}): the rules cannot be "
+                f"every token-level arm differs from every sequence-level arm in {key} ({values}): the rules cannot be "
                 "told apart from it",
             )
 
 
-def _seeds(study: Study, known: Known) -> Lines:
+def _seeds(study: Study, known: ModelFacts) -> Lines:
     n = len(study.seeds)
     if n < 3:
         several = "s" if n > 1 else ""
@@ -283,7 +283,7 @@ def _seeds(study: Study, known: Known) -> Lines:
         )
 
 
-def _benchmarks(study: Study, known: Known) -> Lines:
+def _benchmarks(study: Study, known: ModelFacts) -> Lines:
     settings = next(iter(study.arms.values())).settings
     primary = study.primary
     if primary is None:
@@ -322,7 +322,7 @@ def _benchmarks(study: Study, known: Known) -> Lines:
                 )
 
 
-def _around(study: Study, known: Known) -> Lines:
+def _around(study: Study, known: ModelFacts) -> Lines:
     for task, failure in known.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
     for key in study.launch.slurm.former:

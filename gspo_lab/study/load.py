@@ -67,7 +67,7 @@ def load_study(
     if sweep is None:
         study_arms = resolved_arms(base, tables, problems)
     else:
-        study_arms = at_every_dose(sweep, base, lambda settings, told: resolved_arms(settings, tables, told), problems)
+        study_arms = at_every_dose(sweep, base, tables, resolved_arms, problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     claims = claims_of(raw.get("claim", []), problems)
     waived = _waived(raw.get("waive", {}), problems)
@@ -75,7 +75,7 @@ def load_study(
     tune = read_tune(raw.get("tune"), study_arms, declared_seeds, verdict, problems)
     if tune is not None:
         study_arms = {name: arm.stating(tune.values(name)) for name, arm in study_arms.items()}
-        problems += [f"tune: {why}" for why, there in {SWEPT: sweep, PART: arms}.items() if there is not None]
+        problems += [f"tune: {why}" for why, table in {SWEPT: sweep, PART: arms}.items() if table is not None]
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
@@ -118,7 +118,7 @@ def load_study(
 
 
 def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
-    """`[record] mirror`, taken from the table: what is left of it is every run's."""
+    """Take `mirror` out of the table `[record]`, whose remaining keys belong to each run."""
     record = raw.get("record")
     if not isinstance(record, dict) or "mirror" not in record:
         return ()
@@ -128,7 +128,7 @@ def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def parsed(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. LabError where there is none, or it is none."""
+    """The tables of a TOML file. LabError where the file is missing or not TOML."""
     if not path.is_file():
         beside = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
@@ -148,18 +148,18 @@ def parsed(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """A study's text. The mark that some editors put before UTF-8 is none of it; other encodings are LabErrors."""
+    """A study's text without a byte order mark. LabError for another encoding than UTF-8."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
         raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _unknown_arms(wanted: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
-    if not wanted:
+def _unknown_arms(requested: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+    if not requested:
         return ["--arms: names no arm"]
     has = f"this study has {', '.join(tables)}"
-    return [f"--arms: no arm '{name}'{nearest(name, tables)}; {has}" for name in wanted if name not in tables]
+    return [f"--arms: no arm '{name}'{nearest(name, tables)}; {has}" for name in requested if name not in tables]
 
 
 def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -191,18 +191,18 @@ def resolved_arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], probl
     if not isinstance(shared, dict):
         problems.append("objective: must be a table; an arm names its preset with objective = '...'")
         shared = {}
-    # The shared part alone first, so that its mistakes are told once and not once per arm.
+    # Validate the shared part alone first, so that its mistakes are reported once and not once per arm.
     before = len(problems)
     validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
-    told = {line.removeprefix("objective.") for line in problems[before:]}
+    reported = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
     folders: dict[str, str] = {}
     for name, table in tables.items():
-        if (other := folders.setdefault(name.lower(), name)) != name:
-            problems.append(f"arm.{name}: differs from arm.{other} in capitals alone; some disks take them for one")
-        own: list[str] = []
-        arm = _arm(name, table, base, shared, own)
-        problems += [line for line in own if line.removeprefix(f"arm.{name}.") not in told]
+        if (twin := folders.setdefault(name.lower(), name)) != name:
+            problems.append(f"arm.{name}: differs from arm.{twin} in capitals alone; some disks take them for one")
+        mistakes: list[str] = []
+        arm = _arm(name, table, base, shared, mistakes)
+        problems += [line for line in mistakes if line.removeprefix(f"arm.{name}.") not in reported]
         if arm is not None:
             out[name] = arm
     return out
@@ -219,11 +219,11 @@ def _arm(
         problems.append(f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'")
         return None
     merged = dict(base)
-    own: dict[str, Any] = {}
+    objective: dict[str, Any] = {}
     known = ("objective", *OBJECTIVE_KEYS, *ARM_KEYS)
     for key, value in table.items():
         if key in OBJECTIVE_KEYS or key == "objective":
-            own["preset" if key == "objective" else key] = value
+            objective["preset" if key == "objective" else key] = value
         elif key in ARM_KEYS:
             inner = isinstance(value, dict) and isinstance(merged.get(key, {}), dict)
             merged[key] = {**merged.get(key, {}), **value} if inner else value
@@ -232,33 +232,33 @@ def _arm(
         else:
             hint = nearest(key, known) if key != "preset" else " (an arm names its preset with objective = '...')"
             problems.append(f"{where}.{key}: unknown key{hint}")
-    # A preset that only the shared part names was told of there.
-    merged["objective"] = _objective(shared, own, f"{where}.objective", problems if "preset" in own else [])
+    # A wrong preset of the shared part was reported there.
+    merged["objective"] = _objective(shared, objective, f"{where}.objective", problems if "preset" in objective else [])
     settings = validated(Settings, merged, where, problems)
     if settings is None:
         return None
-    declared = [f"objective.{key}" for key in own]
+    declared = [f"objective.{key}" for key in objective]
     for key, value in table.items():
         if key in ARM_KEYS:
             whole = key == "engine" or not isinstance(value, dict)  # an engine's options come and go with it
             declared += [key] if whole else [f"{key}.{inner}" for inner in value]
-    if own.keys() & {"preset", "mismatch_correction"}:
+    if objective.keys() & {"preset", "mismatch_correction"}:
         # These bring values along, and declare each that differs from the shared objective's.
         plain = _objective(shared, {}, where, [])
         declared += [f"objective.{k}" for k, v in merged["objective"].items() if plain.get(k) != v]
     return Arm(name, tuple(sorted(set(declared))), settings)
 
 
-def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
-    """Every key of the objective: the preset's values, over them what `shared` says, over that what `own` says."""
-    preset = own.get("preset", shared.get("preset", "grpo"))
+def _objective(shared: Mapping[str, Any], stated: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
+    """Every key of the objective: the preset's values, changed by `shared` and then by the arm's own `stated` keys."""
+    preset = stated.get("preset", shared.get("preset", "grpo"))
     if not isinstance(preset, str):
         problems.append(f"{where}: must be a preset's name, one of {', '.join(PRESETS)}; an arm's own keys stand flat")
         preset = "grpo"
     elif preset not in PRESETS:
         problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
-    return with_published_range({**PRESETS[preset].model_dump(), **shared, **own, "preset": preset})
+    return with_published_range({**PRESETS[preset].model_dump(), **shared, **stated, "preset": preset})
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
@@ -284,8 +284,8 @@ def claims_of(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         problems.append("claim: a list of tables, each headed [[claim]]")
         return ()
-    found = [validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
-    return tuple(claim for claim in found if claim is not None)
+    tables = [validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
+    return tuple(claim for claim in tables if claim is not None)
 
 
 def _waived(value: Any, problems: list[str]) -> dict[str, str]:
@@ -301,7 +301,7 @@ def _waived(value: Any, problems: list[str]) -> dict[str, str]:
 
 
 def validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:
-    """The table of these data, None where a mistake was added to `problems`."""
+    """The table of these data; None where mistakes were added to `problems`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -320,7 +320,7 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
 
 
 def _named(parts: list[str], data: Any) -> list[str]:
-    """The way to a value with a benchmark's name in the place of its number, where it has one: `bench.held-out`."""
+    """The path to a value, with a benchmark's name in place of its index: `bench.held-out`."""
     if parts[:1] == ["bench"] and len(parts) > 1 and parts[1].isdigit():
         name = data["bench"][int(parts[1])].get("name") if isinstance(data["bench"][int(parts[1])], dict) else None
         return ["bench", name if isinstance(name, str) and re.fullmatch(NAME, name) else parts[1], *parts[2:]]

@@ -1,7 +1,7 @@
-"""Imported studies: `Origin`, who recorded a run that no worker of this lab trained, and the settings that are known.
+"""Imported studies: `Origin`, the program that recorded a run, and the settings that are known.
 
-Only the settings that a log or its importer told are written. In memory the others hold defaults that stand for
-nothing: whoever reads one asks `Declaration.told` first.
+Files hold only the settings that a log or its importer gives. In memory the remaining ones hold meaningless defaults:
+call `Declaration.is_known` before you read one.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,8 +18,7 @@ ORIGIN = "origin"
 
 @dataclass(frozen=True)
 class Origin:
-    """The program that recorded a run, where that lay, and what was changed on the way here. All of it, and all that
-    came with it, is taken on trust."""
+    """The program that recorded a run, the source, and the conversions. All of it is taken on trust."""
 
     program: str
     source: str
@@ -27,16 +26,16 @@ class Origin:
     version: str | None = None
     """The program's; None: not known."""
     converted: tuple[str, ...] = ()
-    """What the records are not as the program wrote them in: "reward is train/reward", "rows are means of 10 steps"."""
+    """How the records differ from the program's: "reward is train/reward", "rows are means of 10 steps"."""
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
-    """By the program's own name of a number its `meaning`, the `quantity` that it is one of several definitions of, and
-    the lab's `column` that has the same; nothing where the name was not understood."""
+    """By metric name its `meaning`, the `quantity` that it defines, and the equal `column` of gspo-lab; empty for an
+    unknown name."""
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     """sha256 of each file that was read, by its name."""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The dotted settings that the source itself told."""
+    """The dotted settings that the source states."""
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What of the program's own configuration two runs with the same settings share, by the program's dotted keys."""
+    """The part of the program's configuration that runs with the same settings share, by its dotted keys."""
 
     @property
     def recorder(self) -> str:
@@ -45,18 +44,18 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as run.json and the facts of a start have it."""
-        own = {key: dict(found) for key in ("metrics", "files", "settings", "config") if (found := getattr(self, key))}
+        details = ("metrics", "files", "settings", "config")
         return {
             "program": self.program,
             "source": self.source,
             "version": self.version,
             "converted": list(self.converted),
-            **own,
+            **{key: dict(value) for key in details if (value := getattr(self, key))},
         }
 
     @staticmethod
     def from_fact(data: Any, run: str) -> "Origin":
-        """The same of the fact beside a run's start. LabError for other data."""
+        """The origin in the fact beside a run's start. LabError for other data."""
         try:
             return read(Origin, data)
         except TypeError as error:
@@ -67,7 +66,7 @@ class Origin:
 
 
 ABSENT = "not recorded"
-"""Stands for a value that nobody told, wherever a reader sees it."""
+"""Shown in place of an unknown value."""
 
 
 def known_part(settings: Settings, known: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is typed: `--set table.key=value`, put into the tables of a study's file; the words that get a study again."""
+"""Command-line overrides: `--set table.key=value` applied to a study's tables, and the command that repeats a study."""
 
 import tomllib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gspo_lab.registry import nearest
 
 
 def set_override(raw: dict[str, Any], override: str) -> None:
-    """Set what one `--set` says.
+    """Apply one `--set` to the tables.
 
     `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an entry's name)."""
     key, _, text = override.partition("=")
@@ -46,7 +46,7 @@ def _path(nested: Any) -> list[str]:
 
 
 def _entered(table: Any, part: str, override: str) -> Any:
-    """The table (or list of named tables) called `part` inside `table`; made where there is none."""
+    """The table (or list of named tables) called `part` inside `table`, created if missing."""
     if isinstance(table, list):
         named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
         if part not in named:
@@ -69,10 +69,10 @@ def command_of(
     arms: Sequence[str] | None,
     name: str | None,
 ) -> tuple[str, ...]:
-    """The words behind `gspo-lab run` that say the same; a file named by its whole path is said to lie in studies/."""
+    """The arguments of `gspo-lab run` that repeat this study; a file with an absolute path is taken from studies/."""
     words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
     for override in overrides:
-        if override.startswith(("launch.", "record.mirror=")):  # no part of a study: who starts workers, who looks on
+        if override.startswith(("launch.", "record.mirror=")):  # launchers and mirrors are not declared
             continue
         words += ["--set", override]
     if seeds is not None:
@@ -87,7 +87,7 @@ def command_of(
     return tuple(words)
 
 
-def without(words: Sequence[str], *options: str) -> tuple[str, ...]:
-    """The same words but for these options and their values."""
+def drop_options(words: Sequence[str], *options: str) -> tuple[str, ...]:
+    """The arguments without these options and their values."""
     pairs = zip(words[1::2], words[2::2], strict=False)
     return (*words[:1], *(word for pair in pairs if pair[0] not in options for word in pair))

@@ -87,16 +87,13 @@ def broken_question(verdict: VerdictTable, claims: Collection[str]) -> list[str]
 
 
 def _inside(arms: Mapping[str, Arm]) -> list[str]:
-    """What is wrong within single arms; what is wrong in all of them is told once, as the study's."""
-    found: dict[str, list[str]] = {}
+    """The mistakes within single arms; one that all arms share is reported once."""
+    lines: dict[str, list[str]] = {}
     for arm in arms.values():
         for line in broken_within(arm.settings):
-            found.setdefault(line, []).append(arm.name)
-    return [
-        told
-        for line, names in found.items()
-        for told in ([line] if len(names) == len(arms) else [f"arm.{name}: {line}" for name in names])
-    ]
+            lines.setdefault(line, []).append(arm.name)
+    shared = [line for line, names in lines.items() if len(names) == len(arms)]
+    return shared + [f"arm.{name}: {line}" for line, names in lines.items() if line not in shared for name in names]
 
 
 def broken_within(settings: Settings) -> list[str]:
@@ -161,8 +158,8 @@ def broken_within(settings: Settings) -> list[str]:
         clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
         out += [
             f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to policy_loss = 'clip'"
-            for key, given in clips.items()
-            if given
+            for key, stated in clips.items()
+            if stated
         ]
     if objective.truncated != "train" and objective.regularised:
         out.append(
@@ -250,7 +247,7 @@ def _between(arms: Mapping[str, Arm]) -> list[str]:
 
 
 def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
-    """Another engine is another program: an arm that has it differs in more than its settings say."""
+    """The mistake of arms with different engines, which differ in more than their settings."""
     if not isinstance(compares, bool):
         return [f"compares_engines = {compares!r}: true or false"]
     names = {arm.settings.engine.name for arm in arms.values()}
@@ -266,19 +263,19 @@ def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
 def _idle(key: str, a: Settings, b: Settings) -> str | None:
     """Why a difference in `key` cannot make two arms differ; None where it can."""
     both = (a.objective, b.objective)
-    reasons = [unread(key, one) for one in (a, b)]
+    reasons = [unread(key, settings) for settings in (a, b)]
     if all(reasons):
         return f"{key.removeprefix('objective.')} {reasons[0]}"
-    losses = {one.policy_loss: one.loss for one in both}
-    levels = {one.importance_sampling_level for one in both}
-    averaged = {one.advantage for one in both} == {"gae"} and "sequence" in levels
+    losses = {objective.policy_loss: objective.loss for objective in both}
+    levels = {objective.importance_sampling_level for objective in both}
+    averaged = {objective.advantage for objective in both} == {"gae"} and "sequence" in levels
     if (
         key == "objective.importance_sampling_level"
         and not averaged
         and not any(loss.ratio == "level" for loss in losses.values())
     ):
         return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
-    if key == "rollout.staleness" and min(one.rollout.staleness for one in (a, b)) >= max(a.steps, b.steps) - 1:
+    if key == "rollout.staleness" and min(a.rollout.staleness, b.rollout.staleness) >= max(a.steps, b.steps) - 1:
         return f"with steps = {a.steps} every rollout batch is drawn from the starting weights"
     # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
@@ -292,15 +289,17 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
 
 
 def _means_differ(both: Sequence[Objective]) -> bool:
-    """Whether a sequence's ratio pulls otherwise than its tokens' own, even at 1: it gives every token the mean of what
-    their advantages or weights are, which only equal ones have too."""
+    """Whether sequence and token ratios differ even at 1, because tokens of a response have unequal weights.
+
+    A sequence ratio gives each token the mean of the response's advantages or weights.
+    """
     by_token = any(
-        one.turn_credit == "turn"
-        or (one.advantage == "gae" and one.importance_sampling_level != "sequence")
-        or one.mismatch_correction in ("tis", "icepop")
-        for one in both
+        objective.turn_credit == "turn"
+        or (objective.advantage == "gae" and objective.importance_sampling_level != "sequence")
+        or objective.mismatch_correction in ("tis", "icepop")
+        for objective in both
     )
-    return by_token and any(one.importance_sampling_level == "sequence" or one.loss.ratio == "sequence" for one in both)
+    return by_token and any("sequence" in (side.importance_sampling_level, side.loss.ratio) for side in both)
 
 
 def _either(losses: Collection[str]) -> str:

@@ -335,14 +335,14 @@ class BenchTable(Table):
 
     @staticmethod
     def with_decisive(benches: Any, last: int) -> Any:
-        """A study's tables; those that are asked more often at their decisive evaluations say how many these are, for a
-        run, which knows no verdict, must know when."""
-        if not isinstance(benches, list):
-            return benches
-        return [
-            {"decisive_evaluations": last, **one} if isinstance(one, dict) and "decisive_samples" in one else one
-            for one in benches
-        ]
+        """A study's tables; those with `decisive_samples` also get the number of decisive evaluations.
+
+        A run needs it, because it does not know the verdict's rule.
+        """
+        for table in benches if isinstance(benches, list) else ():
+            if isinstance(table, dict) and "decisive_samples" in table:
+                table.setdefault("decisive_evaluations", last)
+        return benches
 
 
 class TuneTable(Table):

@@ -1,4 +1,4 @@
-"""`Study`: one TOML file as it declares itself, and the fully resolved `Run`s that its arms make with its seeds."""
+"""`Study`: the declaration in a TOML file, and the resolved `Run`s of its arms and seeds."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from gspo_lab.study.undeclared import LaunchTable
 
 @dataclass(frozen=True)
 class Run:
-    """Arm x seed, fully resolved: all that a worker reads."""
+    """One arm with one seed, fully resolved: all that a worker reads."""
 
     study: str
     arm: str
@@ -29,13 +29,13 @@ class Run:
     warm_start: str | None = None
     """The folder of the model that the run starts from; None: `settings.model` as it is."""
     origin: Origin | None = None
-    """Who recorded it; None: a worker of this lab, or nobody yet."""
+    """The program that recorded it; None: gspo-lab, or not yet recorded."""
     declaration: str | None = None
-    """The digest of what study.json locks, which the worker's journal repeats; None for a pilot."""
+    """The digest of study.json, which the worker's journal repeats; None for a pilot."""
     known: frozenset[str] | None = None
     """Of an imported run the dotted settings that were recorded; None: all are known."""
     until: int | None = None
-    """The step at which its worker saves and leaves, perhaps to be gone on with; None: at its last one."""
+    """The step after which its worker saves and exits, perhaps to be resumed; None: the last one."""
 
     @property
     def id(self) -> str:
@@ -74,7 +74,7 @@ class Run:
 
 
 class _PlainRun(BaseModel):
-    """What run.json holds beside the settings."""
+    """The content of run.json beside the settings."""
 
     study: str
     arm: str
@@ -90,13 +90,13 @@ class _PlainRun(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Declaration):
-    """A declaration read from a TOML file, `path`; `command` is what to type behind `gspo-lab run` to get it."""
+    """A declaration read from a TOML file, `path`; `command` are the arguments of `gspo-lab run` for it."""
 
     path: Path
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
-    """For launchers, and no part of what is declared."""
+    """For launchers; not declared."""
     mirror: tuple[str, ...] = field(default=(), compare=False)
-    """Programs that it is shown in while it runs (`exporters.TARGETS`), as little declared."""
+    """Programs that show the study while it runs (`exporters.TARGETS`); not declared."""
     command: tuple[str, ...] = field(default=(), compare=False)
 
     def runs(self) -> list[Run]:
@@ -111,15 +111,15 @@ class Study(Declaration):
 
 
 def against_itself(study: Study, arm: str) -> Study:
-    """An A/A study: one arm under two names, its runs drawing different random numbers when they sample.
+    """An A/A study: one arm under two names, whose runs draw different random numbers when they sample.
 
-    Nothing else differs, so what the study finds is noise, and how large noise is.
+    Nothing else differs, so any difference is noise.
     """
-    one = study.arms[arm]
-    rollout = one.settings.rollout.model_copy(update={"coupled": False})
-    settings = one.settings.model_copy(update={"rollout": rollout})
+    original = study.arms[arm]
+    rollout = original.settings.rollout.model_copy(update={"coupled": False})
+    settings = original.settings.model_copy(update={"rollout": rollout})
     twins = {
-        name: Arm(name, tuple(sorted({*one.declared, "rollout.coupled"})), settings)
+        name: Arm(name, tuple(sorted({*original.declared, "rollout.coupled"})), settings)
         for name in (f"{arm}-a", f"{arm}-b")
     }
     verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a", "contrast": None, "names": None, "order": None})

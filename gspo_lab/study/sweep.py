@@ -1,9 +1,9 @@
-"""`[sweep]`: every arm at every dose of one shared setting, so that a study can ask at which dose training breaks.
+"""`[sweep]`: every arm at every value (dose) of one shared setting, to find the value at which runs collapse.
 
     [sweep]
     update.learning_rate = [2e-4, 5e-4, 1e-3, 2e-3]
 
-An arm `gspo` becomes the arms `gspo@0.0002`, `gspo@0.0005`, ...; each knows which arm it is a dose of.
+An arm `gspo` becomes the arms `gspo@0.0002`, `gspo@0.0005`, ..., each with `of = "gspo"`.
 """
 
 import copy
@@ -46,27 +46,28 @@ def read_sweep(table: Any, problems: list[str]) -> Sweep | None:
 def at_every_dose(
     sweep: Sweep,
     base: dict[str, Any],
-    arms_of: Callable[[dict[str, Any], list[str]], dict[str, Arm]],
+    tables: dict[str, dict[str, Any]],
+    resolve: Callable[[dict[str, Any], dict[str, dict[str, Any]], list[str]], dict[str, Arm]],
     problems: list[str],
 ) -> dict[str, Arm]:
-    """The arms that `arms_of(settings, problems)` resolves, dose by dose; a mistake is told once, not once per dose."""
+    """The arms of `resolve(settings, tables, problems)` at each dose; a mistake in several is reported once."""
     out: dict[str, Arm] = {}
     if (part := _through_no_table(base, sweep.key)) is not None:
         problems.append(f"sweep.{sweep.key}: '{part}' is no table; a sweep sets one key of a table, as update.epochs")
         return out
     for dose in sweep.doses:
-        told: list[str] = []
+        mistakes: list[str] = []
         settings = copy.deepcopy(base)
         put(settings, sweep.key, dose)
-        for name, arm in arms_of(settings, told).items():
+        for name, arm in resolve(settings, tables, mistakes).items():
             declared = tuple(sorted({*arm.declared, sweep.key}))
             out[f"{name}@{dose:g}"] = replace(arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose)
-        problems += [line for line in told if line not in problems]
+        problems += [line for line in mistakes if line not in problems]
     return out
 
 
 def _through_no_table(base: dict[str, Any], key: str) -> str | None:
-    """The first part of a dotted key that the study has as something else than a table; None where all are tables."""
+    """The first part of a dotted key that is not a table in the study; None where all are tables."""
     table: Any = base
     for part in key.split(".")[:-1]:
         table = table.get(part, {})

@@ -1,4 +1,4 @@
-"""`[tune]` read from a study, and the trials that it asks for: a study of its own, whose runs are nobody's evidence.
+"""`[tune]` read from a study, and its trials: another study, whose runs give no verdict.
 
     [tune]
     seeds = [100, 101]
@@ -22,52 +22,52 @@ from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted import differing, flat
 from gspo_lab.study.judging import VerdictTable, score_named
 from gspo_lab.study.rules import broken_within
-from gspo_lab.study.schema import KEYS, BenchTable, Settings, TuneTable, cost
+from gspo_lab.study.schema import KEYS, Settings, TuneTable, cost
 from gspo_lab.study.study import Study
 from gspo_lab.study.tune import REWARD, Tune, with_values
 
 WORD = re.compile(r"[\w.+-]+", re.ASCII)
-"""Text that may be part of a trial's name, which is a folder's."""
+"""Text that may be part of a trial's name, which also names a folder."""
 PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; give fixed ones"
 
 
 def read_tune(
     table: Any, arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable, problems: list[str]
 ) -> Tune | None:
-    """The tuning of a study's arms, None where it has none; mistakes go to `problems`."""
+    """The tuning of a study's arms, None without `[tune]`; mistakes go to `problems`."""
     if table is None or not arms:
         return None
     try:
-        asked = TuneTable.model_validate(table)
+        tune = TuneTable.model_validate(table)
     except ValidationError as error:
-        for one in error.errors():
-            where = ".".join(["tune", *map(str, one["loc"])])
-            problems.append(f"{where}: {one['msg'][0].lower()}{one['msg'][1:]}")
+        for mistake in error.errors():
+            where = ".".join(["tune", *map(str, mistake["loc"])])
+            problems.append(f"{where}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}")
         return None
     before = len(problems)
-    problems += _odd_seeds(asked.seeds, seeds)
+    problems += _odd_seeds(tune.seeds, seeds)
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
-    metric = asked.metric or verdict.primary or next(iter(benches), REWARD)
+    metric = tune.metric or verdict.primary or next(iter(benches), REWARD)
     if score_named(metric).bench not in (*benches, REWARD):
         has = ", ".join([*benches, REWARD])
         problems.append(f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}")
-    if odd := [name for name in asked.arm if name not in arms]:
+    if odd := [name for name in tune.arm if name not in arms]:
         problems.append(f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has {', '.join(arms)}")
-    lists = {name: flat(asked.values) | flat(asked.arm.get(name, {})) for name in arms}
+    lists = {name: flat(tune.values) | flat(tune.arm.get(name, {})) for name in arms}
     for name, arm in arms.items():
-        problems += [f"tune: arm {name}: {one}" for one in _odd_lists(lists[name], arm)]
+        problems += [f"tune: arm {name}: {mistake}" for mistake in _odd_lists(lists[name], arm)]
     if len(problems) > before:
         return None
-    numbers = {name: len(next(iter(own.values()))) for name, own in lists.items()}
+    numbers = {name: len(next(iter(values.values()))) for name, values in lists.items()}
     if len(set(numbers.values())) > 1:
-        told = ", ".join(f"{name} {number}" for name, number in numbers.items())
-        problems.append(f"tune: every arm needs as many candidates as the others, for the same budget; it has {told}")
+        listed = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        problems.append(f"tune: every arm needs as many candidates as the others, for the same budget; it has {listed}")
         return None
-    candidates = {name: _side_by_side(own) for name, own in lists.items()}
+    candidates = {name: _side_by_side(values) for name, values in lists.items()}
     declared = {name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()}
     problems += _odd_candidates(candidates, arms)
     return Tune(
-        metric=metric, seeds=asked.seeds, steps=asked.steps, eta=asked.eta, candidates=candidates, declared=declared
+        metric=metric, seeds=tune.seeds, steps=tune.steps, eta=tune.eta, candidates=candidates, declared=declared
     )
 
 
@@ -88,12 +88,12 @@ def _odd_seeds(seeds: Sequence[int], of_study: Sequence[int]) -> list[str]:
 
 
 def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
-    """What is wrong with the lists of an arm, before its candidates are made of them."""
+    """The mistakes in the lists of an arm."""
     choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
     out = []
     for key, values in lists.items():
         plain = isinstance(values, list) and all(
-            type(one) in (int, float) or (type(one) is str and WORD.fullmatch(one)) for one in values
+            type(value) in (int, float) or (type(value) is str and WORD.fullmatch(value)) for value in values
         )
         if key not in choosable:
             out.append(f"{key}: no setting that an arm can choose{nearest(key, choosable)}")
@@ -102,49 +102,51 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
     if not lists:
         out.append("has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]")
     elif not out and len({len(values) for values in lists.values()}) > 1:
-        told = ", ".join(f"{key} {len(values)}" for key, values in lists.items())
-        out.append(f"its lists are read side by side and must be equally long; {told}")
+        listed = ", ".join(f"{key} {len(values)}" for key, values in lists.items())
+        out.append(f"its lists are read side by side and must be equally long; {listed}")
     if arm.settings.objective.clip == "calibrated":
         out.append(PILOTED)
     return out
 
 
 def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
-    """What is wrong with single candidates, and where two would not cost the same: all train on as many responses, and
-    those of one arm pass through the same models; what sets arms apart, a critic say, costs as much in the study."""
+    """The mistakes of single candidates, and candidates of unequal cost.
+
+    All must train on as many responses, and those of one arm must pass through the same models. Differences between
+    arms, for example a critic, cost as much in the study.
+    """
     out: list[str] = []
     trained: dict[str, tuple[int, int]] = {}
     unequal: list[str] = []
     broken: dict[str, list[str]] = {}
-    for name, own in candidates.items():
-        labels = [label(values) for values in own]
+    for name, choices in candidates.items():
+        labels = [label(values) for values in choices]
         if len(set(labels)) < len(labels):
             out.append(f"tune: arm {name}: two candidates are the same in six digits; got {', '.join(labels)}")
         costs: list[dict[str, Any]] = []
-        for values, told in zip(own, labels, strict=True):
+        for values, choice in zip(choices, labels, strict=True):
             try:
                 settings = with_values(arms[name].settings, values)
             except ValidationError as error:
-                one = error.errors()[0]
-                out.append(f"tune: arm {name}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}")
+                mistake = error.errors()[0]
+                key = ".".join(map(str, mistake["loc"]))
+                out.append(f"tune: arm {name}: {key} = {mistake['input']!r}: {mistake['msg']}")
                 continue
             for line in [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings):
-                broken.setdefault(line, []).append(f"arm {name} with {told}")
-            trained[f"{name} with {told}"] = _trained(settings)
+                broken.setdefault(line, []).append(f"arm {name} with {choice}")
+            trained[f"{name} with {choice}"] = _trained(settings)
             whole = cost(settings.model_dump(mode="json"))
             costs.append({name: value for name, value in whole.items() if KEYS[name].dear})
             if keys := differing(costs[0], costs[-1]):
-                unequal.append(f"a step of {name} with {labels[0]} and one with {told} differ in {', '.join(keys)}")
-    every = sum(map(len, candidates.values()))
-    out += [
-        f"tune: {'every candidate' if len(where) == every else ', '.join(where)}: {line}"
-        for line, where in broken.items()
-    ]
+                unequal.append(f"a step of {name} with {labels[0]} and one with {choice} differ in {', '.join(keys)}")
+    count = sum(map(len, candidates.values()))
+    for line, where in broken.items():
+        out.append(f"tune: {'every candidate' if len(where) == count else ', '.join(where)}: {line}")
     uneven = [
-        f"a step of {one} trains on {trained[one][0]:,} responses {trained[one][1]} times, of {other} on "
-        f"{trained[other][0]:,} {trained[other][1]} times"
-        for one, other in pairwise(trained)
-        if trained[one] != trained[other]
+        f"a step of {first} trains on {trained[first][0]:,} responses {trained[first][1]} times, of {second} on "
+        f"{trained[second][0]:,} {trained[second][1]} times"
+        for first, second in pairwise(trained)
+        if trained[first] != trained[second]
     ]
     unequal = [*uneven, *unequal]
     if unequal and not out:
@@ -157,8 +159,8 @@ def _trained(settings: Settings) -> tuple[int, int]:
 
 
 def label(values: Mapping[str, Any]) -> str:
-    """A candidate's values, as its trials are named by them."""
-    return "_".join(one if isinstance(one, str) else f"{one:g}" for one in values.values())
+    """A candidate's values, as they name its trials."""
+    return "_".join(value if isinstance(value, str) else f"{value:g}" for value in values.values())
 
 
 def trial(arm: str, values: Mapping[str, Any]) -> str:
@@ -167,13 +169,15 @@ def trial(arm: str, values: Mapping[str, Any]) -> str:
 
 
 def trials_name(study: str) -> str:
-    """The study that the trials of `study` are."""
+    """The name of the study of trials."""
     return f"{study}-trials"
 
 
 def trial_study(study: Study) -> Study:
-    """The trials of a study that tunes: every candidate of every arm, as long as the last round, on the trials' seeds,
-    asked the metric's benchmark alone, at the end of every round."""
+    """The trials of a study that tunes, as a study: every candidate of every arm on the trials' seeds.
+
+    They are as long as the last round, and evaluate only the metric's benchmark, at the end of every round.
+    """
     tune = study.tune
     if tune is None:
         raise ValueError(f"{study.name} has no [tune]")
@@ -181,11 +185,12 @@ def trial_study(study: Study) -> Study:
     arms = {}
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
-            one = arm.stating(values)
-            benches = [_asked(bench, tune) for bench in one.settings.bench if bench.name == tune.metric]
-            settings = one.settings.model_copy(update={"steps": steps, "bench": benches})
+            candidate = arm.stating(values)
+            ends = {"every": tune.steps, "decisive_samples": None, "decisive_evaluations": None}
+            benches = [b.model_copy(update=ends) for b in candidate.settings.bench if b.name == tune.metric]
+            settings = candidate.settings.model_copy(update={"steps": steps, "bench": benches})
             name = trial(arm.name, values)
-            arms[name] = replace(one, name=name, settings=settings, of=arm.name)
+            arms[name] = replace(candidate, name=name, settings=settings, of=arm.name)
     keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
     return replace(
         study,
@@ -204,18 +209,14 @@ def trial_study(study: Study) -> Study:
     )
 
 
-def _asked(bench: BenchTable, tune: Tune) -> BenchTable:
-    return bench.model_copy(update={"every": tune.steps, "decisive_samples": None, "decisive_evaluations": None})
-
-
 def trained_arms(study: Study) -> list[Arm]:
-    """Every arm that will train: the study's, and the trials' candidates where none are chosen yet."""
+    """All arms that will train: the study's, and the trials' candidates while none is chosen."""
     undecided = study.tune is not None and not study.tune.chosen and study.trials_of is None
     return [*study.arms.values(), *(trial_study(study).arms.values() if undecided else ())]
 
 
 def tuned(study: Study, tune: Tune) -> Study:
-    """The study with what its arms chose; `tune` says what that is."""
+    """The study with the settings that its arms chose in `tune`."""
     arms = {name: arm.stating(tune.values(name)) for name, arm in study.arms.items()}
     bands = reference_bands([arm.settings for arm in arms.values()])
     return replace(study, arms=arms, tune=tune, reference_bands=bands)

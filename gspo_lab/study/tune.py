@@ -1,7 +1,7 @@
-"""`Tune`: the candidates that a study's arms choose from, the rounds that decide, and what was chosen.
+"""`Tune`: the candidates that a study's arms choose from, the rounds that decide, and the chosen ones.
 
-Successive halving (Jamieson and Talwalkar, arXiv 1502.07943; Li et al., 1603.06560, with its eta): every round trains
-what is left to more steps and keeps the best. Pure: scores come from whoever has trained.
+Successive halving (Jamieson and Talwalkar, arXiv 1502.07943; Li et al., 1603.06560, with its eta): each round trains
+the remaining candidates to more steps and keeps the best.
 """
 
 import math
@@ -16,7 +16,7 @@ from gspo_lab.study.dotted import put
 from gspo_lab.study.schema import Settings
 
 REWARD = "reward"
-"""The metric that is no benchmark: the mean training reward."""
+"""The metric beside the benchmarks: the mean training reward."""
 
 
 class Round(NamedTuple):
@@ -28,7 +28,7 @@ class Round(NamedTuple):
 
 
 class Tune(Table):
-    """What every arm may choose from, on which trials; `chosen` is empty until all have."""
+    """The candidates of each arm, and the trials; `chosen` is empty until all arms have chosen."""
 
     metric: str
     seeds: list[int]
@@ -37,9 +37,9 @@ class Tune(Table):
     candidates: dict[str, list[dict[str, Any]]]
     """Per arm its candidates: dotted key -> value."""
     declared: dict[str, dict[str, Any]]
-    """Per arm the values that it has without trials."""
+    """Per arm the values that it declares."""
     chosen: dict[str, int] = Field({})
-    """Per arm the place of its candidate."""
+    """Per arm the index of the chosen candidate."""
     journals: dict[str, str] = Field({})
     """Per trial's run id the sha256 of its journal when the arms chose."""
 
@@ -60,16 +60,16 @@ class Tune(Table):
 
     @property
     def spent(self) -> int:
-        """The steps that each arm's trials train, over all seeds; what goes on does not train its first steps again."""
+        """The steps that each arm's trials train, over all seeds; later rounds resume the earlier ones."""
         before, steps = 0, 0
-        for one in self.rounds:
-            steps += one.candidates * (one.steps - before)
-            before = one.steps
+        for round_ in self.rounds:
+            steps += round_.candidates * (round_.steps - before)
+            before = round_.steps
         return steps * len(self.seeds)
 
     @property
     def trials(self) -> str | None:
-        """The study that the trials were, once the arms have chosen: a replication's are those of the first study."""
+        """The study of the trials, once the arms have chosen; a replication has those of its original."""
         return next((run.partition("/")[0] for run in self.journals), None)
 
     def keys(self, arm: str) -> list[str]:
@@ -77,12 +77,14 @@ class Tune(Table):
         return list(self.candidates[arm][0])
 
     def values(self, arm: str) -> dict[str, Any]:
-        """What an arm chose; what it declares before that."""
+        """The values that an arm chose, before that those that it declares."""
         return self.candidates[arm][self.chosen[arm]] if arm in self.chosen else self.declared[arm]
 
     def best(self, arm: str, scores: Mapping[int, float | None], keep: int) -> tuple[int, ...]:
-        """The `keep` best of an arm's candidates by their scores, in the order of their lists; None: collapsed or dead,
-        and never among them. Of equal scores the one nearest to what the arm declares is the better, then the earlier.
+        """The `keep` best of an arm's candidates by score, in the order of their lists.
+
+        A candidate that collapsed has None and is left out. Of equal scores the one nearest to the declared values is
+        better, then the earlier one.
         """
         alive = {place: score for place, score in scores.items() if score is not None}
         ranked = sorted(alive, key=lambda place: (-alive[place], self._distance(arm, place), place))
@@ -90,22 +92,22 @@ class Tune(Table):
 
     def _distance(self, arm: str, place: int) -> float:
         declared = self.declared[arm]
-        # Half and double lie equally far, whatever the last bit of their logarithms says.
+        # Half and double are equally far, so round off the last bits of their logarithms.
         return round(sum(_apart(value, declared[key]) for key, value in self.candidates[arm][place].items()), 9)
 
 
-def _apart(one: Any, other: Any) -> float:
-    """How far two values of a setting lie apart: by their ratio where both are positive numbers."""
-    if isinstance(one, str) or not isinstance(other, int | float):
-        return float(one != other)
-    return abs(math.log(one / other)) if one > 0 and other > 0 else abs(one - other)
+def _apart(value: Any, declared: Any) -> float:
+    """The distance of a value from the declared one: by their ratio where both are positive numbers."""
+    if isinstance(value, str) or not isinstance(declared, int | float):
+        return float(value != declared)
+    return abs(math.log(value / declared)) if value > 0 and declared > 0 else abs(value - declared)
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """The settings with some dotted keys changed. ValidationError for a value that its key does not take.
 
-    A mismatch correction brings the bounds that it was published with, and another one's do not stay: a bound at which
-    the former was published counts as brought by it. What the study gives itself stays: other bounds, and `values`.
+    A mismatch correction comes with its published bounds. A changed correction drops the published bounds of the former
+    one. Other bounds of the study, and `values`, stay.
     """
     data = settings.model_dump(mode="json")
     objective = data["objective"]
@@ -119,7 +121,7 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
 
 def budget(tune: Tune) -> str:
-    """What every arm chooses on, or chose, in words."""
+    """The trials on which each arm chooses or chose, in words."""
     verb = "chose" if tune.chosen else "chooses"
     seeds = f"{len(tune.seeds)} seed{'s' if tune.seeds[1:] else ''}"
     trials = f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds}, {tune.spent:,} steps in all)"
@@ -128,4 +130,4 @@ def budget(tune: Tune) -> str:
 
 def schedule(tune: Tune) -> str:
     """Its rounds in words."""
-    return ", then ".join(f"{one.candidates} to step {one.steps}" for one in tune.rounds)
+    return ", then ".join(f"{round_.candidates} to step {round_.steps}" for round_ in tune.rounds)

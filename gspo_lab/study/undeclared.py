@@ -1,4 +1,4 @@
-"""What a study's TOML says that is no part of what it declares: who starts the workers, and who looks on."""
+"""The tables of a study's TOML that are not declared: launchers, and programs that show the study while it runs."""
 
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ FORMER = ("account", "qos", "constraint")
 
 
 class MirrorTable(Table):
-    """Of `[record]` what may change at any time."""
+    """The key of `[record]` that may change at any time."""
 
     mirror: list[Text] = Field(
         [],
@@ -56,8 +56,8 @@ class SlurmTable(Table):
     @classmethod
     def _with_former_keys(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         former = [key for key in FORMER if isinstance(data, dict) and key in data]
-        if former and isinstance(given := data.get("options", []), list):
-            options = [*given, *(f"--{key}={data[key]}" for key in former)]
+        if former and isinstance(options := data.get("options", []), list):
+            options = [*options, *(f"--{key}={data[key]}" for key in former)]
             data = {key: value for key, value in data.items() if key not in former} | {"options": options}
         table = read(data)
         table._former = tuple(former)
@@ -65,12 +65,12 @@ class SlurmTable(Table):
 
 
 class LaunchTable(Table):
-    """Who starts the workers, and with what, is no part of what a study declares: it may change at any time."""
+    """Launchers and their options, which a study does not declare: they may change at any time."""
 
     ray: RayTable = RayTable()
     slurm: SlurmTable = SlurmTable()
 
     @property
     def options(self) -> dict[str, dict[str, Any]]:
-        """By launcher what it is called with."""
+        """By launcher its options."""
         return self.model_dump(exclude_none=True)

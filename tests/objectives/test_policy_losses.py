@@ -370,7 +370,7 @@ def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:
         loss_of(named(tmp_path, "OTHER"), tmp_path)
     with pytest.raises(LabError, match=r"objective\.loss_options\.power: Input should be greater than or equal to 0"):
         loss_of(named(tmp_path, power=-1.0), tmp_path)
-    with pytest.raises(LabError, match=r"objective\.loss_options\.pwer: Extra inputs"):
+    with pytest.raises(LabError, match=r"loss_options\.pwer: unknown key \(did you mean 'power'\?\); .* reads power"):
         loss_of(named(tmp_path, pwer=1.0), tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.study import Study, load_study
-from gspo_lab.study.lints import Finding, Known, lints
+from gspo_lab.study.lints import Finding, ModelFacts, lints
 
 QUIET = """
 question = "Nothing to warn of?"
@@ -28,7 +28,7 @@ objective = "grpo"
 [arm.gspo]
 objective = "gspo"
 """
-LONG = Known(max_tokens={"grpo": 5000, "gspo": 5000})
+LONG = ModelFacts(max_tokens={"grpo": 5000, "gspo": 5000})
 
 
 def study(folder: Path, *overrides: str, text: str = QUIET) -> Study:
@@ -46,8 +46,8 @@ def renamed(grpo: str, preset: str) -> str:
     return QUIET.replace("[arm.grpo]", f"[arm.{grpo}]").replace('"grpo"', f'"{preset}"')
 
 
-def short(arm: str, tokens: int) -> Known:
-    return Known(max_tokens={**LONG.max_tokens, arm: tokens})
+def short(arm: str, tokens: int) -> ModelFacts:
+    return ModelFacts(max_tokens={**LONG.max_tokens, arm: tokens})
 
 
 def test_a_good_study_is_quiet(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_good_study_is_quiet(tmp_path: Path) -> None:
     assert lints(study(tmp_path)) == [], "what is unknown fires nothing"
 
 
-MOE, ROUTED = "model=tiny-qwen3-moe", Known(moe={"tiny-qwen3-moe": True})
+MOE, ROUTED = "model=tiny-qwen3-moe", ModelFacts(moe={"tiny-qwen3-moe": True})
 BF16, SWEEP = "rollout.dtype=bfloat16", "sweep.update.learning_rate=[1e-4, 1e-3]"
 C14 = "claim=[{name = 'C14-more-efficient'}]"
 
@@ -138,7 +138,7 @@ def test_lints_of_models_lengths_and_names_fire(tmp_path: Path) -> None:
     fires(lints(study(tmp_path, MOE), ROUTED), "warn: replay-unspecified: no arm says routing_replay")
     replayed = "arm.grpo.routing_replay=old-policy"
     fires(lints(study(tmp_path, MOE, replayed), ROUTED), "warn: replay-unspecified: only with replay")
-    dense = Known(moe={"tiny-qwen3": False})
+    dense = ModelFacts(moe={"tiny-qwen3": False})
     fires(lints(study(tmp_path, replayed), dense), "error: replay-on-dense: a dense model")
     text = QUIET.replace('[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n')
     fires(lints(study(tmp_path, text=text), LONG), "warn: no-primary: addition, the first of 2 benchmarks, decides")

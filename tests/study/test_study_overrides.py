@@ -9,7 +9,7 @@ from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.keys import table_of
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
-from gspo_lab.study.overrides import without
+from gspo_lab.study.overrides import drop_options
 
 
 def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
@@ -181,6 +181,6 @@ def test_an_arm_alone_keeps_the_file_s_baseline(tmp_path: Path) -> None:
 
 def test_an_option_is_left_out_with_its_value_wherever_it_stands() -> None:
     words = ("studies/x.toml", "--set", "steps=3", "--seeds", "5,6", "--name", "seeds")
-    assert without(words, "--name") == ("studies/x.toml", "--set", "steps=3", "--seeds", "5,6")
-    assert without(words, "--seeds", "--name") == ("studies/x.toml", "--set", "steps=3")
-    assert without(words[:1], "--name") == words[:1]
+    assert drop_options(words, "--name") == ("studies/x.toml", "--set", "steps=3", "--seeds", "5,6")
+    assert drop_options(words, "--seeds", "--name") == ("studies/x.toml", "--set", "steps=3")
+    assert drop_options(words[:1], "--name") == words[:1]

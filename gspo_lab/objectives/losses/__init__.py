@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.losses.loss import Loss, Moved, Term, weighted
 from gspo_lab.objectives.settings import Common
-from gspo_lab.registry import look_up
+from gspo_lab.registry import look_up, nearest
 
 __all__ = ["LOSSES", "Common", "Loss", "Moved", "Term", "loss_of", "traits", "weighted"]
 
@@ -34,12 +34,15 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
         raise LabError(
             f"the policy loss '{name}' is {type(loss).__name__}; it must be a gspo_lab.objectives.losses.Loss"
         )
-    values = {key: getattr(objective, key) for key in Common.model_fields} | objective.loss_options
+    shared = {key: getattr(objective, key) for key in Common.model_fields}
     try:
-        return loss, loss.settings.model_validate(values)
+        return loss, loss.settings.model_validate(shared | objective.loss_options)
     except ValidationError as error:
         first = error.errors()[0]
-        raise LabError(f"objective.loss_options.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        key, known = ".".join(map(str, first["loc"])), [key for key in loss.settings.model_fields if key not in shared]
+        unknown = f"unknown key{nearest(key, known)}; {name} reads {', '.join(known) or 'none'}"
+        message = unknown if first["type"] == "extra_forbidden" else first["msg"]
+        raise LabError(f"objective.loss_options.{key}: {message}") from error
 
 
 def traits(name: str) -> Loss[Any]:
