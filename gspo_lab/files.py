@@ -138,13 +138,13 @@ BROKEN_SEAL = "it is not what its digest was taken of"
 
 def broken_seal(content: dict[str, Any]) -> bool:
     """Whether a sealed object is no longer what was sealed; files of earlier versions have no seal."""
-    said = (SEALED in content, SEAL in content)
-    return any(said) and (not all(said) or content[SEAL] != _digest(content))
+    marks = (SEALED in content, SEAL in content)
+    return any(marks) and (not all(marks) or content[SEAL] != _digest(content))
 
 
 def _digest(content: dict[str, Any]) -> str:
-    rest = {key: value for key, value in content.items() if key != SEAL}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    unsealed = {key: value for key, value in content.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 
 
 def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
@@ -152,10 +152,10 @@ def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
     content = read_json(path)
     if content is None:
         return None
-    found = content.get(name)
-    if type(found) is not kind:
+    entry = content.get(name)
+    if type(entry) is not kind:
         raise _damaged(path, f"no {name}")
-    return found
+    return entry
 
 
 def _damaged(path: Path, why: str) -> LabError:
@@ -281,9 +281,9 @@ def refuse_damaged(folder: Path) -> None:
     if not (folder / SUMS).is_file():
         return
     text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
-    told = [line.partition("  ")[::2] for line in text.splitlines()]
-    odd = next((name for digest, name in told if not _is(folder / name, digest)), None)
-    if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in told):
+    listed = [line.partition("  ")[::2] for line in text.splitlines()]
+    odd = next((name for digest, name in listed if not _is(folder / name, digest)), None)
+    if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in listed):
         raise LabError(
             f"{folder / (odd or SUMS)} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
             "where it was meant to be changed; a warm start's folder can be deleted, and is made again"

@@ -80,16 +80,16 @@ def serve(orders: Connection) -> Path | None:
 
 def write_to(log: int) -> None:
     """Whatever this process says from now on, and whoever is forked from it, goes to the log."""
-    for own in (sys.stdout.fileno(), sys.stderr.fileno()):
-        os.dup2(log, own)
+    for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
+        os.dup2(log, stream)
     os.close(log)
 
 
 def preload(folder: Path) -> None:
     """Import what the worker of this folder needs. What fails here fails there again, and is told there."""
     with suppress(Exception):
-        asked = RunFolder(folder).specification()
-        engine = "native" if asked is None else asked["settings"]["engine"]
+        specification = RunFolder(folder).specification()
+        engine = "native" if specification is None else specification["settings"]["engine"]
         if engine in PRELOADED:
             import_module(PRELOADED[engine])
     gc.collect()

@@ -64,11 +64,11 @@ def leave_run(run: Run, runs: Path, records: Iterable[Record]) -> RunFolder:
     if folder.journal.exists():
         raise LabError(f"{folder.path} has records already: take another seed, or move that folder away")
     folder.path.parent.mkdir(parents=True, exist_ok=True)
-    rest = iter(records)
+    batches = iter(records)
     with whole_folder(folder.path) as beside:
         beside.mkdir()
         RunFolder(beside).specify(run.to_json())
-        while some := list(islice(rest, AT_ONCE)):
+        while some := list(islice(batches, AT_ONCE)):
             with Journal(beside) as journal:
                 journal.write(some)
     return folder
@@ -96,7 +96,7 @@ def import_run(
     if declared is None or run.arm not in declared.arms or run.seed not in declared.seeds:
         raise LabError(f"{file} does not declare {run.id}: write the study first, with it")
 
-    def told() -> Iterator[Record]:
+    def with_status() -> Iterator[Record]:
         steps = 0
         yield RunStatus(state=STARTED, step=0, facts={**(facts or {}), ORIGIN: origin.to_json()})
         for record in records:
@@ -105,4 +105,4 @@ def import_run(
             yield record
         yield RunStatus(state=state, step=steps)
 
-    return leave_run(replace(run, origin=origin), runs, told())
+    return leave_run(replace(run, origin=origin), runs, with_status())

@@ -199,7 +199,7 @@ def digest_of_lines(lines: Iterable[bytes]) -> str:
 def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
     """sha256 of one evaluation's answers, each by its ANSWERED fields, whatever their order."""
     # As they come back from the database: a reward is a float, half a surrogate pair a '?'.
-    rows = [[*one, reward if reward is None else float(reward)] for *one, reward in answers]
+    rows = [[*row, reward if reward is None else float(reward)] for *row, reward in answers]
     rows.sort(key=lambda row: row[:2])
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
 
@@ -209,23 +209,23 @@ def seal(path: Path) -> dict[str, Any]:
     evaluations: dict[str, dict[tuple[Any, Any], list[Any]]] = {}
     for item in in_force(scan(path).items):
         if item.get("kind") == AnswerRecord.kind and item["bench"] != ROLLOUT:
-            found = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
-            found[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
-    answers = {key: digest_of_answers(found.values()) for key, found in evaluations.items()}
+            rows = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
+            rows[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
+    answers = {key: digest_of_answers(rows.values()) for key, rows in evaluations.items()}
     return {"journal": digest_of_lines(lines_of(path)), "answers": answers}
 
 
 def sealed(path: Path) -> bool | None:
     """Whether a journal is what its last word sealed, and that is its last line. None: nothing was sealed."""
-    whole, said = hashlib.sha256(), None
+    whole, matches = hashlib.sha256(), None
     for line in lines_of(path):
-        if said is not None:
+        if matches is not None:
             return False
         item = _object(line) if b'"journal":' in line else None
         if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
-            said = item["journal"] == whole.hexdigest()
+            matches = item["journal"] == whole.hexdigest()
         whole.update(line + b"\n")
-    return said
+    return matches
 
 
 def evaluation_key(bench: str, step: int) -> str:
@@ -275,12 +275,12 @@ def digest_before(path: Path, offset: int) -> str:
 
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records in their order, without those that a later start of the run has voided."""
-    kept: list[dict[str, Any]] = []
+    valid: list[dict[str, Any]] = []
     for item in items:
         if item.get("kind") == RunStatus.kind and item["state"] == STARTED:
-            kept = [one for one in kept if not voided(one, item["step"])]
-        kept.append(item)
-    return kept
+            valid = [earlier for earlier in valid if not voided(earlier, item["step"])]
+        valid.append(item)
+    return valid
 
 
 def line_number(path: Path, offset: int) -> int:
@@ -333,8 +333,8 @@ def _shaped(item: dict[str, Any]) -> bool:
         return True
     if type(item.get("step")) is not int:
         return False
-    told = kind not in WORDS or all(type(item.get(word)) is str for word in WORDS[kind])
-    return told and (kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS))
+    complete = kind not in WORDS or all(type(item.get(word)) is str for word in WORDS[kind])
+    return complete and (kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS))
 
 
 def _ends_with_newline(path: Path) -> bool:

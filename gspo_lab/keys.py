@@ -102,8 +102,8 @@ def keys(table: type[BaseModel]) -> Mapping[str, Key]:
 
 def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str, Key]]:
     for name, entry in table.model_fields.items():
-        own = next((one for one in entry.metadata if isinstance(one, Key)), Key())
-        key = replace(own, read=own.read or outer.read, arms=own.arms or outer.arms, acts=own.acts or outer.acts)
+        key = next((data for data in entry.metadata if isinstance(data, Key)), Key())
+        key = replace(key, read=key.read or outer.read, arms=key.arms or outer.arms, acts=key.acts or outer.acts)
         yield f"{prefix}{name}", key
         if (inner := table_of(entry.annotation)) is not None:
             yield from _keys(inner, f"{prefix}{name}.", key)
@@ -111,5 +111,5 @@ def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str
 
 def table_of(annotation: Any) -> type[BaseModel] | None:
     """The table that a key holds, itself or in a list; None for a plain value."""
-    candidates = (annotation, *get_args(annotation))
-    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    types = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
+    return next((part for part in types if issubclass(part, BaseModel)), None)

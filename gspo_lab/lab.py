@@ -169,18 +169,18 @@ class Study:
         from gspo_lab.store.records import read_steps, read_updates
         from gspo_lab.store.schema import RECORD_TABLES
 
-        wanted = (metric, *more)
+        metrics = (metric, *more)
         tables = {name: RECORD_TABLES[name] for name in TABLES}
         known = {name for table in tables.values() for name in table.names}
-        if unknown := [name for name in wanted if name not in known]:
+        if unknown := [name for name in metrics if name not in known]:
             raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md has all")
-        place = next((name for name, table in tables.items() if {*wanted} <= {*table.names}), None)
+        place = next((name for name, table in tables.items() if {*metrics} <= {*table.names}), None)
         if place is None:
-            raise LabError(f"{', '.join(wanted)}: some are of rollout batches, some of updates; ask for them apart")
+            raise LabError(f"{', '.join(metrics)}: some are of rollout batches, some of updates; ask for them apart")
         evidence = self.source.evidence
-        frame = (read_steps if place == "steps" else read_updates)(evidence, self.source.study, list(wanted))
-        frame.attrs["units"] = {name: tables[place].column(name).unit for name in wanted}
-        frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in wanted}
+        frame = (read_steps if place == "steps" else read_updates)(evidence, self.source.study, list(metrics))
+        frame.attrs["units"] = {name: tables[place].column(name).unit for name in metrics}
+        frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in metrics}
         return frame
 
     def reading(
@@ -239,16 +239,16 @@ class Study:
 
         rows: list[dict[str, Any]] = [
             {
-                "arm": one.subject,
-                **{name: getattr(one, name) for name in ("baseline", "question", "word", "direction")},
-                "label": label(one),
-                **{name: getattr(one.paired, name) for name in ("n", "estimate", "low", "high", "p")},
-                "margin": one.margin,
-                "detectable": comparison(one).smallest_detectable,
-                "reason": because(one),
-                "sentence": sentence(one),
+                "arm": verdict.subject,
+                **{name: getattr(verdict, name) for name in ("baseline", "question", "word", "direction")},
+                "label": label(verdict),
+                **{name: getattr(verdict.paired, name) for name in ("n", "estimate", "low", "high", "p")},
+                "margin": verdict.margin,
+                "detectable": comparison(verdict).smallest_detectable,
+                "reason": because(verdict),
+                "sentence": sentence(verdict),
             }
-            for one in verdicts(self.source).values()
+            for verdict in verdicts(self.source).values()
         ]
         names = ("arm", "baseline", "question", "word", "direction", "label", "n", "estimate", "low", "high", "p")
         return DataFrame(rows, columns=[*names, "margin", "detectable", "reason", "sentence"])
@@ -265,15 +265,15 @@ class Study:
 
         rows = [
             [
-                one.claim.id,
-                one.word,
-                one.claim.statement,
-                because(one.verdict) or "",
-                one.p,
-                one.p_adjusted,
-                one.declared,
+                result.claim.id,
+                result.word,
+                result.claim.statement,
+                because(result.verdict) or "",
+                result.p,
+                result.p_adjusted,
+                result.declared,
             ]
-            for one in judge(self.source, every=every)
+            for result in judge(self.source, every=every)
         ]
         return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])
 
@@ -287,14 +287,14 @@ class Study:
 
         from gspo_lab.findings.matched import study_certificate
 
-        found = study_certificate(self.source)
+        certificate = study_certificate(self.source)
         rows = [
             [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None, None)), check.state, check.detail]
-            for name in found.states()
-            for pair, check in found.of(name)
+            for name in certificate.states()
+            for pair, check in certificate.of(name)
         ]
         frame = DataFrame(rows, columns=["check", "arms", "seed", "state", "detail"]).astype({"seed": "Int64"})
-        frame.attrs |= {"headline": found.headline, "ok": found.ok}
+        frame.attrs |= {"headline": certificate.headline, "ok": certificate.ok}
         return frame
 
     def answer(self) -> str:
@@ -313,7 +313,7 @@ class Study:
 
 
 def _word(name: str, word: str, known: "Iterable[str]") -> str:
-    words = [str(one) for one in known]
+    words = [str(word_) for word_ in known]
     if word not in words:
         raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")
     return word

@@ -175,8 +175,8 @@ class ProgressView:
 
     def add(self, cells: Sequence[Cell]) -> None:
         """Show these too; a cell of the same name and stage takes the place of the earlier one."""
-        every = {(cell.stage, cell.name): cell for cell in (*self._cells, *cells)}
-        self._cells = list(every.values())
+        by_name = {(cell.stage, cell.name): cell for cell in (*self._cells, *cells)}
+        self._cells = list(by_name.values())
 
     def begin(self, stage: str, cells: Sequence[Cell], slots: int) -> None:
         """The work on these cells begins, on so many slots."""
@@ -258,10 +258,10 @@ class ProgressView:
         parts = []
         for cell in running[:RUNNING_NAMED]:
             progress = cell.progress
-            said = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
-            said += "" if progress.reward is None else f", reward {progress.reward:.3f}"
-            said += "" if progress.clip is None else f", clipped {progress.clip:.2%}"
-            parts.append(said + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else ""))
+            text = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
+            text += "" if progress.reward is None else f", reward {progress.reward:.3f}"
+            text += "" if progress.clip is None else f", clipped {progress.clip:.2%}"
+            parts.append(text + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else ""))
         if len(running) > RUNNING_NAMED:
             parts.append(f"{len(running) - RUNNING_NAMED} more running")
         return "; ".join([*parts, *([self._waits_for] if self._waits_for else []), self._summary(now)])
@@ -283,19 +283,19 @@ class ProgressView:
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
-            own = {cell.column or columns[0]: cell.progress for cell in cells if cell.row == row}
+            by_column = {cell.column or columns[0]: cell.progress for cell in cells if cell.row == row}
             if wide or tall:
-                texts = [_cell_text(own[column], wide) if column in own else Text() for column in columns]
+                texts = [_cell_text(by_column[column], wide) if column in by_column else Text() for column in columns]
             else:
                 letters = Text("")
-                for progress in own.values():
+                for progress in by_column.values():
                     letters.append(LOOKS[progress.doing][1], LOOKS[progress.doing][2])
-                finished = sum(progress.state is State.FINISHED for progress in own.values())
-                texts = [letters, Text(f"{finished}/{len(own)}")]
+                finished = sum(progress.state is State.FINISHED for progress in by_column.values())
+                texts = [letters, Text(f"{finished}/{len(by_column)}")]
             means = {
-                "reward": _mean([progress.reward for progress in own.values()], ".3f"),
-                "clipped": _mean([progress.clip for progress in own.values()], ".2%"),
-                "not graded": _mean([progress.grader_errors for progress in own.values()], ".1%"),
+                "reward": _mean([progress.reward for progress in by_column.values()], ".3f"),
+                "clipped": _mean([progress.clip for progress in by_column.values()], ".2%"),
+                "not graded": _mean([progress.grader_errors for progress in by_column.values()], ".1%"),
             }
             table.add_row(row, *texts, *(means[name] for name in numbers))
         done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)

@@ -32,7 +32,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """`" (did you mean 'x'?)"`, or nothing where no known name is near."""
     close = difflib.get_close_matches(name, list(known), n=5)
     # Two letters in the wrong order are a likelier slip than a wrong letter.
-    close.sort(key=lambda one: sorted(one) != sorted(name))
+    close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
@@ -87,7 +87,7 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
         if name in table:
             raise
         # An outsider's file runs when it is imported, and may fail in any way.
-        raise LabError(f"the {kind} '{name}': importing it failed with {told(error)}") from error
+        raise LabError(f"the {kind} '{name}': importing it failed with {one_line_error(error)}") from error
     if not hasattr(module, attribute):
         raise LabError(f"the {kind} '{name}': '{where}' has no '{attribute}'")
     return getattr(module, attribute)
@@ -96,7 +96,7 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
 def check_callable(
     kind: str,
     name: str,
-    found: Any,
+    part: Any,
     call: Sequence[str],
     methods: Sequence[str],
     options: Mapping[str, Any] | None = None,
@@ -107,16 +107,16 @@ def check_callable(
     Calls nothing: what a function makes is seen only when it is made (`check_made`).
     """
     how = f"it is called as {name.rpartition(':')[2]}({', '.join(call)})"
-    if not callable(found):
-        raise LabError(f"the {kind} '{name}' is {type(found).__name__}, not a class or a function; {how}")
+    if not callable(part):
+        raise LabError(f"the {kind} '{name}' is {type(part).__name__}, not a class or a function; {how}")
     try:
-        inspect.signature(found).bind(*call, **(options or {}))
+        inspect.signature(part).bind(*call, **(options or {}))
     except TypeError as error:
         raise LabError(f"the {kind} '{name}' is no {kind}: {how} ({error})") from error
     except ValueError:
         pass  # some built-in things do not say how they are called
-    if isinstance(found, type):
-        check_made(kind, name, found, methods)
+    if isinstance(part, type):
+        check_made(kind, name, part, methods)
 
 
 def check_made(kind: str, name: str, made: Any, parts: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ def check_made(kind: str, name: str, made: Any, parts: Sequence[str]) -> None:
         raise LabError(f"the {kind} '{name}' is no {kind}: it has no {', '.join(lacking)}")
 
 
-def told(error: BaseException) -> str:
+def one_line_error(error: BaseException) -> str:
     """An error in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 

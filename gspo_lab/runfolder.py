@@ -120,8 +120,8 @@ class JournalFolder(WorkFolder):
 
     def records(self, *kinds: str) -> list[dict[str, Any]]:
         """The records in force, of some kinds or of all, in their order."""
-        found = in_force(scan(self.journal).items)
-        return [one for one in found if not kinds or one.get("kind") in kinds]
+        records = in_force(scan(self.journal).items)
+        return [record for record in records if not kinds or record.get("kind") in kinds]
 
     @property
     def grades(self) -> "JournalFolder":
@@ -171,7 +171,7 @@ class RunFolder(SubjectFolder):
     """A run: what it is to do, where it stands, its checkpoints."""
 
     @property
-    def asked(self) -> bool:
+    def is_declared(self) -> bool:
         """Whether it says what is to be run."""
         return (self.path / layout.RUN).is_file()
 
@@ -182,8 +182,8 @@ class RunFolder(SubjectFolder):
     def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
         """Write run.json where it does not say so already, its folders as seen from here: a record that is shared names
         no machine's. LabError where another program recorded the run, unless this is its import again."""
-        present, here = self.specification(), self.path.resolve()
-        content = content | {key: os.path.relpath(content[key], here) for key in _folders(content)}
+        present, home = self.specification(), self.path.resolve()
+        content = content | {key: os.path.relpath(content[key], home) for key in _folders(content)}
         if present == content:
             return
         if present is not None and present.get("origin") is not None and not imported:
@@ -201,12 +201,13 @@ class RunFolder(SubjectFolder):
         try:
             return Run.from_json(data | {key: str((self.path / data[key]).resolve()) for key in _folders(data)})
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            told = str(error).partition("\n")[0]
-            raise LabError(f"{self.path / layout.RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
+            reason = str(error).partition("\n")[0]
+            why = f"{type(error).__name__}: {reason}"
+            raise LabError(f"{self.path / layout.RUN} is damaged ({why}): {remedy}") from error
 
     def standing(self) -> Standing:
         """Where the run stands, whatever the journal's length: its last word counts, or else its last step."""
-        for back, record in enumerate(one for one in from_end(self.journal) if "kind" in one):
+        for back, record in enumerate(entry for entry in from_end(self.journal) if "kind" in entry):
             if record["kind"] == StepRecord.kind:
                 return self._under_way(record["step"] + 1)
             if record["kind"] == RunStatus.kind:
@@ -220,7 +221,8 @@ class RunFolder(SubjectFolder):
 
     def begun(self) -> bool:
         """Whether more is recorded than that the run could not begin."""
-        return any(one.get("kind") == StepRecord.kind or one.get("state") == STARTED for one in from_end(self.journal))
+        records = from_end(self.journal)
+        return any(record.get("kind") == StepRecord.kind or record.get("state") == STARTED for record in records)
 
     def enter(self, phase: Phase | None, detail: str = "") -> None:
         """Say what its worker does, and `detail`, of what; None: it leaves. Never worth an error: people only look."""
@@ -258,10 +260,10 @@ class RunFolder(SubjectFolder):
             path.unlink(missing_ok=True)
 
 
-def same_run(one: str, other: str) -> bool:
+def same_run(first: str, second: str) -> bool:
     """Whether two ids name the same run or subject. The study's name does not count: a copied or archived study has
     another one."""
-    return one.partition("/")[2] == other.partition("/")[2]
+    return first.partition("/")[2] == second.partition("/")[2]
 
 
 def work_folders(home: Path) -> Iterator[WorkFolder]:

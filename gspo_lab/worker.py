@@ -35,12 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m gspo_lab.worker FOLDER", file=sys.stderr)
         return Exit.REFUSED
     path = Path(arguments[0]).resolve()
-    folder: RunFolder | StartFolder = RunFolder(path) if RunFolder(path).asked else StartFolder(path)
+    folder: RunFolder | StartFolder = RunFolder(path) if RunFolder(path).is_declared else StartFolder(path)
     if isinstance(folder, StartFolder) and not folder.wished:
         print(f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED", file=sys.stderr)
         return Exit.REFUSED
     speak_into(folder.log)
-    stop = StopAsked(os.environ.get(CONDUCTOR))
+    stop = StopSignal(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
         ends = number == signal.SIGTERM and ENDED_BY_TERM in os.environ
         signal.signal(number, signal.SIG_DFL if ends else stop.heard)
@@ -52,14 +52,14 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return Exit.OCCUPIED
     except (LabError, OSError) as error:
-        told = refused(error) if isinstance(error, OSError) else error
-        if told is None:
+        message = refused(error) if isinstance(error, OSError) else error
+        if message is None:
             raise
-        print("\n".join((str(told), *told.details)), file=sys.stderr)
-        return Exit.CRASHED if isinstance(told, Crashed) else Exit.REFUSED
+        print("\n".join((str(message), *message.details)), file=sys.stderr)
+        return Exit.CRASHED if isinstance(message, Crashed) else Exit.REFUSED
 
 
-class StopAsked:
+class StopSignal:
     """True once a signal has asked this worker to stop, or once the conductor that started it is gone.
 
     A worker whose conductor was killed would else train on unseen, in the way of whoever takes the study up again.
@@ -137,7 +137,7 @@ class StepCount:
         self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)])
 
 
-def train(folder: RunFolder, stop: StopAsked) -> int:
+def train(folder: RunFolder, stop: StopSignal) -> int:
     """Train the run of `folder` from where it stands, to its end or to where it is to wait; its last word goes to the
     journal."""
     run, stands = folder.run(), folder.standing()
@@ -148,7 +148,7 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
         raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
     waits = run.until if run.until is not None and run.until < run.settings.steps else None
 
-    def asked() -> bool:
+    def should_stop() -> bool:
         return stop() or arrived()
 
     def arrived() -> bool:
@@ -160,15 +160,15 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
         stack.callback(folder.enter, None)
         sink = StepCount(folder, run, journal, stands.steps)
         try:
-            complete = make_engine(run).train(run, sink, folder.path, asked)
+            complete = make_engine(run).train(run, sink, folder.path, should_stop)
         except Exception as error:
             mendable = refused(error) if isinstance(error, OSError) else error
             if isinstance(mendable, LabError):
-                said = " | ".join((str(mendable), *mendable.details))
+                message = " | ".join((str(mendable), *mendable.details))
             else:
-                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+                message = f"{type(error).__name__}: {error}".partition("\n")[0]
             with suppress(OSError):  # the disk may be full
-                sink.say(State.FAILED, said)
+                sink.say(State.FAILED, message)
             raise
         sink.say(State.FINISHED if complete else State.STOPPED)
     if complete:
@@ -180,7 +180,7 @@ class Stopped(Exception):
     """Asked to stop in the middle of a warm start, which is then made again from its beginning."""
 
 
-def make_start(folder: StartFolder, stop: StopAsked) -> int:
+def make_start(folder: StartFolder, stop: StopSignal) -> int:
     """Make the warm start that `folder` asks for; how far it is and the result are told there."""
     from gspo_lab.models.warmstart import warm_start
     from gspo_lab.study.schema import WarmStart

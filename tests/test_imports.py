@@ -23,7 +23,7 @@ from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Origin, Run, Study, load_study
 from gspo_lab.words import decided_sentences, flags
-from gspo_lab.worker import StopAsked, train
+from gspo_lab.worker import StopSignal, train
 
 TOML = """
 question = "What do logs from elsewhere say?"
@@ -143,7 +143,7 @@ def test_an_imported_run_is_not_trained_on(study: Study, tmp_path: Path) -> None
     assert folder.run() == replace(run, origin=TRL)
     before = folder.journal.read_bytes()
     with pytest.raises(LabError, match=r"recorded by trl 1\.16\.0, and cannot be gone on with"):
-        train(folder, StopAsked(None))
+        train(folder, StopSignal(None))
     with pytest.raises(LabError, match="recorded by another program"):
         folder.specify(run.to_json())
     assert (folder.journal.read_bytes(), folder.run().origin) == (before, TRL)

@@ -65,7 +65,7 @@ class Claim:
             "criterion": self.criterion,
             "needs": [*self.needs, *(f"for support: {name}" for name in self.for_support)],
             "roles": list(self.roles),
-            "counter_evidence": [vars(one) for one in self.counter],
+            "counter_evidence": [vars(evidence) for evidence in self.counter],
         }
 
 

@@ -136,8 +136,8 @@ class ClaimData:
 
     def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
         """What became of a run on a benchmark (the primary one)."""
-        every = outcomes(self.of, bench or self.of.declaration.primary or "")
-        return next(run for run in every if (run.arm, run.seed) == (arm, seed))
+        ended = outcomes(self.of, bench or self.of.declaration.primary or "")
+        return next(run for run in ended if (run.arm, run.seed) == (arm, seed))
 
     def stability(self, arm: str, seed: int) -> Stability:
         """Whether a finished run became unstable, by its reward and its updates."""

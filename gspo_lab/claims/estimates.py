@@ -145,44 +145,44 @@ def over_seeds(
         x = np.log(x)
         supported, contradicted = supported and supported.log(), [region.log() for region in contradicted]
     back = math.exp if ratio else float
-    found = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
-    estimate = None if found.estimate is None else back(found.estimate)
-    if found.estimate is None or found.low is None or found.high is None:
-        why = Reason(NO_INTERVAL, {"why": found.reason})
+    paired = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
+    estimate = None if paired.estimate is None else back(paired.estimate)
+    if paired.estimate is None or paired.low is None or paired.high is None:
+        why = Reason(NO_INTERVAL, {"why": paired.reason})
         return Estimate(name, criterion, len(x), estimate, ratio=ratio, reason=why, alpha=alpha)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
-    wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
-    partly = [one for one in in_favour + against if one[1].contains(found.estimate, found.estimate)]
+    wholly = [part for part in against + in_favour if part[1].contains(paired.low, paired.high)]
+    partly = [part for part in in_favour + against if part[1].contains(paired.estimate, paired.estimate)]
     side, region = next(iter(wholly + partly), (None, Region()))
-    seen = detectable_factor(len(x), alpha) * found.sd if found.sd else None
+    detectable = detectable_factor(len(x), alpha) * paired.sd if paired.sd else None
     return Estimate(
         name,
         criterion,
         len(x),
         estimate,
-        back(found.low),
-        back(found.high),
+        back(paired.low),
+        back(paired.high),
         p=_p(x, region, alpha, items_variance),
         side=side,
         ratio=ratio,
-        detectable=None if seen is None else back(seen),
+        detectable=None if detectable is None else back(detectable),
         alpha=alpha,
     )
 
 
 def _p(x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None) -> float | None:
-    found = [paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds]
-    return max((p for p in found if p is not None), default=None)
+    p_values = [paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds]
+    return max((p for p in p_values if p is not None), default=None)
 
 
-def exact(name: str, values: Mapping[str, float], limit: float, *, what: str) -> Estimate:
+def exact(name: str, values: Mapping[str, float], limit: float, *, unit: str) -> Estimate:
     """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
     worst = max(values, key=lambda run: values[run])
     broken = tuple(run for run in values if not values[run] <= limit)
     side: Side = "contradicted" if broken else "supported"
     why = Reason("broken in", {"runs": broken}) if broken else None
-    return Estimate(name, what, len(values), values[worst], side=side, exact=True, reason=why)
+    return Estimate(name, unit, len(values), values[worst], side=side, exact=True, reason=why)
 
 
 def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float) -> Estimate:

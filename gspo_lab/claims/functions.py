@@ -130,7 +130,7 @@ def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
 def tolerates_precision(data: ClaimData, roles: Roles) -> Estimates:
     """The spread of a response's mean mismatch against independent tokens', and the clips that the other program's old
     log-probs would change, both rules on the same batches of both arms."""
-    of_means, alone = (Reading(f"mismatch_std_{what}", Window(Steps.ALL)) for what in ("responses", "independent"))
+    of_means, alone = (Reading(f"mismatch_std_{kind}", Window(Steps.ALL)) for kind in ("responses", "independent"))
     spread: dict[int, float] = {}
     flips: dict[str, dict[int, float]] = {rule: {} for rule in PAIR}
     for seed in data.seeds(roles.values()):
@@ -160,7 +160,7 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
         axis: {seed: [_curve(data, roles[role], seed, total) for role in PAIR] for seed in pairs}
         for axis, total in totals.items()
     }
-    area = {axis: {seed: _area_gained(*both) for seed, both in found.items()} for axis, found in curves.items()}
+    area = {axis: {seed: _area_gained(*both) for seed, both in by_seed.items()} for axis, by_seed in curves.items()}
     start = average(y[0] for both in curves["prompts"].values() for _, y in both) or 0.0
     finals = [average(data.final(roles[role], seed) for seed in pairs) or 0.0 for role in PAIR]
     threshold = start + 0.5 * (min(finals) - start)

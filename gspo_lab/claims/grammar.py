@@ -158,8 +158,8 @@ class Identity:
             raise Untestable(
                 "no advantage", first="mini-batch" if self.statistic == "first update" else "rollout batch"
             )
-        what = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
-        return exact(self.name, values, self.at_most, what=what)
+        limit = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
+        return exact(self.name, values, self.at_most, unit=limit)
 
     def _apart(self, data: ClaimData, arms: Sequence[str], seed: int) -> list[float]:
         """The difference by minibatch. Untestable where the arms split their rollout batches otherwise."""
@@ -167,11 +167,11 @@ class Identity:
         if len(split) > 1:
             raise Untestable("other mini-batches", counts=tuple(sorted(split)))
         reading = Reading(self.metric or "", Window(Steps.STEP_0))
-        found = []
+        estimates = []
         for arm in arms:
             data.value(Reading(reading.metric, Window(Steps.ALL)), arm, seed)
-            found.append(by_minibatch(data.of, reading)[data.run(arm, seed)])
-        first, second = found
+            estimates.append(by_minibatch(data.of, reading)[data.run(arm, seed)])
+        first, second = estimates
         shared = [0] if self.statistic == "first update" else sorted(first.keys() & second.keys())
         pairs = [(first[index].value, second[index].value) for index in shared if index in first and index in second]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]

@@ -20,11 +20,11 @@ from gspo_lab.study.dotted import alike_but
 
 
 def judge(source: Source, *, every: bool = False) -> list[Result]:
-    """The study's declared claims; with `every` the rest of the library too, which is descriptive.
+    """The study's declared claims; with `every` also the remaining library, which is descriptive.
 
-    Arms that are no pairs by the study's certificate are compared by no claim. The declared claims are a family:
-    Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
-    that was fixed before the run.
+    Claims compare only arms that the certificate calls matched. The declared claims are a family: Holm's rule over all
+    that can be tested statistically. Claims that the data then do not allow count too, since the family was fixed
+    before the run.
     """
     data = [ClaimData(source), *([ClaimData(source, wrong=True)] if scores(source)["errors"].any() else [])]
     results = [_declared(data, table) for table in source.declaration.claims]
@@ -34,8 +34,8 @@ def judge(source: Source, *, every: bool = False) -> list[Result]:
     results = [_adjust(result, p) for result, p in zip(results, adjusted, strict=True)]
     if every:
         known = {result.claim.id for result in results}
-        rest = (claim for claim in LIBRARY.values() if claim.id not in known)
-        results += [_adjust(_read(data, claim, {}, declared=False), None) for claim in rest]
+        undeclared = (claim for claim in LIBRARY.values() if claim.id not in known)
+        results += [_adjust(_read(data, claim, {}, declared=False), None) for claim in undeclared]
     return results
 
 
@@ -48,16 +48,18 @@ def _declared(data: Sequence[ClaimData], table: ClaimTable) -> Result:
     return _read(data, claim, table.arms or {}, declared=True)
 
 
-def _read(readings: Sequence[ClaimData], claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
-    """The claim's reading, its word still open: `_adjust` gives it. A second one counts as wrong what could not be
-    graded; where it says something else, those answers decide, and the claim is not testable."""
-    data, *others = readings
+def _read(readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str], *, declared: bool) -> Result:
+    """The claim's estimates, without its label, which `_adjust` gives.
+
+    A second reading counts ungraded answers as wrong. Where it disagrees, the claim is not testable.
+    """
+    data, *later = readings
     routed = mixtures(data.of).values()
     if claim.moe and False in routed and not any(routed):
         return Result(claim, "not testable here", (Reason("no mixture"),), declared, {})
-    found = find_roles(data.of, given, moe=claim.moe)
-    missing = tuple(role for role in claim.roles if role not in found)
-    roles = {role: found[role] for role in claim.roles if role in found}
+    arms = find_roles(data.of, named, moe=claim.moe)
+    missing = tuple(role for role in claim.roles if role not in arms)
+    roles = {role: arms[role] for role in claim.roles if role in arms}
     if missing:
         return Result(claim, "not testable here", (Reason("no arm plays", {"roles": missing}),), declared, roles)
     unmet = (*_unmatched(data.of, roles), *_unmet(claim.needs, data, roles))
@@ -66,8 +68,8 @@ def _read(readings: Sequence[ClaimData], claim: Claim, given: Mapping[str, str],
     lacking = _unmet(claim.for_support, data, roles)
     try:
         reading = claim.evaluate(data, roles)
-        for other in others:
-            words = {"left_out": _alone(reading), "counted_wrong": _alone(claim.evaluate(other, roles))}
+        for counted_wrong in later:
+            words = {"left_out": _alone(reading), "counted_wrong": _alone(claim.evaluate(counted_wrong, roles))}
             if words["left_out"] != words["counted_wrong"]:
                 raise Untestable("ungraded answers decide a claim", **words)
     except Untestable as untestable:
@@ -157,15 +159,15 @@ def _unresolved(reading: Estimates) -> list[Reason]:
     out = [Reason("both sides" if judged else "no interval decides")]
     for part in lacking:
         if part.detectable is not None:
-            seen = {"name": part.name, "ratio": part.ratio, "detectable": part.detectable}
-            out.append(Reason("could have seen", seen))
+            data = {"name": part.name, "ratio": part.ratio, "detectable": part.detectable}
+            out.append(Reason("could have seen", data))
         elif part.reason is None:  # else the reason follows
             out.append(Reason("neither side", {"name": part.name}))
     return out
 
 
 def answer(source: Source) -> Answer:
-    """By the score, by stability, or by the claims that the question names."""
+    """The study's answer: by the score, by stability, or by the claims that the question names."""
     question = source.declaration.verdict.question
     named = [] if isinstance(question, str) else [result for result in judge(source) if result.claim.id in question]
     return answer_of(source, [result.verdict for result in named])
@@ -175,10 +177,10 @@ LUSPO = "seq-mean-token-sum"
 LEVEL = "objective.importance_sampling_level"
 
 
-def find_roles(source: Source, given: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
-    """Role -> arm for every role that an arm of the study plays; `given` goes over what is found.
+def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
+    """Role -> arm for each role that an arm of the study plays; the roles in `named` come first.
 
-    With `moe` the arms are looked for among those whose model routes. A rule's arm with replay differs in that alone.
+    With `moe` only arms with a routed model count. A rule's arm with replay differs from it only in that.
     """
     declared = source.declaration
     settings = {name: arm.settings for name, arm in declared.arms.items()}
@@ -188,13 +190,14 @@ def find_roles(source: Source, given: Mapping[str, str], *, moe: bool = False) -
     out: dict[str, str] = {}
 
     def play(role: str, fits: Callable[[Settings], bool], arms: list[str]) -> None:
-        found = given.get(role) or next((arm for arm in arms if fits(settings[arm])), None)
-        if found is not None and found in settings:
-            out[role] = found
+        arm = named.get(role) or next((name for name in arms if fits(settings[name])), None)
+        if arm is not None and arm in settings:
+            out[role] = arm
 
-    play("grpo", lambda one: one.objective.preset == "grpo" and _plain(one) and _token(one), pool)
+    presets = [arm for arm in pool if settings[arm].objective.preset == "grpo"]
+    play("grpo", _plain_token, presets)
     if "grpo" not in out:
-        play("grpo", lambda one: _token(one) and _plain(one), pool)
+        play("grpo", _plain_token, pool)
     grpo = settings.get(out.get("grpo", ""))
     alike = [
         arm
@@ -203,27 +206,22 @@ def find_roles(source: Source, given: Mapping[str, str], *, moe: bool = False) -
     ]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
         play(role, _plain, [arm for arm in alike if settings[arm].objective.importance_sampling_level == level])
-    dumped = {name: one.model_dump(mode="json") for name, one in settings.items()}
+    dumped = {name: arm.settings.model_dump(mode="json") for name, arm in declared.arms.items()}
     for role in ("grpo", "gspo"):
-        own = dumped.get(out.get(role, ""))
-        twins = [arm for arm in pool if own is not None and alike_but(dumped[arm], own, ("routing_replay",))]
+        base = dumped.get(out.get(role, ""))
+        twins = [arm for arm in pool if base is not None and alike_but(dumped[arm], base, ("routing_replay",))]
         for replay in ("rollout", "old-policy"):
-            play(f"{role}-replay", lambda one, replay=replay: one.routing_replay == replay, twins)  # type: ignore[misc]
+            play(f"{role}-replay", lambda _: True, [arm for arm in twins if settings[arm].routing_replay == replay])
     for role, usual in (("of", "gspo"), ("against", "grpo")):  # of a claim that is written in place
-        arm = given.get(role, out.get(usual))
+        arm = named.get(role, out.get(usual))
         if arm in settings:
             out[role] = arm
     return out
 
 
-def _token(one: Settings) -> bool:
-    return one.objective.importance_sampling_level == "token"
-
-
-def _behind(one: Settings) -> tuple[int, ...]:
-    """What its rollouts are beside plain ones: how far they lie behind the policy that trains on them, by weights, then
-    by pieces; then whether groups are dropped, and from where length costs."""
-    rollout = one.rollout
+def _behind(settings: Settings) -> tuple[int, ...]:
+    """How its rollouts differ from plain ones: age in weights, then in pieces, dropped groups, a cost of length."""
+    rollout = settings.rollout
     budget = rollout.tokens_per_step
     return (
         *(rollout.staleness, int(budget is not None), -(budget or 0)),
@@ -231,9 +229,12 @@ def _behind(one: Settings) -> tuple[int, ...]:
     )
 
 
-def _plain(one: Settings) -> bool:
-    """The clip, no replay, no factors of token terms, and the papers' aggregation or one that is not LUSPO's."""
-    objective = one.objective
-    if objective.policy_loss != "clip":
-        return False
-    return one.routing_replay == "none" and objective.aggregation != LUSPO and not objective.weighs_tokens
+def _plain(settings: Settings) -> bool:
+    """Whether an arm has the clip, no replay, no factors of token terms, and another aggregation than LUSPO's."""
+    objective, unreplayed = settings.objective, settings.routing_replay == "none"
+    plain = objective.policy_loss == "clip" and not objective.weighs_tokens
+    return plain and unreplayed and objective.aggregation != LUSPO
+
+
+def _plain_token(settings: Settings) -> bool:
+    return _plain(settings) and settings.objective.importance_sampling_level == "token"

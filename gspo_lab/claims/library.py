@@ -17,7 +17,7 @@ def read_library(text: str) -> dict[str, Claim]:
     """The claims of a text like library.toml, by name, in the order of the names."""
     entries = tomllib.loads(text)
     entries.pop("untested", None)
-    counter = {name: CounterEvidence(**told) for name, told in entries.pop("counter").items()}
+    counter = {name: CounterEvidence(**entry) for name, entry in entries.pop("counter").items()}
     return {name: _claim(name, counter, entries[name]) for name in sorted(entries)}
 
 

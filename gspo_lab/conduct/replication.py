@@ -172,7 +172,7 @@ def _started(arm: Arm, seed: int) -> Arm:
 
 def _place(original: Declaration, runs: Path) -> Path:
     """The file that the study came from, as far as its runs and commands tell: relative paths start beside it."""
-    base = next((folder.run().base for folder in run_folders(runs / original.name) if folder.asked), ".")
+    base = next((folder.run().base for folder in run_folders(runs / original.name) if folder.is_declared), ".")
     file = Path(original.commands[0][0]).name if original.commands and original.commands[0] else f"{original.name}.toml"
     return Path(base) / file
 

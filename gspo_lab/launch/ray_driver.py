@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.launch.afar import Keeper, Launch
-from gspo_lab.registry import told
+from gspo_lab.registry import one_line_error
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
@@ -91,7 +91,7 @@ class _Followed:
                     self.state = State.LOST
                 except ValueError:
                     self.state = None
-                    self.place = self.place or told(error)
+                    self.place = self.place or one_line_error(error)
             self.asked = None
         elif self.state is State.RUNNING and time.monotonic() - self.at > SILENT_SECONDS:
             self.state = State.LOST
@@ -112,7 +112,7 @@ def serve(address: str) -> None:
         try:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         except Exception as error:
-            tell(error=told(error))
+            tell(error=one_line_error(error))
             return
         tell(
             address=ray.get_runtime_context().gcs_address,

@@ -83,7 +83,7 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
     """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
     base = study.path.parent.resolve()
     settings = [arm.settings for arm in study.arms.values()]
-    moe = {one.model: is_moe(one.model) for one in settings}
+    moe = {settings_.model: is_moe(settings_.model) for settings_ in settings}
     limit = build_task(settings[0].task.name, options_for(settings[0].task, settings[0].model), base).max_tokens
     problems = {}
     for bench in settings[0].bench:
@@ -102,8 +102,8 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
             )
     failures: dict[str, str] = {}
     for name, options in _tables(study.arms.values()).values():
-        own = name not in failures and isinstance(build_task(name, options, base), Custom)
-        if own and (failure := first_failure(name, options, base, GRADER_SECONDS)):
+        custom = name not in failures and isinstance(build_task(name, options, base), Custom)
+        if custom and (failure := first_failure(name, options, base, GRADER_SECONDS)):
             failures[name] = failure
     known = ModelFacts(
         moe={model: answer for model, answer in moe.items() if answer is not None},
@@ -132,14 +132,14 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
         check_isolation(name, options)
     for name in study.mirror if here else ():
         target(name)
-    found = findings(study, data=here)
-    if errors := [one for one in found if one.level == "error"]:
+    lints_ = findings(study, data=here)
+    if errors := [finding for finding in lints_ if finding.level == "error"]:
         raise LabError(
             f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
             f"{errors[0].name} = 'the reason', which the report prints",
             details=tuple(map(str, errors)),
         )
-    return found
+    return lints_
 
 
 def obstacle(study: Study) -> str | None:

@@ -44,13 +44,13 @@ def run_seconds(pace: Pace, steps: float, answers: float) -> float:
 
 def measured_pace(settings: Settings, runs: Path) -> Pace | None:
     """From recorded runs whose steps cost the same by their settings; None where there is none."""
-    wanted = cost(settings.model_dump(mode="json"))
+    cost_keys = cost(settings.model_dump(mode="json"))
     steps, samples, names = [], [], []
     try:
         with Evidence.open(database_of(runs), runs) as evidence:
             for study in evidence.studies():
                 known = evidence.runs(study)
-                alike = [row.run_id for row in known.itertuples() if cost(json.loads(str(row.settings))) == wanted]
+                alike = [row.run_id for row in known.itertuples() if cost(json.loads(str(row.settings))) == cost_keys]
                 if not alike:
                     continue
                 table = read_steps(evidence, study, ["seconds_step", "seconds_rollout", "prompts"])
@@ -59,8 +59,8 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
                 if len(table):
                     steps += list(table["seconds_step"])
                     # Of all that were asked: none of them may have trained.
-                    asked = table["prompts"] * settings.rollout.group_size
-                    samples += list((table["seconds_rollout"] / asked).dropna())
+                    responses = table["prompts"] * settings.rollout.group_size
+                    samples += list((table["seconds_rollout"] / responses).dropna())
                     names.append(study)
     except LabError:  # no database yet, or one of another version: then nothing is measured
         return None
@@ -85,11 +85,12 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
     update = 3 + (settings.objective.loss.sees_whole)
-    critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
+    with_critic = settings.objective.advantage == "gae"
+    critic, critic_text = (1 + 3 * settings.update.epochs, ", critic 4") if with_critic else (0, "")
     before = 1 + (settings.objective.kl_coef > 0)
     first = "old policy 1" if before == 1 else "old policy 1, starting model 1"
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update {update}{told}) "
+        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update {update}{critic_text}) "
         f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(

@@ -241,13 +241,13 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
         return None, 0
     groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
-        for found in (Source(evidence, name) for name in evidence.studies()):
-            arms, same = found.declaration.arms, _alike(found, study)
+        for source in (Source(evidence, name) for name in evidence.studies()):
+            arms, same = source.declaration.arms, _alike(source, study)
             alike = {
-                name: next((s for other, s in same.items() if arms[other].settings == study.arms[name].settings), {})
+                name: next((s for twin, s in same.items() if arms[twin].settings == study.arms[name].settings), {})
                 for name in weights
             }
-            seeds = set.intersection(*(set(own) for own in alike.values()))
+            seeds = set.intersection(*(set(by_seed) for by_seed in alike.values()))
             groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
     sd, degrees = pooled_sd(groups)
     return (sd if degrees >= LEAST_DEGREES else None), degrees
@@ -280,21 +280,21 @@ def _measured(study: Study, runs: Path) -> Noise:
 
     with Evidence.open(database_of(runs), runs) as evidence:
         earlier = [Source(evidence, name) for name in evidence.studies()]
-        levels = [level for found in earlier for level in _levels(found, study)]
-        pairs = [pair for found in earlier for pair in _pairs(found, study)]
+        levels = [level for source in earlier for level in _levels(source, study)]
+        pairs = [pair for source in earlier for pair in _pairs(source, study)]
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
-    kept = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
-    sd, degrees = pooled_sd(pair.differences for pair in kept)
+    near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
+    sd, degrees = pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
         return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
-    names = ", ".join(dict.fromkeys(pair.study for pair in kept))
-    answers, evaluations, shared = (_pooled(kept, name) for name in ("answers", "evaluations", "shared"))
+    names = ", ".join(dict.fromkeys(pair.study for pair in near))
+    answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
     # What single evaluations vary holds what their answers do.
     single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return Noise(
         sd,
-        f"measured in {names}, at scores around {average(pair.level for pair in kept):.2f}",
+        f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
         sd_range(sd, degrees + 1),
         _root(answers),
         Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
@@ -312,63 +312,62 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _alike(found: "Source", study: Study) -> dict[str, dict[int, float]]:
+def _alike(source: "Source", study: Study) -> dict[str, dict[int, float]]:
     """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
     from gspo_lab.findings.outcomes import outcomes
 
-    declared = found.declaration
+    declared = source.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
-    wanted = _conditions(next(iter(study.arms.values())), study.primary)
-    names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == wanted}
+    conditions = _conditions(next(iter(study.arms.values())), study.primary)
+    names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == conditions}
     out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
-    for one in outcomes(found, study.primary):
-        if one.arm in names and one.final is not None:
-            out[one.arm][one.seed] = one.final
+    for run in outcomes(source, study.primary):
+        if run.arm in names and run.final is not None:
+            out[run.arm][run.seed] = run.final
     return {name: finals for name, finals in out.items() if finals}
 
 
 def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     """What the spread of final scores over seeds depends on, beside the rule that is tried."""
     settings = arm.settings
-    asked = [
-        one.model_copy(update={"every": 1}) for one in settings.bench if bench and one.name == score_named(bench).bench
-    ]
-    return settings.model, settings.task, settings.steps, settings.warm_start, asked
+    decisive = None if bench is None else score_named(bench).bench
+    benches = [table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive]
+    return settings.model, settings.task, settings.steps, settings.warm_start, benches
 
 
-def _levels(found: "Source", study: Study) -> list[float]:
+def _levels(source: "Source", study: Study) -> list[float]:
     """Mean final scores of earlier arms with the very settings of an arm of this study."""
     from gspo_lab.readings import average
 
     planned = [arm.settings for arm in study.arms.values()]
-    arms = found.declaration.arms
-    known = [average(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+    arms = source.declaration.arms
+    known = [average(s.values()) for name, s in _alike(source, study).items() if arms[name].settings in planned]
     return [level for level in known if level is not None]
 
 
-def _pairs(found: "Source", study: Study) -> Iterator[_Apart]:
+def _pairs(source: "Source", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.readings import average
     from gspo_lab.readings.answers import answers_variance
     from gspo_lab.stats.paired import shared_variance
 
-    same = found.declaration.primary == study.primary
-    for (one, a), (other, b) in combinations(sorted(_alike(found, study).items()), 2):
+    same = source.declaration.primary == study.primary
+    for (first, a), (second, b) in combinations(sorted(_alike(source, study).items()), 2):
         both = sorted(a.keys() & b.keys())
         if len(both) > 1:
             yield _Apart(
-                study=found.study,
+                study=source.study,
                 differences=[b[seed] - a[seed] for seed in both],
                 level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
-                answers=answers_variance(found, one, other, both) if same else None,
-                evaluations=_evaluations_variance(found, study.primary, one, other, both),
+                answers=answers_variance(source, first, second, both) if same else None,
+                evaluations=_evaluations_variance(source, study.primary, first, second, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )
 
 
 def _evaluations_variance(
-    found: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
+    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
 ) -> float | None:
     """What one pair's mean difference over the deciding evaluations varies by because evaluations differ.
 
@@ -379,11 +378,11 @@ def _evaluations_variance(
     from gspo_lab.readings.answers import evaluations
     from gspo_lab.stats.two_way import items_variance
 
-    ends = {(run.arm, run.seed): run for run in outcomes(found, bench)}
-    ids = {(run.arm, run.seed): run.id for run in runs_of(found)}
+    ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
+    ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
     scores = {
         run: dict(zip(steps.tolist(), values.tolist(), strict=True))
-        for run, (steps, values, _) in evaluations(found, bench or "").items()
+        for run, (steps, values, _) in evaluations(source, bench or "").items()
     }
     curves = [
         [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds

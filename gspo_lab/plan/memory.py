@@ -54,7 +54,7 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     """One for each arm whose model's shape is known; embedded models need next to nothing and have none."""
     per_place = len(slots) / len({slot.name for slot in slots})
     memory = worker_memory(slots)
-    found = []
+    estimates = []
     base = study.path.parent.resolve()
     for arm in study.arms.values():
         shape = model_shape(arm.settings.model)
@@ -69,8 +69,8 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
                 on_gpu=slots[0].kind != "core",
             )
             place = PLACES.get(slots[0].kind, f"a {slots[0].kind}")
-            found.append(MemoryFit(arm.name, need, None if memory is None else memory / per_place, place))
-    return found
+            estimates.append(MemoryFit(arm.name, need, None if memory is None else memory / per_place, place))
+    return estimates
 
 
 def refuse_too_little(study: Study, slots: Sequence[Slot]) -> None:
@@ -115,7 +115,7 @@ def _lengths(arm: Arm, base: Path) -> tuple[int, int, int]:
     answers = [0]
     for bench in settings.bench:
         options = {} if bench.task is None else options_for(bench.task, settings.model)
-        asked = task if bench.task is None else build_task(bench.task.name, options, base)
-        answers.append(bench.max_tokens or asked.max_tokens)
+        bench_task = task if bench.task is None else build_task(bench.task.name, options, base)
+        answers.append(bench.max_tokens or bench_task.max_tokens)
     response = settings.rollout.max_tokens or task.max_tokens
     return round(longest / CHARACTERS_PER_TOKEN) + TEMPLATE_TOKENS, response, max(answers)

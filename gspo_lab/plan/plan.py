@@ -136,17 +136,17 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     for run in runs_of_study:
         stands = RunFolder(run.folder(runs)).standing()
         done = min(stands.steps, run.settings.steps)
-        rest = Work()
+        remaining, seconds = Work(), 0.0
         if not stands.finished:
-            rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
-        seconds = run_seconds(paces[run.arm], rest.steps, rest.evaluation_answers) if not stands.finished else 0.0
+            remaining = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
+            seconds = run_seconds(paces[run.arm], remaining.steps, remaining.evaluation_answers)
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
-        left.append(rest)
+        left.append(remaining)
     needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
     trials, trial_steps = trials_left(study, runs)
     each = trial_steps / len(trials) if trials else 0.0  # the steps of one trial to go, on average: most end early
-    wanted = distinct_starts([*needy, *waiting, *trials], runs)
-    starts = [run for folder, run in wanted.items() if folder.made() is None]
+    needed = distinct_starts([*needy, *waiting, *trials], runs)
+    starts = [run for folder, run in needed.items() if folder.made() is None]
     family = {run.arm: run.arm.partition("@")[0] for run in trials} | {name: name for name in study.arms}
     stages = [
         [paces[family[run.arm]].warm_start_seconds for run in starts],
@@ -224,22 +224,22 @@ class _Tasks:
         return self._built[key]
 
 
-def _held_out(task: Task, wanted: int | None) -> int:
+def _held_out(task: Task, count: int | None) -> int:
     """How many problems a benchmark asks; as many as wanted where they are not here yet to be counted."""
     try:
         available = len(task.problems("held-out"))
     except LabError:
-        if wanted is None:
+        if count is None:
             raise
-        return wanted
-    return min(wanted or available, available)
+        return count
+    return min(count or available, available)
 
 
 def _makespan(seconds: Sequence[float], workers: int) -> float:
     """When the last job ends if each worker takes the next one when it is free."""
     ends = [0.0] * workers
-    for one in seconds:
-        heapq.heapreplace(ends, ends[0] + one)
+    for measured in seconds:
+        heapq.heapreplace(ends, ends[0] + measured)
     return max(ends)
 
 

@@ -32,16 +32,16 @@ def start_folder(run: Run, runs: Path) -> StartFolder:
     return _folder(wish(run, runs))
 
 
-def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
+def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
     """Each warm start's folder, with a run that needs it."""
     of_settings: dict[int, dict[str, Any]] = {}  # runs of one arm share theirs, and wish the same but for the seed
-    found: dict[StartFolder, Run] = {}
-    for run in wanted:
+    starts: dict[StartFolder, Run] = {}
+    for run in runs_needed:
         if needs_start(run.settings.model):
             if id(run.settings) not in of_settings:
                 of_settings[id(run.settings)] = wish(run, runs)
-            found[_folder({**of_settings[id(run.settings)], "seed": _seed(run)})] = run
-    return found
+            starts[_folder({**of_settings[id(run.settings)], "seed": _seed(run)})] = run
+    return starts
 
 
 def wish(run: Run, runs: Path) -> dict[str, Any]:

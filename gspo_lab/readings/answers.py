@@ -105,8 +105,8 @@ def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
     last = source.declaration.verdict.last
     out = []
-    for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
-        steps = sorted(int(step) for step in own["step"].unique())
+    for (evaluation, bench), rows in frame.groupby(["evaluation", "bench"], sort=True):
+        steps = sorted(int(step) for step in rows["step"].unique())
         out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
     return out
 
@@ -134,7 +134,8 @@ def _grades(source: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
 
 def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
     """A benchmark as it was asked while training; None where no finished run answered it."""
-    return next((one for one in evaluated_benchmarks(source) if one.bench == bench and not one.evaluation), None)
+    evaluated = (benchmark for benchmark in evaluated_benchmarks(source) if not benchmark.evaluation)
+    return next((benchmark for benchmark in evaluated if benchmark.bench == bench), None)
 
 
 def answers_variance(

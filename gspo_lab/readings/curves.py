@@ -26,7 +26,7 @@ def nonfinite_steps(source: Source) -> dict[str, list[int]]:
 def measured_rewards(source: Source) -> dict[str, tuple[Floats, Floats]]:
     """Per run id the steps at which its mean training reward was measured, and the reward."""
     known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, REWARD).items()}
-    return {run: (curve.steps[there], curve.values[there]) for run, (curve, there) in known.items()}
+    return {run: (curve.steps[finite], curve.values[finite]) for run, (curve, finite) in known.items()}
 
 
 @once

@@ -102,34 +102,32 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int, k: int = 1) -
     # How many evaluations each run has, and of each row the place of its own among them.
     evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
     step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
-    kept = evaluations == steps
+    complete = evaluations == steps
     grades = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=np.intp)
     np.add.at(grades, (run_of, step_of, problem_of), 1)
-    common = (
-        ((grades >= k).sum(axis=1)[kept] == steps).all(axis=0) if kept.any() else np.zeros(len(problems), dtype=bool)
-    )
+    common = ((grades >= k).sum(axis=1)[complete] == steps).all(axis=0) & complete.any()
     if not common.any():
         return {}
     grade_REIK = np.full((len(runs), steps, len(problems), int(known["sample"].max()) + 1), np.nan)
-    row = kept[run_of] & common[problem_of]
-    places = (run_of[row], step_of[row], problem_of[row], known["sample"].to_numpy()[row])
-    grade_REIK[places] = known["correct"].to_numpy(dtype=float)[row]
-    names = tuple(str(problem) for problem, one in zip(problems, common, strict=True) if one)
+    row = complete[run_of] & common[problem_of]
+    index = (run_of[row], step_of[row], problem_of[row], known["sample"].to_numpy()[row])
+    grade_REIK[index] = known["correct"].to_numpy(dtype=float)[row]
+    names = tuple(str(problem) for problem, shared in zip(problems, common, strict=True) if shared)
     out = {}
     for arm in arms:
-        own = [place for place, (of, _) in enumerate(runs) if of == arm and kept[place]]
-        if own:
-            seeds = tuple(int(runs[place][1]) for place in own)
-            out[arm] = GradedAnswers(seeds, names, grade_REIK[own][:, :, common], k)
+        places = [place for place, (of, _) in enumerate(runs) if of == arm and complete[place]]
+        if places:
+            seeds = tuple(int(runs[place][1]) for place in places)
+            out[arm] = GradedAnswers(seeds, names, grade_REIK[places][:, :, common], k)
     return out
 
 
 def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
-    """What there is, sorted, and the place of each entry in that."""
+    """The distinct values, sorted, and the index of each entry among them."""
     listed = list(values)
-    there = sorted(set(listed))
-    place = {value: number for number, value in enumerate(there)}
-    return there, np.array([place[value] for value in listed], dtype=np.intp)
+    distinct = sorted(set(listed))
+    place = {value: number for number, value in enumerate(distinct)}
+    return distinct, np.array([place[value] for value in listed], dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -155,14 +153,14 @@ def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -
     parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
     if any(part is None for part in parts):
         return VarianceComponents(arm, over_seeds, crossed, {})
-    seeds, items, rest = (float(part or 0.0) for part in parts)
-    split = {SEED: max(0.0, seeds - rest), PROBLEM: max(0.0, items - rest)}
+    seeds, items, residual = (float(part or 0.0) for part in parts)
+    split = {SEED: max(0.0, seeds - residual), PROBLEM: max(0.0, items - residual)}
     drawn = sampling_variance(first, second)
     if drawn is None:
-        split[UNSPLIT] = rest
+        split[UNSPLIT] = residual
     else:
-        sampling = min(rest, drawn)
-        split |= {SAMPLING: sampling, INTERPLAY: rest - sampling}
+        sampling = min(residual, drawn)
+        split |= {SAMPLING: sampling, INTERPLAY: residual - sampling}
     total = sum(split.values())
     return VarianceComponents(
         arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {}
@@ -186,13 +184,13 @@ def flips(first: GradedAnswers, second: GradedAnswers, arm: str) -> list[Flips]:
     out = []
     for seed in first.seeds:
         if seed in second.seeds:
-            a, b = (_right(one, seed) for one in (first, second))
-            counts = (int(one.sum()) for one in (a & b, a & ~b, ~a & b, ~a & ~b))
+            a, b = (_right(answers, seed) for answers in (first, second))
+            counts = (int(correct.sum()) for correct in (a & b, a & ~b, ~a & b, ~a & ~b))
             out.append(Flips(arm, seed, *counts))
     return out
 
 
-def _right(one: GradedAnswers, seed: int) -> NDArray[np.bool_]:
-    place = one.seeds.index(seed)
-    right: NDArray[np.bool_] = one.correct_SEI[place, -1] * 2 >= one.answers_SEI[place, -1]
+def _right(answers: GradedAnswers, seed: int) -> NDArray[np.bool_]:
+    place = answers.seeds.index(seed)
+    right: NDArray[np.bool_] = answers.correct_SEI[place, -1] * 2 >= answers.answers_SEI[place, -1]
     return right

@@ -64,8 +64,8 @@ def read(source: Source, reading: Reading) -> Mapping[str, Value]:
     out = {}
     for run, pools in _pools(source, reading, "minibatch").items():
         low, high = _indices(source, run, reading.window.minibatch)
-        here = (pools.steps >= low) & (pools.steps <= high)
-        out[run] = pooled(pools.values[here], pools.weights[here])
+        inside = (pools.steps >= low) & (pools.steps <= high)
+        out[run] = pooled(pools.values[inside], pools.weights[inside])
     return out
 
 
@@ -96,7 +96,7 @@ def by_layer(source: Source, reading: Reading, at: Iterable[int]) -> Mapping[str
         )
         return tuple(value for _, value in source.evidence.rows(query, where))
 
-    return {run.id: found for run in recorded_runs(source) if (found := entries(run))}
+    return {run.id: values for run in recorded_runs(source) if (values := entries(run))}
 
 
 def summarise(source: Source, reading: Reading, arm: str, seeds: Seeds) -> Summary:
@@ -121,7 +121,7 @@ def _group(reading: Reading, by: str) -> tuple[str, ...]:
 
 def _pools(source: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:
     """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps all) or "whole"."""
-    found = _grouped(
+    grouped = _grouped(
         source,
         reading.table,
         by,
@@ -132,7 +132,7 @@ def _pools(source: Source, reading: Reading, by: str, only: str | None = None) -
         only,
     )
     metric = reading.metric
-    return {run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"]) for run, pools in found.items()}
+    return {run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"]) for run, pools in grouped.items()}
 
 
 @once

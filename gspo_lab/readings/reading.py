@@ -161,12 +161,12 @@ class Summary:
     @property
     def mean(self) -> float | None:
         """The mean over the runs that measured it."""
-        return average(one.value for one in self.by_seed.values())
+        return average(number.value for number in self.by_seed.values())
 
     @property
     def largest(self) -> float | None:
         """The largest of the runs that measured it."""
-        return max((one.value for one in self.by_seed.values() if one.value is not None), default=None)
+        return max((number.value for number in self.by_seed.values() if number.value is not None), default=None)
 
 
 def average(values: Iterable[float | None]) -> float | None:

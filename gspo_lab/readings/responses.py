@@ -36,9 +36,9 @@ def responses(source: Source, names: Sequence[str], window: Window, at: Iterable
 def band_counts(source: Source, run: str) -> tuple[Mapping[str, Floats], float]:
     """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over all settled updates
     that counted them, and these updates' tokens; ({}, 0) where none did."""
-    found = rows_of(source, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
-    tokens = float(sum(count or 0 for _, count in found))
-    counts = [json.loads(text) for text, _ in found]
+    rows = rows_of(source, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
+    tokens = float(sum(count or 0 for _, count in rows))
+    counts = [json.loads(text) for text, _ in rows]
     if not tokens:
         return {}, 0.0
     sides = {rule: [np.add(update[rule]["low"], update[rule]["high"]) for update in counts] for rule in RULES}

@@ -111,8 +111,8 @@ def runs(source: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None =
 
 def common_seeds(chosen: Iterable[RecordedRun], arms: Collection[str]) -> list[int]:
     """The seeds on which all of these arms have one of the runs."""
-    every = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
-    return sorted(set.intersection(*every)) if every else []
+    by_arm = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
+    return sorted(set.intersection(*by_arm)) if by_arm else []
 
 
 @once
@@ -129,8 +129,8 @@ def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
 
 def not_counted(source: Source) -> tuple[Reason, ...]:
     """The finished runs of seeds that do not decide; empty where there are none."""
-    others = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
-    return (Reason("not counted", {"seeds": tuple(sorted(set(others))), "runs": len(others)}),) * bool(others)
+    extra = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
+    return (Reason("not counted", {"seeds": tuple(sorted(set(extra))), "runs": len(extra)}),) * bool(extra)
 
 
 def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:

@@ -30,12 +30,12 @@ def _for_each_rule(cls: type[R]) -> type[R]:
         if not name.endswith("_RULE"):
             cls.__annotations__[name] = kind
             continue
-        told = vars(cls)[name].metadata
+        metadata = vars(cls)[name].metadata
         delattr(cls, name)
         for rule, how in RULES.items():
-            own = name.replace("RULE", rule)
-            cls.__annotations__[own] = kind
-            setattr(cls, own, metric(told["unit"], told["meaning"].replace("RULE", how), per=told["per"]))
+            column, meaning = name.replace("RULE", rule), metadata["meaning"].replace("RULE", how)
+            cls.__annotations__[column] = kind
+            setattr(cls, column, metric(metadata["unit"], meaning, per=metadata["per"]))
     return cls
 
 

@@ -32,10 +32,10 @@ def whole_numbers(values: ArrayLike, name: str) -> Integers:
     return array.astype(np.int64)
 
 
-def same_length(a: Any, b: Any, what: str) -> None:
+def same_length(a: Any, b: Any, name: str) -> None:
     """LabError unless both have as many values."""
     if len(a) != len(b):
-        raise LabError(f"{what}: {len(a)} and {len(b)} values; give as many of each, pair by pair")
+        raise LabError(f"{name}: {len(a)} and {len(b)} values; give as many of each, pair by pair")
 
 
 def share(value: float, name: str) -> float:

@@ -42,12 +42,12 @@ def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
 def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the total chance of
     tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at n = 3, 4, 5."""
-    (k, n), (other, m) = first, second
+    (k, n), (second_k, m) = first, second
     _check_counts(k, n)
-    _check_counts(other, m)
-    total, every = k + other, range(max(0, k + other - m), min(n, k + other) + 1)
+    _check_counts(second_k, m)
+    total, counts = k + second_k, range(max(0, k + second_k - m), min(n, k + second_k) + 1)
     ways = math.comb(n + m, total)
-    return _no_likelier([Fraction(math.comb(n, i) * math.comb(m, total - i), ways) for i in every], k - every[0])
+    return _no_likelier([Fraction(math.comb(n, i) * math.comb(m, total - i), ways) for i in counts], k - counts[0])
 
 
 def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, float]:
@@ -61,9 +61,9 @@ def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, floa
     return float(stats.binom.ppf(tail, n, rate)) / n, float(stats.binom.ppf(1 - tail, n, rate)) / n
 
 
-def _no_likelier(chances: list[Fraction], seen: int) -> float:
+def _no_likelier(chances: list[Fraction], observed: int) -> float:
     """The total chance of all outcomes that are no likelier than the one seen, without rounding."""
-    return float(sum(chance for chance in chances if chance <= chances[seen]))
+    return float(sum(chance for chance in chances if chance <= chances[observed]))
 
 
 def _check_counts(k: int, n: int) -> None:

@@ -105,9 +105,9 @@ def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator
 
 def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> Row:
     studies = len(outcomes)
-    given = [outcome for outcome in outcomes if outcome is not None]
-    widths = [outcome.width for outcome in given if outcome.width is not None]
-    alarms = sum(outcome.alarm for outcome in given)
+    known = [outcome for outcome in outcomes if outcome is not None]
+    widths = [outcome.width for outcome in known if outcome.width is not None]
+    alarms = sum(outcome.alarm for outcome in known)
     band_low, band_high = binomial_band(alpha, studies)
     lowest, highest = {
         "inside the band": (band_low, band_high),
@@ -123,9 +123,9 @@ def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: f
         n=cell.n,
         studies=studies,
         rate=clopper_pearson(alarms, studies, level=0.99),
-        coverage=1 - alarms / len(given) if widths else None,
+        coverage=1 - alarms / len(known) if widths else None,
         median_width=float(np.median(widths)) if widths else None,
-        withheld=studies - len(given),
+        withheld=studies - len(known),
         expectation=method.expectation,
         lowest=lowest,
         highest=highest,

@@ -88,8 +88,8 @@ def _any_of_several(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> 
 
 def _each_by_itself(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
     """As if every arm had alpha to itself."""
-    every = [paired_t(b_S - a_S, alpha).p for b_S in b_MS]
-    return Conclusion(any(p is not None and p < alpha for p in every), None)
+    p_values = [paired_t(b_S - a_S, alpha).p for b_S in b_MS]
+    return Conclusion(any(p is not None and p < alpha for p in p_values), None)
 
 
 def _looking(looks: tuple[int, ...]) -> Judge:
@@ -134,16 +134,16 @@ def _in_order(looks: tuple[int, ...] = ()) -> Judge:
 
 def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
     """As if a seed might be added until the plain interval excludes 0."""
-    every = [paired_t(b_S[:n] - a_S[:n], alpha).p for n in range(LEAST_SEEDS, len(a_S) + 1)]
-    return Conclusion(any(p is not None and p < alpha for p in every), None)
+    p_values = [paired_t(b_S[:n] - a_S[:n], alpha).p for n in range(LEAST_SEEDS, len(a_S) + 1)]
+    return Conclusion(any(p is not None and p < alpha for p in p_values), None)
 
 
 def _stability(*alarms: str) -> Judge:
     """Whether any arm gets one of these words. A run is unstable if it ends below half of its best score."""
 
     def judge(a_S3: Floats, b_MS3: Floats, alpha: float, rng: Generator) -> Conclusion:
-        first, *others = (_runs(arm_S3) for arm_S3 in (a_S3, *b_MS3))
-        verdicts = decide_stability([RunPairs(first, second) for second in others], Rule(MARGIN, alpha))
+        first, *treatments = (_runs(arm_S3) for arm_S3 in (a_S3, *b_MS3))
+        verdicts = decide_stability([RunPairs(first, second) for second in treatments], Rule(MARGIN, alpha))
         return Conclusion(any(verdict.word in alarms for verdict in verdicts), None)
 
     return judge
@@ -157,8 +157,8 @@ def _runs(arm_S3: Floats) -> Runs:
 def _shifted(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Conclusion:
     """Whether seeds tell any arm of a sweep apart. A ratio of doses asks for this and for its likelihood besides."""
     seeds_N = np.repeat(np.arange(len(a_SJ)), len(DOSES)).tolist()
-    first, *others = ((np.tile(np.log10(DOSES), len(a_SJ)), arm_SJ.ravel(), seeds_N) for arm_SJ in (a_SJ, *b_MSJ))
-    steps = step_down([seed_shifts(first, second, alpha).p for second in others], alpha)
+    first, *treatments = ((np.tile(np.log10(DOSES), len(a_SJ)), arm_SJ.ravel(), seeds_N) for arm_SJ in (a_SJ, *b_MSJ))
+    steps = step_down([seed_shifts(first, second, alpha).p for second in treatments], alpha)
     return Conclusion(any(step.rejected for step in steps), None)
 
 
@@ -218,8 +218,8 @@ def _items_only(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Con
 def _steps_of_one_seed(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     from scipy import stats  # half a second to import, and only calibration asks
 
-    found = stats.ttest_ind(b_ST[0, -100:], a_ST[0, -100:], equal_var=False).confidence_interval(1 - alpha)
-    return _conclusion(float(found.low), float(found.high))
+    interval = stats.ttest_ind(b_ST[0, -100:], a_ST[0, -100:], equal_var=False).confidence_interval(1 - alpha)
+    return _conclusion(float(interval.low), float(interval.high))
 
 
 def _conclusion(low: float | None, high: float | None) -> Conclusion | None:

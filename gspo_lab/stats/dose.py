@@ -75,7 +75,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     design_NP = np.column_stack([np.ones_like(x_N), x_N - x_N.mean()])
     fit = best_fit(design_NP, y_N)
 
-    def lost(angle: float) -> float:
+    def loss(angle: float) -> float:
         """Fall of the profile at m = tan(angle); directions of length 1 keep m = +-infinity within reach."""
         directions_PQ = np.array([[-math.sin(angle)], [math.cos(angle)]])
         return fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
@@ -84,7 +84,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     if _mixed(y_N):
         slope = float(fit.coefficients[1])
         best = math.atan2(-float(fit.coefficients[0]), slope)
-        low, high = _profile_limits(lost, best, level)
+        low, high = _profile_limits(loss, best, level)
         middle = None if low is None and high is None else math.tan(best)
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
@@ -118,20 +118,20 @@ def dose_ratio(
     fit = best_fit(design_NP, y_N)
     slope = float(fit.coefficients[2])
 
-    def lost(angle: float) -> float:
+    def loss(angle: float) -> float:
         directions_PQ = np.array([[1.0, 0.0], [0.0, -math.sin(angle)], [0.0, math.cos(angle)]])
         held = best_fit(design_NP, y_N, directions_PQ, np.array([fit.coefficients[0], slope]))
         return fit.penalised_likelihood - held.penalised_likelihood
 
     best = math.atan2(-float(fit.coefficients[1]), slope)
-    low, high = _profile_limits(lost, best, level)
+    low, high = _profile_limits(loss, best, level)
     known = _mixed(y_a) and _mixed(y_b) and (low, high) != (None, None)
     shift = math.tan(best) if known else None
     if y_a.all() or not y_b.any():
         high = None
     if y_b.all() or not y_a.any():
         low = None
-    p = float(special.chdtrc(1, 2 * max(0.0, lost(0.0))))
+    p = float(special.chdtrc(1, 2 * max(0.0, loss(0.0))))
     if seeds is not None and low is not None and high is not None:
         shifts = seed_shifts((x_a, y_a, seeds[0]), (x_b, y_b, seeds[1]), 1 - level)
         if shifts.low is None or shifts.high is None or shifts.p is None:
@@ -147,19 +147,19 @@ def dose_ratio(
     reason = "; ".join(f"{name} arm: {why}" for name, why, _ in lacks)
     belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
-    wanted = Needed(min(belows, default=None), max(aboves, default=None))
-    return DoseLimits(estimate, low_ratio, high_ratio, slope, reason, wanted)
+    doses = Needed(min(belows, default=None), max(aboves, default=None))
+    return DoseLimits(estimate, low_ratio, high_ratio, slope, reason, doses)
 
 
-def dose_ratios(first: SweptRuns, others: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseLimits]:
+def dose_ratios(first: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseLimits]:
     """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule gives it."""
 
     def ratio(name: str, level: float) -> DoseLimits:
-        second = others[name]
+        second = treatments[name]
         return dose_ratio(*first[:2], *second[:2], 1 - level, seeds=(first[2], second[2]))
 
-    plain = {name: ratio(name, alpha) for name in others}
-    steps = step_down([found.p for found in plain.values()], alpha)
+    plain = {name: ratio(name, alpha) for name in treatments}
+    steps = step_down([limits.p for limits in plain.values()], alpha)
     return {
         name: plain[name] if step.level == alpha else ratio(name, step.level)
         for name, step in zip(plain, steps, strict=True)
@@ -205,24 +205,24 @@ def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
     return np.log10(doses), outcome
 
 
-def _profile_limits(lost: Callable[[float], float], best: float, level: float) -> tuple[float | None, float | None]:
+def _profile_limits(loss: Callable[[float], float], best: float, level: float) -> tuple[float | None, float | None]:
     """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not even at infinity."""
     from scipy.optimize import brentq  # imported where it is used: only sweeps need it
 
     allowed = float(special.chdtri(1, 1 - level)) / 2
     limits: list[float | None] = []
     for end in (-math.pi / 2, math.pi / 2):
-        if lost(end) <= allowed:
+        if loss(end) <= allowed:
             limits.append(None)
             continue
         # Denser towards the estimate, where doses differ by fractions of a decade.
         angles = best + (end - best) * np.linspace(1.0, 0.0, _ANGLES) ** 2
         outer = end
         for angle in angles[1:]:
-            if lost(float(angle)) <= allowed:
+            if loss(float(angle)) <= allowed:
                 break
             outer = float(angle)
-        root = brentq(lambda at: lost(at) - allowed, outer, float(angle), xtol=1e-9)
+        root = brentq(lambda at: loss(at) - allowed, outer, float(angle), xtol=1e-9)
         limits.append(math.tan(float(root)))
     return limits[0], limits[1]
 

@@ -73,10 +73,10 @@ def step_down(
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     rejected: dict[int, Step] = {}
     for p, place in order:
-        own = level(alpha / (len(p_values) - len(rejected)))
-        if p >= own:
+        level_ = level(alpha / (len(p_values) - len(rejected)))
+        if p >= level_:
             break
-        rejected[place] = Step(True, own)
+        rejected[place] = Step(True, level_)
     last = Step(False, level(alpha / max(1, len(p_values) - len(rejected))))
     return [rejected.get(place, last) for place in range(len(p_values))]
 
@@ -114,9 +114,9 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
     i = np.arange(1, STUDIES + 1)
     totals, squares, smallest = np.zeros(STUDIES), np.zeros(STUDIES), np.ones(STUDIES)
     primes = iter(PRIMES)
-    seen = 0
+    before = 0
     for n in looks:
-        added, seen = n - seen, n
+        added, before = n - before, n
         z = special.ndtri((i * math.sqrt(next(primes))) % 1)
         around = special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2 if added > 1 else 0.0
         totals += math.sqrt(added) * z
@@ -129,7 +129,7 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
 def first_resolving(looks: Sequence[int], judge: Callable[[int], T], resolved: Callable[[T], bool]) -> tuple[int, T]:
     """(look, what `judge` says of that many first seeds) of the first look that is resolved, else of the last."""
     for look in looks:
-        found = judge(look)
-        if resolved(found):
+        decided = judge(look)
+        if resolved(decided):
             break
-    return look, found
+    return look, decided

@@ -103,13 +103,13 @@ def paired_t(
     d = finite(differences, "differences")
     share(alpha, "alpha")
     n = len(d)
-    seen = tuple(float(value) for value in d)
+    per_seed = tuple(float(value) for value in d)
     if n == 0:
-        return PairedT(0, None, None, None, None, None, None, None, seen, alpha, "no pairs of runs")
+        return PairedT(0, None, None, None, None, None, None, None, per_seed, alpha, "no pairs of runs")
     estimate = float(d.mean())
     if n == 1:
         reason = f"1 pair of runs; an interval needs {LEAST_SEEDS}"
-        return PairedT(1, estimate, None, None, None, None, None, None, seen, alpha, reason)
+        return PairedT(1, estimate, None, None, None, None, None, None, per_seed, alpha, reason)
     sd = float(d.std(ddof=1))
     items_sd = None if items_variance is None else math.sqrt(items_variance)
     rounding = ROUNDING * max(float(np.abs(d).max()), scale)
@@ -117,13 +117,13 @@ def paired_t(
     spread = max(sd, items_sd or 0.0)
     if spread <= rounding:
         reason = IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE
-        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, seen, alpha, reason, items_sd)
+        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, per_seed, alpha, reason, items_sd)
     se = spread / math.sqrt(n)
     if n < LEAST_SEEDS:
         reason = f"{n} pairs of runs; an interval needs {LEAST_SEEDS}"
-        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, seen, alpha, reason, items_sd)
+        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, per_seed, alpha, reason, items_sd)
     low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, seen, alpha, None, items_sd)
+    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, per_seed, alpha, None, items_sd)
 
 
 def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:

@@ -152,12 +152,12 @@ def _root(lacking: Callable[[float], float], tolerance: float) -> float:
     moved = None
     while below < 0 and high - low > tolerance:
         middle = (low * below - high * above) / (below - above)
-        found = lacking(middle)
-        if found > 0:
-            low, above, below = middle, found, below / 2 if moved == "low" else below
+        shortfall = lacking(middle)
+        if shortfall > 0:
+            low, above, below = middle, shortfall, below / 2 if moved == "low" else below
             moved = "low"
         else:
-            high, below, above = middle, found, above / 2 if moved == "high" else above
+            high, below, above = middle, shortfall, above / 2 if moved == "high" else above
             moved = "high"
     return high
 

@@ -44,7 +44,7 @@ class Ranking:
     @property
     def may_be_best(self) -> tuple[str, ...]:
         """The arms than which no other is told to be better."""
-        return tuple(one.arm for one in self.places if one.first == 1)
+        return tuple(place.arm for place in self.places if place.first == 1)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
@@ -64,7 +64,7 @@ def ranking(
     contradicts one.
     """
     pairs = list(combinations(scores, 2))
-    found = [
+    compared = [
         paired_t(
             np.subtract(scores[b], scores[a]),
             alpha,
@@ -74,16 +74,16 @@ def ranking(
         for a, b in pairs
     ]
     ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
-    steps = step_down([one.p for one in found], alpha)
+    steps = step_down([paired.p for paired in compared], alpha)
     apart = {
-        (b, a) if (one.estimate or 0.0) > 0 else (a, b)
-        for (a, b), one, step in zip(pairs, found, steps, strict=True)
+        (b, a) if (paired.estimate or 0.0) > 0 else (a, b)
+        for (a, b), paired, step in zip(pairs, compared, steps, strict=True)
         if step.rejected
     } | set(verdicts)
     for better, worse in apart:
         ahead[worse] += 1
         behind[better] += 1
-    means = {arm: float(np.mean(own)) for arm, own in scores.items()}
+    means = {arm: float(np.mean(arm_scores)) for arm, arm_scores in scores.items()}
     by_seed = list(zip(*scores.values(), strict=True))
     places = [
         Place(
@@ -92,13 +92,13 @@ def ranking(
             _place(means[arm], means.values()),
             1 + ahead[arm],
             len(scores) - behind[arm],
-            tuple(_place(score, seed) for score, seed in zip(own, by_seed, strict=True)),
+            tuple(_place(score, seed) for score, seed in zip(arm_scores, by_seed, strict=True)),
         )
-        for arm, own in scores.items()
+        for arm, arm_scores in scores.items()
     ]
-    ordered = tuple(sorted(places, key=lambda one: one.place))
+    ordered = tuple(sorted(places, key=lambda place: place.place))
     return Ranking(ordered, len(by_seed), len(apart), len(pairs), alpha)
 
 
 def _place(score: float, among: Iterable[float]) -> int:
-    return 1 + sum(1 for other in among if other > score)
+    return 1 + sum(1 for rival in among if rival > score)

@@ -58,8 +58,8 @@ def held(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats]:
     along, height = along[known], height[known]
     if not len(along):
         return along, height
-    every = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)
-    return every, height[np.searchsorted(along, every, side="right") - 1]
+    steps = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)
+    return steps, height[np.searchsorted(along, steps, side="right") - 1]
 
 
 def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
@@ -81,8 +81,8 @@ def _faded(values: Floats, decay: float) -> Floats:
     for end in sums[:-1, -1].tolist():
         carried.append(end + decay**BLOCK * carried[-1])
     sums += np.outer(carried, float(decay) ** np.arange(1, BLOCK + 1))
-    found: Floats = sums.ravel()[: len(values)]
-    return found
+    means: Floats = sums.ravel()[: len(values)]
+    return means
 
 
 def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> float:

@@ -66,8 +66,8 @@ def several(
     baseline has the second noise."""
     pair_RS = rng.standard_normal((studies, seeds))
     alike, apart = noise
-    others = alike(rng, (studies, arms * seeds)).reshape(studies, arms, seeds)
-    return Arms(pair_RS + apart(rng, (studies, seeds)), pair_RS[:, None] + others)
+    unchanged = alike(rng, (studies, arms * seeds)).reshape(studies, arms, seeds)
+    return Arms(pair_RS + apart(rng, (studies, seeds)), pair_RS[:, None] + unchanged)
 
 
 class Learner(NamedTuple):
@@ -90,11 +90,11 @@ def courses(rng: Generator, first: Learner, second: Sequence[Learner], studies: 
     N(.3, .04), is shared by a pair; gains vary by a sixth, drops by a third, falls by a tenth of themselves."""
     start_RS = rng.normal(0.3, 0.04, (studies, seeds))
 
-    def arm(one: Learner) -> Floats:
-        best_RS = start_RS + one.gain * (1 + rng.standard_normal((studies, seeds)) / 6)
-        drop_RS = one.drop * (1 + rng.standard_normal((studies, seeds)) / 3)
-        fall_RS = one.fall * best_RS * (1 + rng.standard_normal((studies, seeds)) / 10)
-        lost_RS = np.where(rng.random((studies, seeds)) < one.unstable, fall_RS, drop_RS)
+    def arm(learner: Learner) -> Floats:
+        best_RS = start_RS + learner.gain * (1 + rng.standard_normal((studies, seeds)) / 6)
+        drop_RS = learner.drop * (1 + rng.standard_normal((studies, seeds)) / 3)
+        fall_RS = learner.fall * best_RS * (1 + rng.standard_normal((studies, seeds)) / 10)
+        lost_RS = np.where(rng.random((studies, seeds)) < learner.unstable, fall_RS, drop_RS)
         return np.stack([start_RS, best_RS, best_RS - np.maximum(lost_RS, 0.0)], axis=-1)
 
     return Arms(arm(first), np.stack([arm(learner) for learner in second], axis=1))

@@ -89,8 +89,8 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     of a final score that is worse by the margin.
     """
     stakes = [runs.stakes(rule.margin) for pair in arms for runs in (pair.first, pair.second)]
-    every = np.concatenate([*stakes, np.zeros(0)])
-    unit = float(every.mean()) if every.size else 1.0
+    all_stakes = np.concatenate([*stakes, np.zeros(0)])
+    unit = float(all_stakes.mean()) if all_stakes.size else 1.0
     scored = [
         Scores(
             -_relative(pair.first, rule.margin),

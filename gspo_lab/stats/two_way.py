@@ -87,5 +87,5 @@ def items_variance(differences_SI: ArrayLike) -> float | None:
     to an arm on one seed alone is, for that too averages out over problems within a pair. None with fewer than 2 seeds
     or problems.
     """
-    found = two_way(differences_SI)
-    return None if found.var_residual is None else found.var_residual * found.seeds
+    components = two_way(differences_SI)
+    return None if components.var_residual is None else components.var_residual * components.seeds

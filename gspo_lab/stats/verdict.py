@@ -227,32 +227,33 @@ def decide(
 
 
 def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
-    """Judge each arm against the baseline, all of them together.
+    """Judge each arm against the baseline, all arms as one family.
 
-    d_s = y_b,s - y_a,s; a paired t whose variance is at least what the answers alone would give. Three statements are
-    tested of every arm: the difference lies beyond the margin; the arms are equivalent (the whole interval inside the
-    margin, from five pairs on); there is a difference. Holm keeps each statement's chance of being untrue of any arm
-    below alpha, and below alpha over all declared looks. The first that passes is the word.
+    d_s = y_b,s - y_a,s; a paired t whose variance is at least that of the answers alone. Three statements are tested of
+    each arm: the difference lies beyond the margin; the arms are equivalent (the whole interval inside the margin, from
+    five pairs on); there is a difference. Holm's rule keeps the chance that a statement is untrue of any arm below
+    alpha, over all declared looks too. The first statement that passes is the verdict.
 
-    No word, but "withheld", for what the caller knows (certificate mismatch, runs missing), for n < 3 and for
-    differences without any spread. `unproven` lowers no word; the sentence says it. LabError for missing values:
-    collapsed runs are carried or imputed before, never dropped.
+    The verdict is "withheld" for reasons of the caller (certificate mismatch, runs missing), for n < 3, and for
+    differences without any spread. `unproven` does not change it; the sentence names it. LabError for missing values:
+    callers carry or impute the scores of collapsed runs.
     """
     if not rule.margin > 0:
         raise LabError(f"margin is {rule.margin}; without a margin above 0 nothing can be called equivalent")
-    judged = [_paired(one, rule.alpha) for one in arms]
-    open_to = [None if one.withheld_because else paired for one, paired in zip(arms, judged, strict=True)]
+    judged = [_paired(scores, rule.alpha) for scores in arms]
+    tested = [None if scores.withheld_because else paired for scores, paired in zip(arms, judged, strict=True)]
+    enough = [paired if paired and paired.n >= LEAST_FOR_EQUIVALENCE else None for paired in tested]
     steps = [
-        rule.steps(p_values, [one.labels[1] for one in arms])
+        rule.steps(p_values, [scores.labels[1] for scores in arms])
         for p_values in (
-            [None if one is None else one.beyond(rule.margin) for one in open_to],
-            [None if one is None or one.n < LEAST_FOR_EQUIVALENCE else one.inside(rule.margin) for one in open_to],
-            [None if one is None else one.p for one in open_to],
+            [paired and paired.beyond(rule.margin) for paired in tested],
+            [paired and paired.inside(rule.margin) for paired in enough],
+            [paired and paired.p for paired in tested],
         )
     ]
     verdicts = [
-        _verdict(one, paired, own, rule, len(arms))
-        for one, paired, own in zip(arms, judged, zip(*steps, strict=True), strict=True)
+        _verdict(scores, paired, arm_steps, rule, len(arms))
+        for scores, paired, arm_steps in zip(arms, judged, zip(*steps, strict=True), strict=True)
     ]
     return _in_order(verdicts, rule.order)
 
@@ -269,17 +270,17 @@ def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparis
     ]
 
 
-def _paired(one: Scores, alpha: float) -> PairedT:
-    a, b = finite(one.first, one.labels[0]), finite(one.second, one.labels[1])
-    same_length(a, b, f"{one.labels[0]} and {one.labels[1]}")
+def _paired(scores: Scores, alpha: float) -> PairedT:
+    a, b = finite(scores.first, scores.labels[0]), finite(scores.second, scores.labels[1])
+    same_length(a, b, f"{scores.labels[0]} and {scores.labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
-    return paired_t(b - a, alpha, scale=scale, items_variance=one.items_variance)
+    return paired_t(b - a, alpha, scale=scale, items_variance=scores.items_variance)
 
 
-def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Comparison:
-    a, b = np.asarray(one.first, dtype=float), np.asarray(one.second, dtype=float)
+def _verdict(scores: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Comparison:
+    a, b = np.asarray(scores.first, dtype=float), np.asarray(scores.second, dtype=float)
     word, level, aside = _word(paired, steps, rule.margin)
-    if one.withheld_because or paired.low is None:
+    if scores.withheld_because or paired.low is None:
         word = "withheld"
     better = word in ("better beyond margin", "better, size not resolved against the margin")
     spread, detectable, between = paired.spread, None, None
@@ -288,11 +289,11 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
         least = paired.items_sd or 0.0
         low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
         detectable, between = factor * spread, (low, high)
-    reasons = (*one.withheld_because, *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []))
+    reasons = (*scores.withheld_because, *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []))
     return Comparison(
         question="score",
-        subject=one.labels[1],
-        baseline=one.labels[0],
+        subject=scores.labels[1],
+        baseline=scores.labels[0],
         word=word,
         direction=0 if not better else 1 if (paired.estimate or 0.0) > 0 else -1,
         estimate=paired.estimate,
@@ -306,10 +307,10 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
         leave_one_out=leave_one_out(b - a),
         smallest_detectable=detectable,
         detectable_range=between,
-        collapsed=_collapsed(one, 1 - rule.alpha),
+        collapsed=_collapsed(scores, 1 - rule.alpha),
         notes=(*aside, *_notes(word, paired, level, rule, family, pairing(a, b))),
-        unproven=one.unproven,
-        unstable=one.unstable,
+        unproven=scores.unproven,
+        unstable=scores.unstable,
     )
 
 
@@ -326,7 +327,7 @@ def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, 
     )
     for word, step in zip(words, steps, strict=True):
         if step.rejected:
-            levels = (step.level, *(one.level for one in steps))
+            levels = (step.level, *(later.level for later in steps))
             read = [word_for(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels]
             if word in read:
                 return word, levels[read.index(word)], ()
@@ -337,10 +338,10 @@ def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, 
     return "not resolved", min(step.level for step in steps), ()
 
 
-def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | None:
-    if one.collapsed is None:
+def _collapsed(scores: Scores, level: float) -> tuple[Proportion, Proportion] | None:
+    if scores.collapsed is None:
         return None
-    first, second = (clopper_pearson(k, n, level) for k, n in one.collapsed)
+    first, second = (clopper_pearson(k, n, level) for k, n in scores.collapsed)
     return first, second
 
 

@@ -51,24 +51,24 @@ def of_spans(
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
     made = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
-    told = ", ".join(
+    columns_text = ", ".join(
         f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)' for name in columns
     )
     low = "json_extract(span.value, '$[1]')"
     query = f"""
-        SELECT GROUP_CONCAT((SELECT json_array({told}) FROM (SELECT {made} FROM {table}
+        SELECT GROUP_CONCAT((SELECT json_array({columns_text}) FROM (SELECT {made} FROM {table}
             WHERE run_id = json_extract(span.value, '$[0]') AND step >= {low} AND step < {low} + ?)))
         FROM json_each(?) AS span"""
     return query, list(columns)
 
 
-def from_texts(found: str | None) -> list[tuple[float | None, ...]]:
+def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
     """The numbers of `of_spans`, bit for bit."""
 
-    def number(text: str | None, rest: str | None) -> float | None:
-        return None if text is None else float(text) + float(rest or 0)
+    def number(text: str | None, difference: str | None) -> float | None:
+        return None if text is None else float(text) + float(difference or 0)
 
-    rows = json.loads(f"[{found or ''}]")
+    rows = json.loads(f"[{texts or ''}]")
     return [tuple(map(number, row[::2], row[1::2])) for row in rows]
 
 

@@ -87,14 +87,14 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
     models = [("trained model", home / CHECKPOINTS / FINAL, last.get("model"))]
     if began is not None:
         models.append(("starting model", Path(began), start))
-    for what, folder, named in models:
+    for kind, folder, named in models:
         if named is not None and folder.is_dir():
             try:
                 refuse_damaged(folder)
             except LabError as error:
                 yield str(error)
             if sums_digest(folder) != named:
-                yield f"its {what} {folder.name} is not the one that its journal names"
+                yield f"its {kind} {folder.name} is not the one that its journal names"
 
 
 COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"
@@ -113,9 +113,9 @@ def _taken_anew(
     known = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
     for path, line, gap in sorted([*connection.execute(broken), *known]):
         yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
-    for table, own, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
-        place = f": {own} where there are {theirs}" if own != theirs else None
-        if place or (own and (place := _parted(read, connection, table, run))):
+    for table, ours_, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
+        place = f": {ours_} where there are {theirs}" if ours_ != theirs else None
+        if place or (ours_ and (place := _parted(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
@@ -126,8 +126,8 @@ def _parted(read: Read, connection: sqlite3.Connection, table: Table, run: str) 
     """Where the two databases' equally many rows of a run part, in words; None where they do not."""
     query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
     pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
-    for row, (one, other) in enumerate(pairs):
-        if one != other:
-            names = [name for name, a, b in zip(table.names, one, other, strict=True) if a != b]
+    for row, (first, second) in enumerate(pairs):
+        if first != second:
+            names = [name for name, a, b in zip(table.names, first, second, strict=True) if a != b]
             return f": row {row}, {', '.join(names[:3])}"
     return None

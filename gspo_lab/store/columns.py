@@ -19,7 +19,7 @@ class Run(NamedTuple):
     seed: int
 
 
-def framed(found: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
+def framed(rows_by_run: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
     """run_id, arm, seed and the rows' `columns`, run after run.
 
     Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.
@@ -27,15 +27,15 @@ def framed(found: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str,
     import numpy as np
     from pandas import DataFrame
 
-    counts = [len(rows) for rows in found.values()]
+    counts = [len(rows) for rows in rows_by_run.values()]
     lists: list[list[Any]] = [[] for _ in columns]
-    for rows in found.values():
+    for rows in rows_by_run.values():
         for column, part in zip(lists, zip(*rows, strict=True), strict=False):
             column.extend(part)
     data: dict[str, Any] = {
-        "run_id": np.repeat(np.array([run.id for run in found], dtype=object), counts),
-        "arm": np.repeat(np.array([run.arm for run in found], dtype=object), counts),
-        "seed": np.repeat(np.array([run.seed for run in found], dtype=np.int64), counts),
+        "run_id": np.repeat(np.array([run.id for run in rows_by_run], dtype=object), counts),
+        "arm": np.repeat(np.array([run.arm for run in rows_by_run], dtype=object), counts),
+        "seed": np.repeat(np.array([run.seed for run in rows_by_run], dtype=np.int64), counts),
     }
     for (name, kind), values in zip(columns.items(), lists, strict=True):
         gaps = kind is int and None in values

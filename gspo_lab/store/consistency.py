@@ -100,8 +100,8 @@ def at_odds(
     """
     conditions = dict(CLIPS)
     if rule is not None:
-        own = f"would_clip_fraction_tokens_{rule}"
-        conditions[own] = f"ABS({own} - clip_fraction_tokens) > {EQUAL_TO}"
+        counterfactual = f"would_clip_fraction_tokens_{rule}"
+        conditions[counterfactual] = f"ABS({counterfactual} - clip_fraction_tokens) > {EQUAL_TO}"
     values = {"run": run, **settings}
     yield from _first_of(evidence, f"({CHANGES})", {**_shares(STEPS), **COUNTS}, values)
     yield from _first_of(evidence, f"({ORDERED})", {**_shares(UPDATES), **conditions}, values)
@@ -128,8 +128,8 @@ def _first_of(
 ) -> Iterator[tuple[str, str]]:
     """Per condition that some row meets, its name and the first step at which one does; all in one pass."""
     sums = ", ".join(f"MIN(step) FILTER (WHERE {condition})" for condition in conditions.values())
-    found = evidence.rows(f"SELECT {sums} FROM {table}", values)[0]
-    for name, step in zip(conditions, found, strict=True):
+    sums_row = evidence.rows(f"SELECT {sums} FROM {table}", values)[0]
+    for name, step in zip(conditions, sums_row, strict=True):
         if step is not None:
             yield name, f"step {step}"
 
@@ -137,7 +137,7 @@ def _first_of(
 def answer_digests(evidence: "Evidence", run: str) -> dict[str, str]:
     """Per evaluation of a run as it trained the digest of its answers as they lie in the database, first grades."""
     query = f"SELECT bench, step, {quoted(ANSWERED)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> ?"
-    found: dict[str, list[tuple[object, ...]]] = {}
+    grouped: dict[str, list[tuple[object, ...]]] = {}
     for bench, step, *row in evidence.rows(query, (run, ROLLOUT)):
-        found.setdefault(evaluation_key(bench, step), []).append(tuple(row))
-    return {key: digest_of_answers(rows) for key, rows in found.items()}
+        grouped.setdefault(evaluation_key(bench, step), []).append(tuple(row))
+    return {key: digest_of_answers(rows) for key, rows in grouped.items()}

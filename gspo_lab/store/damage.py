@@ -35,8 +35,8 @@ WHOLE = """
 """Whether an evaluation has every answer that it declares, of the two checkpoints of a run of either."""
 
 
-def told(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
-    """A line for people about each journal in which something is missing."""
+def damage_messages(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
+    """A line for each journal with missing records."""
     return tuple(
         f"{runs / path}{PLACES[gap].format(lines)}; what it recorded is missing from every number. "
         + ("The same gspo-lab eval asks it again" if path.split("/")[-3:-2] == [EVALUATIONS] else REMEDY)

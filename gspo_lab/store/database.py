@@ -214,11 +214,11 @@ def _lacking(connection: sqlite3.Connection) -> str | None:
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     query = "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS part"
     columns = set(connection.execute(query + " WHERE entry.type = 'table'"))
-    entries = (*(one.name for one in TABLES), *INDEXES, *VIEWS)
-    wanted: list[tuple[str, str | None]] = [(name, None) for name in entries]
-    wanted += [(one.name, column.name) for one in TABLES for column in one.columns]
-    absent = (one for one in wanted if (one[0] not in present if one[1] is None else one not in columns))
-    return next((".".join(filter(None, one)) for one in absent), None)
+    entries = (*(table.name for table in TABLES), *INDEXES, *VIEWS)
+    expected: list[tuple[str, str | None]] = [(name, None) for name in entries]
+    expected += [(table.name, column.name) for table in TABLES for column in table.columns]
+    absent = (entry for entry in expected if (entry[0] not in present if entry[1] is None else entry not in columns))
+    return next((".".join(filter(None, entry)) for entry in absent), None)
 
 
 def _complete(database: "Database") -> None:

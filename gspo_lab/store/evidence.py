@@ -17,7 +17,7 @@ from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class Evidence:
@@ -65,14 +65,14 @@ class Evidence:
         """The content of the study's study.json: one object for all who ask, so nobody may change it."""
 
         def read() -> dict[str, Any]:
-            found = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
-            if not found:
+            rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
+            if not rows:
                 known = self.studies()
                 raise LabError(
                     f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
                 )
             try:
-                content: dict[str, Any] = json.loads(found[0][0])
+                content: dict[str, Any] = json.loads(rows[0][0])
             except ValueError as error:
                 raise LabError(f"{self._path} {DAMAGED}") from error
             return content
@@ -81,11 +81,11 @@ class Evidence:
 
     def runs(self, study: str) -> "DataFrame":
         """One row per run, in the order of the study's arms, then seeds. `settings` and `facts` are JSON text."""
-        rest = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
+        columns = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
         frame = self.select(
             study,
-            f"SELECT run_id, study, arm, seed, {quoted(rest)} FROM chosen "
-            f"JOIN (SELECT run_id, study, {quoted(rest)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
+            f"SELECT run_id, study, arm, seed, {quoted(columns)} FROM chosen "
+            f"JOIN (SELECT run_id, study, {quoted(columns)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
         )
         return with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
@@ -112,12 +112,12 @@ class Evidence:
         with explained(self._path):
             yield from self._connection.execute(query, values)
 
-    def once(self, key: Hashable, read: Callable[[], Found]) -> Found:
-        """What `read` returns, which is read at most once: the moment does not change. Nobody may change it."""
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """The result of `read`, which is called at most once, since the records do not change. Do not change it."""
         if key not in self._known:
             self._known[key] = read()
-        found: Found = self._known[key]
-        return found
+        answer: T = self._known[key]
+        return answer
 
     def chosen(self, study: str) -> list[Run]:
         """The study's runs in order. LabError for a study that the database lacks."""

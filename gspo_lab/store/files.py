@@ -31,13 +31,13 @@ class Source(NamedTuple):
     part: str
 
 
-def sources(runs: Path, run_id: str, seen: Iterable[str]) -> dict[str, Source]:
-    """The journals and declarations of a run or a subject by their paths, those included that were deleted since."""
+def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, Source]:
+    """The journals and declarations of a run or a subject by path, with those `known` that were deleted."""
     folder = runs / run_id
-    places = ["", *(f"{EVALUATIONS}/{one.name}/" for one in folders(folder / EVALUATIONS))]
+    places = ["", *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS))]
     names = [f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")]
     names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
-    names += [name for name in seen if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
+    names += [name for name in known if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
     return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
 
 
@@ -73,24 +73,24 @@ def run_folders(study: Path) -> tuple[list[Path], list[Path]]:
 def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
     """The table `files`."""
     query = "SELECT path, size, modified_ns, offset, head, tail FROM files"
-    return {path: Seen(*rest) for path, *rest in connection.execute(query)}
+    return {path: Seen(*values) for path, *values in connection.execute(query)}
 
 
-def by_folder(seen: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
+def by_folder(rows: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
     """The files of each run and each subject, by its id: told apart once, and not once for each of them."""
-    found: dict[str, dict[str, Seen]] = {}
-    for name, one in seen.items():
+    by_run: dict[str, dict[str, Seen]] = {}
+    for name, row in rows.items():
         parts = name.split("/")
-        found.setdefault("/".join(parts[: 2 if parts[0] == SUBJECTS else 3]), {})[name] = one
-    return found
+        by_run.setdefault("/".join(parts[: 2 if parts[0] == SUBJECTS else 3]), {})[name] = row
+    return by_run
 
 
-def remember(connection: sqlite3.Connection, name: str, seen: Seen | None) -> None:
+def remember(connection: sqlite3.Connection, name: str, row: Seen | None) -> None:
     """Keep how far a file was read, or forget it where it is gone (None)."""
-    if seen is None:
+    if row is None:
         connection.execute("DELETE FROM files WHERE path = ?", (name,))
     else:
-        connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", (name, *seen))
+        connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", (name, *row))
 
 
 def stamp(path: Path) -> Seen | None:

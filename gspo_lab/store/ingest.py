@@ -101,27 +101,28 @@ def rebuild(runs: Path) -> IngestReport:
                 report = _take_in(connection, runs)
             except LabError as error:  # what can be read is kept all the same
                 broken = error
-        kept = _keep(target) if damaged else None
+        backup = _keep(target) if damaged else None
         # A log left beside the new file would be replayed into it: fold it into the old file first, then drop it.
-        if kept is None:
+        if backup is None:
             with suppress(sqlite3.Error), closing(sqlite3.connect(target, timeout=0)) as old:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for suffix in LOGS:
             target.with_name(target.name + suffix).unlink(missing_ok=True)
         fresh.replace(target)
     if broken is not None:
-        told = () if kept is None else (f"the damaged database is kept as {kept}",)
-        raise LabError(f"rebuilt without what cannot be read: {broken}", details=(*told, *broken.details))
-    return replace(report, replaced=kept)
+        notes = () if backup is None else (f"the damaged database is kept as {backup}",)
+        raise LabError(f"rebuilt without what cannot be read: {broken}", details=(*notes, *broken.details))
+    return replace(report, replaced=backup)
 
 
 def _keep(database: Path) -> Path:
     """Move a database and its logs to the first free name beside it."""
-    place = next(one for n in count(1) if not (one := database.with_name(f"{database.name}.{n}.bak")).exists())
+    names = (database.with_name(f"{database.name}.{number}.bak") for number in count(1))
+    backup = next(path for path in names if not path.exists())
     for suffix in (*LOGS, ""):
         with suppress(FileNotFoundError):
-            database.with_name(database.name + suffix).rename(place.with_name(place.name + suffix))
-    return place
+            database.with_name(database.name + suffix).rename(backup.with_name(backup.name + suffix))
+    return backup
 
 
 @contextmanager
@@ -140,48 +141,50 @@ def _alone(runs: Path) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    seen = all_seen(connection)
+    known = all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
-    theirs = by_folder(seen)
+    theirs = by_folder(known)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
-    lost: list[str] = []
+    damaged: list[str] = []
     records = 0
     for study in folders(runs):
         try:
-            _take_study(connection, runs, study, seen)
+            _take_study(connection, runs, study, known)
         except LabError as error:
             broken.append(error)
         specified, unspecified = run_folders(study)
         present |= {folder.relative_to(runs).as_posix() for folder in specified}
-        lost += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
-    subjects = {f"{SUBJECTS}/{one.name}" for one in folders(runs / SUBJECTS) if (one / SUBJECT).is_file()}
-    for one in sorted(present | subjects):
+        damaged += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
+    subjects = {f"{SUBJECTS}/{subject.name}" for subject in folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()}
+    for run_id in sorted(present | subjects):
         try:
-            if one in subjects:
-                count = _take_subject(connection, runs, one, theirs.get(one, {}))
+            if run_id in subjects:
+                count = _take_subject(connection, runs, run_id, theirs.get(run_id, {}))
             else:
-                count = take_run(connection, runs, runs / one, theirs.get(one, {}), states.get(one))
+                count = take_run(connection, runs, runs / run_id, theirs.get(run_id, {}), states.get(run_id))
         except LabError as error:
             broken.append(error)
             continue
         if count is not None:
-            changed.append(one)
+            changed.append(run_id)
             records += count
     gone = [run_id for run_id, state in states.items() if run_id not in present and state != State.MISSING]
-    _part_with(connection, runs, gone, seen)
+    _part_with(connection, runs, gone, known)
     gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
-    return IngestReport(len(present | subjects), (*changed, *gone), records, (*lost, *damage.told(connection, runs)))
+    return IngestReport(
+        len(present | subjects), (*changed, *gone), records, (*damaged, *damage.damage_messages(connection, runs))
+    )
 
 
-def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, Seen]) -> None:
+def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, Seen]) -> None:
     """Mark runs whose folder is gone, so that nothing counts them; forget studies whose declaration is gone."""
-    declared = [name for name in seen if name.count("/") == 1]
+    declared = [name for name in known if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
         with transaction(connection):
@@ -203,11 +206,11 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
     return gone
 
 
-def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen]) -> None:
+def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, Seen]) -> None:
     path = folder / STUDY
     now = stamp(path)
     name = path.relative_to(runs).as_posix()
-    if now is None or unchanged(now, seen.get(name)):
+    if now is None or unchanged(now, known.get(name)):
         return
     text, content = json_text(path)
     created: Any = content.get("created")
@@ -221,23 +224,23 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
 
 
 def _insert(
-    connection: sqlite3.Connection, table: Table, row: Mapping[str, Any], path: Path, what: str, mend: str
+    connection: sqlite3.Connection, table: Table, row: Mapping[str, Any], path: Path, kind: str, mend: str
 ) -> None:
     """Insert what the file at `path` says. LabError where the file is not what it is read as."""
     try:
         rows.insert(connection, table, [tuple(map(row.get, table.names))])
     except rows.UNFIT as error:
-        raise LabError(f"{path} is {what} ({error}): {mend}") from error
+        raise LabError(f"{path} is {kind} ({error}): {mend}") from error
 
 
 def take_run(
-    connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen], state: str | None
+    connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, Seen], state: str | None
 ) -> int | None:
     """Take in what is new of one run: the number of records read, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
     specification = f"{run_id}/{RUN}"
-    known = sources(runs, run_id, seen)
-    news = _news(runs, [specification, *known], seen)
+    parts = sources(runs, run_id, known)
+    news = _news(runs, [specification, *parts], known)
     if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
     # Asked before the journal is read: a worker that leaves in between has then already written its last words.
@@ -248,16 +251,16 @@ def take_run(
         if specification in news:
             _register(connection, run_id, runs / specification)
             remember(connection, specification, news.pop(specification))
-        records = _take_sources(connection, runs, known, news, seen)
+        records = _take_sources(connection, runs, parts, news, known)
         rows.settle(connection, run_id, alive)
     return records
 
 
-def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen: dict[str, Seen]) -> int | None:
+def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, Seen]) -> int | None:
     """The same for a model or a server that was asked."""
     specification = f"{run_id}/subject.json"
-    known = sources(runs, run_id, seen)
-    news = _news(runs, [specification, *known], seen)
+    parts = sources(runs, run_id, known)
+    news = _news(runs, [specification, *parts], known)
     if not news:
         return None
     with transaction(connection):
@@ -266,29 +269,29 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen:
             row = {**content, "run_id": run_id, "content": text}
             _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
             remember(connection, specification, news.pop(specification))
-        return _take_sources(connection, runs, known, news, seen)
+        return _take_sources(connection, runs, parts, news, known)
 
 
-def _news(runs: Path, names: Sequence[str], seen: dict[str, Seen]) -> dict[str, Seen | None]:
+def _news(runs: Path, names: Sequence[str], known: dict[str, Seen]) -> dict[str, Seen | None]:
     """The files that are not as they were when last read, and how they are now."""
     stamps = {name: stamp(runs / name) for name in names}
-    return {name: now for name, now in stamps.items() if not unchanged(now, seen.get(name))}
+    return {name: now for name, now in stamps.items() if not unchanged(now, known.get(name))}
 
 
 def _take_sources(
     connection: sqlite3.Connection,
     runs: Path,
-    known: dict[str, Source],
+    parts: dict[str, Source],
     news: dict[str, Seen | None],
-    seen: dict[str, Seen],
+    known: dict[str, Seen],
 ) -> int:
     """Take in the changed files of a run or a subject; the number of records read."""
     records = 0
     for name, now in news.items():
-        if known[name].part == "declaration":
-            _take_declaration(connection, runs / name, name, known[name], now)
+        if parts[name].part == "declaration":
+            _take_declaration(connection, runs / name, name, parts[name], now)
         else:
-            records += _follow(connection, runs / name, name, known[name], now, seen.get(name))
+            records += _follow(connection, runs / name, name, parts[name], now, known.get(name))
     return records
 
 
@@ -369,7 +372,7 @@ def _follow(
         rows.apply(connection, source, lines)
     except rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
-    damaged = [(name, journal.line_number(path, one.at), source.run_id, int(one.gap)) for one in lines.damaged]
+    damaged = [(name, journal.line_number(path, line.at), source.run_id, int(line.gap)) for line in lines.damaged]
     shorter = before is not None and now.size < before.size and head in (None, before.head)
     # What is gone in the middle leaves a gap, and the end as it was; one that was written anew has a seal at its end.
     ended = before is not None and before.tail in (None, digest_before(path, lines.end))

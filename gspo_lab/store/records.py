@@ -79,15 +79,15 @@ def read_spans(
     width = span_width(evidence, study, buckets)
     if table not in ("steps", "updates"):
         raise LabError(f"spans: from steps or updates, got '{table}'")
-    means, ends = (evidence.columns(table, wanted, numbers=True) for wanted in (metrics, extremes))
+    means, ends = (evidence.columns(table, names, numbers=True) for names in (metrics, extremes))
     query, names = of_spans(table, means, ends, totals)
     end = _last_step(evidence, study) + 1
     firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}
-    wanted = {run: range(firsts[run.id], end, width) for run in evidence.chosen(study) if run.id in firsts}
+    steps_by_run = {run: range(firsts[run.id], end, width) for run in evidence.chosen(study) if run.id in firsts}
     out = {}
-    for run, lows in wanted.items():
-        ((found,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
-        out[run] = arrays(from_texts(found), names)
+    for run, lows in steps_by_run.items():
+        ((texts,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
+        out[run] = arrays(from_texts(texts), names)
     return out
 
 
@@ -97,8 +97,8 @@ def read_series(evidence: "Evidence", study: str, table: str, metric: str) -> "d
     query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
 
     def read() -> "dict[str, tuple[Floats, Floats]]":
-        found = {run.id: arrays(evidence.rows(query, (run.id,)), ("step", metric)) for run in evidence.chosen(study)}
-        return {run: (columns["step"], columns[metric]) for run, columns in found.items()}
+        by_run = {run.id: arrays(evidence.rows(query, (run.id,)), ("step", metric)) for run in evidence.chosen(study)}
+        return {run: (columns["step"], columns[metric]) for run, columns in by_run.items()}
 
     return evidence.once((query, study), read)
 
@@ -117,17 +117,17 @@ def read_ends(evidence: "Evidence", run: str, column: str | None, name: str) -> 
     """The smallest and largest value of a run's number, a column of updates or under its own name; empty: no value."""
     value = f'"{column}"' if column else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
     query = f"SELECT MIN({value}), MAX({value}) FROM updates WHERE run_id = :run"
-    [found] = evidence.rows(query, {"run": run} if column else {"run": run, "name": name})
-    return tuple(float(end) for end in found if end is not None)
+    [ends] = evidence.rows(query, {"run": run} if column else {"run": run, "name": name})
+    return tuple(float(end) for end in ends if end is not None)
 
 
 def read_lengths(evidence: "Evidence", study: str) -> dict[str, dict[str, float]]:
     """By what it is, per run id: its last logged step, and how many steps lie between two rows."""
     query = "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE run_id = ?"
-    found = {run.id: evidence.rows(query, (run.id,))[0] for run in evidence.chosen(study)}
+    ends_by_run = {run.id: evidence.rows(query, (run.id,))[0] for run in evidence.chosen(study)}
     return {
-        what: {run: row[place] for run, row in found.items() if row[place] is not None}
-        for place, what in enumerate((LENGTH, "the interval of their rows, in steps"))
+        name: {run: row[place] for run, row in ends_by_run.items() if row[place] is not None}
+        for place, name in enumerate((LENGTH, "the interval of their rows, in steps"))
     }
 
 
@@ -142,17 +142,17 @@ def _rows(
 ) -> "DataFrame":
     """Rows of a record table; of `only` the entries that are not None pick rows."""
     runs = evidence.chosen(study)
-    wanted = evidence.columns(table, (name for name in metrics if name not in key))
+    columns = evidence.columns(table, (name for name in metrics if name not in key))
     picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
     where = "".join(f" AND {name} = ?" for name in picked)
     if at is not None:
         where += " AND step IN (SELECT value FROM json_each(?))"
         picked["step"] = json.dumps(sorted(at))
-    query = f"SELECT {quoted([*key, *wanted])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
-    found = {run: evidence.rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
-    kinds = {name: RECORD_TABLES[table].column(name).type for name in wanted}
+    query = f"SELECT {quoted([*key, *columns])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
+    rows = {run: evidence.rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
+    kinds = {name: RECORD_TABLES[table].column(name).type for name in columns}
     types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
-    return framed(found, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
+    return framed(rows, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
 
 
 def _last_step(evidence: "Evidence", study: str) -> int:

@@ -83,8 +83,8 @@ def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[
 def forget(connection: sqlite3.Connection, source: Source) -> None:
     """Remove every row that came from one journal."""
     for name in FILLS[source.part]:
-        own = name in (*OF_THE_RUN, LOGGED)
-        where, values = ("", ()) if own else (" AND evaluation = ?", (source.evaluation,))
+        allowed = name in (*OF_THE_RUN, LOGGED)
+        where, values = ("", ()) if allowed else (" AND evaluation = ?", (source.evaluation,))
         connection.execute(f"DELETE FROM {name} WHERE run_id = ?{where}", (source.run_id, *values))
 
 

@@ -102,10 +102,10 @@ POSITION = Column("position", "INTEGER", "-", "0, 1, 2, ... in the order of the 
 
 
 def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> Table:
-    own = field_columns(record)
+    columns_of = field_columns(record)
     identity = [column for column in (RUN_ID, EVALUATION, POSITION) if column.name in key]
     # JSON columns come last: a long row spills its end, and reading the numbers before it never touches the spill.
-    ordered = [*identity, *(c for c in own if not c.json), *(c for c in own if c.json)]
+    ordered = [*identity, *(c for c in columns_of if not c.json), *(c for c in columns_of if c.json)]
     return Table(record.table, meaning, key, tuple(ordered), clustered)
 
 

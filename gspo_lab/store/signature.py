@@ -83,10 +83,10 @@ def _changed(signed: str, now: str) -> list[str]:
     return [f"{name} is {'gone' if name not in after else 'new' if name not in before else 'another'}" for name in odd]
 
 
-def _ssh_keygen(what: str, *words: str, text: str) -> "subprocess.CompletedProcess[str]":
+def _ssh_keygen(action: str, *words: str, text: str) -> "subprocess.CompletedProcess[str]":
     if shutil.which("ssh-keygen") is None:
         raise LabError("ssh-keygen is not installed: signatures need OpenSSH 8.1 or newer")
-    command = ["ssh-keygen", "-Y", what, "-n", NAMESPACE, *words]
+    command = ["ssh-keygen", "-Y", action, "-n", NAMESPACE, *words]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
 

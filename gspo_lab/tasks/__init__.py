@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.registry import look_up, told
+from gspo_lab.registry import look_up, one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
 from gspo_lab.tasks.custom import signature_of
 
@@ -176,7 +176,7 @@ def _made(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
     except Exception as error:
         if name in KNOWN:
             raise
-        raise LabError(f"task '{name}': making it failed with {told(error)}") from error
+        raise LabError(f"task '{name}': making it failed with {one_line_error(error)}") from error
 
 
 def _digest(path: Path) -> str:

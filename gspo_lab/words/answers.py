@@ -35,11 +35,11 @@ def answer_sentences(answer: Answer) -> list[str]:
     """The answer as one sentence with its numbers, then what limits it, and what is said of the other arms."""
     if answer.why:
         return [_say(answer.why)]
-    first, *others = answer.verdicts
+    first, *later = answer.verdicts
     if first.baseline is None:
-        return [headline(answer.verdicts)] if others else statements(first)
-    rest = [f"Other arms against {first.baseline}: {grouped(others)}."] if others else []
-    return [*stated(first), *rest]
+        return [headline(answer.verdicts)] if later else statements(first)
+    arms = [f"Other arms against {first.baseline}: {grouped(later)}."] if later else []
+    return [*stated(first), *arms]
 
 
 def rests_on(answer: Answer) -> str:
@@ -93,16 +93,16 @@ def best_arms(ranking: Ranking) -> str:
 
 
 def _differences(verdicts: Sequence[Comparison]) -> str:
-    known = [(one, one.estimate) for one in verdicts if one.estimate is not None]
+    known = [(verdict, verdict.estimate) for verdict in verdicts if verdict.estimate is not None]
     if not known:
         return "No difference is measured."
-    one, estimate = known[0]
-    margin, pairs = f"margin ±{one.margin:g}", f"{counted(one.paired.n, 'pair')} of runs"
+    first, estimate = known[0]
+    margin, pairs = f"margin ±{first.margin:g}", f"{counted(first.paired.n, 'pair')} of runs"
     if len(known) > 1:
         values = [value for _, value in known]
         return f"Differences of {signed(min(values))} to {signed(max(values))}, {margin}, {pairs} an arm."
-    told = difference(estimate, (one.paired.low, one.paired.high), one.alpha)
-    return f"{one.subject} {MINUS} {one.baseline}: {told}, {margin}, {pairs}."
+    text = difference(estimate, (first.paired.low, first.paired.high), first.alpha)
+    return f"{first.subject} {MINUS} {first.baseline}: {text}, {margin}, {pairs}."
 
 
 def unstable_counts(counts: Mapping[str, tuple[int, int]]) -> str:
@@ -114,8 +114,9 @@ def unstable_counts(counts: Mapping[str, tuple[int, int]]) -> str:
 
 
 def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
-    shares = {str(verdicts[0].baseline): verdicts[0].unstable[0]} | {one.subject: one.unstable[1] for one in verdicts}
-    return f"{unstable_counts({arm: (share.k, share.n) for arm, share in shares.items()})}."
+    rates = [(str(verdicts[0].baseline), verdicts[0].unstable[0])]
+    rates += [(verdict.subject, verdict.unstable[1]) for verdict in verdicts]
+    return f"{unstable_counts({arm: (rate.k, rate.n) for arm, rate in rates})}."
 
 
 def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
@@ -171,7 +172,7 @@ GROUNDS: Mapping[str, Callable[..., str] | str] = {
     "swept": lambda decided: " ".join(f"{line}." for line in swept(decided)),
     "unmatched sweep": "The sweep's runs are not matched; see the certificate.",
     "values": "{values} values of {key} were swept.",
-    "claims": lambda verdicts: " ".join(f"{capital(text)}." for one in verdicts if (text := because(one))),
+    "claims": lambda verdicts: " ".join(f"{capital(text)}." for verdict in verdicts if (text := because(verdict))),
 }
 
 

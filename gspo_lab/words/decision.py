@@ -35,21 +35,21 @@ def decided_sentences(decided: Decision) -> list[str]:
 def flags(decided: Decision) -> list[str]:
     """What a reader of the verdicts must know of single runs and of looks. All of these runs are counted."""
     runs = {
-        "Collapsed and still counted": [_name(one) for one in decided.ended if one.collapsed],
+        "Collapsed and still counted": [_name(run) for run in decided.ended if run.collapsed],
         "Updates that were not finite, skipped or of a dead model": [
-            f"{_name(one)} ({one.nonfinite})" for one in decided.ended if one.nonfinite
+            f"{_name(run)} ({run.nonfinite})" for run in decided.ended if run.nonfinite
         ],
         "Evaluations that could not be graded repeat the one before": [
-            _name(one) for one in decided.ended if one.carried
+            _name(run) for run in decided.ended if run.carried
         ],
     }
     tuning = decided.matched.tuning
     looked = f"Resolved at the declared look after {len(decided.seeds)} of {decided.planned} seeds."
     return [
-        *(f"{capital(one)}." for one in (*decided.matched.on_trust, decided.matched.grade) if one),
+        *(f"{capital(note)}." for note in (*decided.matched.on_trust, decided.matched.grade) if note),
         *([] if tuning is None else [f"{capital(tuning.detail)}."]),
-        *(f"{what}: {', '.join(names)}." for what, names in runs.items() if names),
-        *(ungraded(one) for one in decided.ungraded.values()),
+        *(f"{title}: {', '.join(names)}." for title, names in runs.items() if names),
+        *(ungraded(answers) for answers in decided.ungraded.values()),
         *([looked] if decided.stopped else []),
         *sentences(decided.described),
     ]
@@ -96,27 +96,28 @@ def swept(decided: Decision) -> list[str]:
     return [] if decided.lengths is None else laws(decided.lengths)
 
 
-def doses(found: DoseResponse) -> list[str]:
+def doses(response: DoseResponse) -> list[str]:
     """One line per arm, then one per ratio, then what does not count."""
-    about = "" if found.about is None else say(found.about)
-    lines = [f"{one.arm}: {_half(one, found.key)}" for one in found.arms]
-    lines += [f"{arm} / {found.baseline}: {_ratio(ratio, found.key)}{about}" for arm, ratio in found.ratios.items()]
-    return lines + [f"Not counted, added after the first step: {', '.join(found.added)}"] * bool(found.added)
+    key, baseline = response.key, response.baseline
+    about = "" if response.about is None else say(response.about)
+    lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
+    lines += [f"{arm} / {baseline}: {_ratio(ratio, key)}{about}" for arm, ratio in response.ratios.items()]
+    return lines + [f"Not counted, added after the first step: {', '.join(response.added)}"] * bool(response.added)
 
 
-def laws(found: Lengths) -> list[str]:
+def laws(lengths: Lengths) -> list[str]:
     """The laws of the spread of log s, and the prediction, line by line."""
     lines = [
         f"{law.family}: {QUANTITIES[law.quantity]} ~ L^{interval(law.exponent)}"
-        for law in found.laws
+        for law in lengths.laws
         if law.quantity in ("spread", "averaging")
     ]
-    for one in found.predicted:
+    for prediction in lengths.predicted:
         published = f"{100 * PUBLISHED['gspo']:g} % were published"
-        if one.share.low is not None and one.share.high is not None:
-            inside = one.share.low <= PUBLISHED["gspo"] <= one.share.high
+        if prediction.share.low is not None and prediction.share.high is not None:
+            inside = prediction.share.low <= PUBLISHED["gspo"] <= prediction.share.high
             published += ", inside the interval" if inside else ", outside the interval"
-        share = f"predicted share clipped by GSPO at {one.length:,.0f} tokens: {interval(one.share)}"
+        share = f"predicted share clipped by GSPO at {prediction.length:,.0f} tokens: {interval(prediction.share)}"
         lines.append(f"{share}; {published}")
     return lines
 
@@ -153,9 +154,9 @@ def _ratio(ratio: DoseLimits, key: str) -> str:
     return f"inconclusive: {ratio.reason}{_needed(ratio)}"
 
 
-def _needed(found: DoseLimits) -> str:
-    if found.needed is None:
+def _needed(limits: DoseLimits) -> str:
+    if limits.needed is None:
         return ""
-    below, above = found.needed.below, found.needed.above
+    below, above = limits.needed.below, limits.needed.above
     sides = [f"below {below:.3g}" if below is not None else "", f"above {above:.3g}" if above is not None else ""]
     return f"; values {' and '.join(side for side in sides if side)} are needed"

@@ -51,14 +51,14 @@ def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> 
 
 
 def _plays(roles: Sequence[str]) -> str:
-    wanted = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
-    return f"no arm plays {wanted}"
+    described = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
+    return f"no arm plays {described}"
 
 
 def _ratio(seed: int, values: Mapping[str, float]) -> str:
-    (arm, value), *others = values.items()
-    found = " and ".join([f"{arm} has {value:g}", *(f"{other} {number:g}" for other, number in others)])
-    return f"a ratio needs values above 0; at seed {seed} {found}"
+    (arm, value), *more = values.items()
+    text = " and ".join([f"{arm} has {value:g}", *(f"{name} {number:g}" for name, number in more)])
+    return f"a ratio needs values above 0; at seed {seed} {text}"
 
 
 def _claim_ungraded(left_out: str | None, counted_wrong: str | None) -> str:
@@ -67,8 +67,8 @@ def _claim_ungraded(left_out: str | None, counted_wrong: str | None) -> str:
 
 
 def _unstable(counts: Mapping[str, tuple[int, int]]) -> str:
-    told = ", ".join(f"{arm} {count} of {judged}" for arm, (count, judged) in counts.items())
-    return f"unstable runs: {told}; where runs are unstable, a claim's error rate is above alpha (gspo-lab calibrate)"
+    text = ", ".join(f"{arm} {count} of {judged}" for arm, (count, judged) in counts.items())
+    return f"unstable runs: {text}; where runs are unstable, a claim's error rate is above alpha (gspo-lab calibrate)"
 
 
 def _warm_up(arm: str, steps: int, planned: int, later: bool) -> str:

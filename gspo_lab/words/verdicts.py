@@ -48,40 +48,40 @@ def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
 
 def stated(verdict: Verdict) -> list[str]:
     """The verdict as one sentence with its numbers, then what limits it."""
-    first, *rest = statements(verdict)
+    first, *further = statements(verdict)
     if verdict.estimate is None or verdict.paired is None or verdict.word == "withheld":
-        return [first, *rest]
+        return [first, *further]
     drop = f"the drop of {verdict.subject} from its best, relative to the gain, is smaller by "
-    what = drop if verdict.question == "stability" else ""
+    measure = drop if verdict.question == "stability" else ""
     numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
-    return [f"{first.rstrip('.')}: {what}{numbers}, {counted(verdict.paired.n, 'seed')}.", *rest]
+    return [f"{first.rstrip('.')}: {measure}{numbers}, {counted(verdict.paired.n, 'seed')}.", *further]
 
 
 def _whether(verdicts: Sequence[Verdict]) -> str:
     first = verdicts[0]
     about = say(first.about) if first.about else ""
     differs = "differs in stability" if first.question == "stability" else "differs"
-    return f"Whether {listed([one.subject for one in verdicts], 'or')} {differs} from {first.baseline}{about}"
+    return f"Whether {listed([verdict.subject for verdict in verdicts], 'or')} {differs} from {first.baseline}{about}"
 
 
 def unseen(verdict: Comparison) -> str:
     """What runs without a collapse leave open: the bounds of the rate (Clopper-Pearson)."""
     both = (verdict.baseline, verdict.subject)
-    known = [(one, arm) for one, arm in zip(verdict.collapsed or (), both, strict=False) if one.n]
+    known = [(rate, arm) for rate, arm in zip(verdict.collapsed or (), both, strict=False) if rate.n]
     interval = f"{percent(1 - verdict.alpha)} interval"
     if verdict.collapsed is not None and not known:
         return "Whether runs collapse is not judged."
-    if len(known) < 2 and not any(one.k for one, _ in known):
+    if len(known) < 2 and not any(rate.k for rate, _ in known):
         none = clopper_pearson(0, verdict.paired.n, 1 - verdict.alpha)
         return (
             f"An event seen in none of an arm's {none.n} runs can still have a rate of up to {percent(none.high)} "
             f"({interval})."
         )
     if len(known) == 2 and known[0][0] == known[1][0]:
-        one = known[0][0]
-        return f"{one.k} of {one.n} runs of each arm collapsed ({interval} of the rate: up to {percent(one.high)})."
-    counts = " and ".join(f"{one.k} of {one.n} runs of {arm}" for one, arm in known)
-    high = " and ".join(percent(one.high) for one, _ in known)
+        rate = known[0][0]
+        return f"{rate.k} of {rate.n} runs of each arm collapsed ({interval} of the rate: up to {percent(rate.high)})."
+    counts = " and ".join(f"{rate.k} of {rate.n} runs of {arm}" for rate, arm in known)
+    high = " and ".join(percent(rate.high) for rate, _ in known)
     return f"{counts} collapsed ({interval} of the rate: up to {high})."
 
 
@@ -91,12 +91,12 @@ def headline(verdicts: Sequence[Verdict], *, bounded: bool = True) -> str:
         return sentence(verdicts[0], bounded=bounded)
     first = verdicts[0]
     if first.baseline is None:
-        return f"{'; '.join(f'{one.subject} is {short(one)}' for one in verdicts)}."
-    words = {one.word for one in verdicts}
+        return f"{'; '.join(f'{verdict.subject} is {short(verdict)}' for verdict in verdicts)}."
+    words = {verdict.word for verdict in verdicts}
     if words == {"not resolved"}:
         return f"{_whether(verdicts)} is inconclusive."
     if words == {"withheld"}:
-        return f"No verdict on {listed([one.subject for one in verdicts], 'or')} against {first.baseline}."
+        return f"No verdict on {listed([verdict.subject for verdict in verdicts], 'or')} against {first.baseline}."
     about = say(first.about) if first.about else ""
     return f"Against {first.baseline}{about}: {grouped(verdicts)}."
 
@@ -110,7 +110,7 @@ def grouped(verdicts: Sequence[Verdict]) -> str:
 
 
 def _group(verdicts: Sequence[Verdict]) -> str:
-    subjects = [one.subject for one in verdicts]
+    subjects = [verdict.subject for verdict in verdicts]
     if verdicts[0].word == "withheld":
         return f"no verdict on {listed(subjects, 'or')}"
     return f"{listed(subjects)} {short(verdicts[0])}"

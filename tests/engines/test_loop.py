@@ -89,11 +89,11 @@ def test_a_kill_at_the_very_end_loses_nothing(
     def work(folder: Path, dies_at: tuple[object, str] | None = None) -> None:
         with monkeypatch.context() as patched:
             if dies_at is None:
-                assert worker.train(RunFolder(folder), worker.StopAsked(None)) == 0
+                assert worker.train(RunFolder(folder), worker.StopSignal(None)) == 0
                 return
             patched.setattr(*dies_at, killed)
             with pytest.raises(Killed):
-                worker.train(RunFolder(folder), worker.StopAsked(None))
+                worker.train(RunFolder(folder), worker.StopSignal(None))
 
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
     calm, harried = tmp_path / "calm", tmp_path / "harried"
