@@ -64,11 +64,11 @@ class Region:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One number of a claim over `n` seeds (runs, where it is `exact`), and the side on which it lies.
+    """One number of a claim over `n` seeds (runs, if `exact`), and the side on which it lies.
 
-    `side` is the region in which the estimate lies, `p` the two-sided p against that region's bounds (the largest of
-    them); p < `alpha` says that the whole interval lies in the region. An identity and a count have no p: they hold or
-    not. `detectable` is the difference (with `ratio`: the factor) that these seeds would have seen with chance .8.
+    `side` is the region of the estimate, `p` the largest two-sided p against that region's bounds. If p < `alpha`, the
+    whole interval lies in the region. An identity and a count have no p: they hold or not. `detectable` is the
+    difference (with `ratio`: the factor) that these seeds detect with power .8.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Estimate:
     ratio: bool = False
     detectable: float | None = None
     reason: Reason | None = None
-    """What to know of it: why it has no interval, which runs break an identity, what was counted."""
+    """Why it has no interval, which runs break an identity, or what was counted."""
     alpha: float = 0.05
     """1 - the confidence of the interval: the study's `verdict.alpha`."""
 
@@ -99,13 +99,13 @@ class Estimate:
 
     @property
     def word(self) -> Literal["supported", "contradicted", "not resolved"]:
-        """What this number alone says of its criterion."""
+        """The label by this number alone."""
         return self.side if self.side is not None and self.resolved else "not resolved"
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """What was read of one claim. It needs all its `parts`; what stands in `also` and `reasons` decides nothing."""
+    """The numbers of one claim. It needs all its `parts`; `also` and `reasons` are only shown."""
 
     parts: tuple[Estimate, ...]
     also: tuple[Estimate, ...] = ()
@@ -127,13 +127,12 @@ def over_seeds(
     ratio: bool = False,
     items_variance: float | None = None,
 ) -> Estimate:
-    """The paired t interval of one number per seed, against the regions of the claim; what contradicts is, unless it is
-    given, what lies outside of what supports. `items_variance`: what finitely many answers alone vary in one of the
-    differences, where the number is a score.
+    """The paired t interval of one number per seed, against the regions of the claim.
 
-    With `ratio` the values and bounds are positive and the interval is that of their logarithms; what is shown is
-    taken back to ratios. A region of contradiction that holds the whole interval goes before one of support: what is
-    equivalent within a margin is so even if it is not 0. Without a region of support nothing supports.
+    By default the claim is contradicted outside the region of support. `items_variance` is the variance of a difference
+    of scores due to finitely many answers. With `ratio` values and bounds are positive: the interval is that of their
+    logarithms, and is shown as ratios. A region of contradiction that holds the whole interval goes before one of
+    support. Without a region of support nothing supports.
     """
     if contradicted is None:
         contradicted = () if supported is None else supported.outside

@@ -1,5 +1,6 @@
 """The grammar of claims: the rows of the library's entries, and the claims that a study writes in place."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +28,9 @@ Bound = float | Literal["margin", "reward margin", "1 + clip_high"]
 FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 """Where a metric's figure is not named after it."""
 
+EQUAL = 1e-6
+"""Numbers of two arms that agree to this, relatively, are identical: training computes in float32."""
+
 LAST_EVALUATIONS = "mean over the last evaluations"
 """The score of a run's end; without a metric that of the primary benchmark."""
 RISE = "rise from mini-batch 1 to the last"
@@ -42,9 +46,8 @@ STATISTICS: Mapping[str, tuple[Window, Reduce]] = {
     "largest with minibatch = 0": (Window(Steps.ALL, Minibatch.FIRST), Reduce.LARGEST),
     "largest with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.LARGEST),
 }
-"""What becomes of a metric in one run: which rows count, and how they become a number. Over updates: those after the
-learning rate's warm-up. A curve is the metric per step (an update's metric: the mean of the step's updates), or a
-benchmark's score at its evaluations."""
+"""How a metric becomes a number of one run: the rows that count, and their reduction. "Over updates" means those after
+the learning rate's warm-up. A curve is the metric per step (of updates their mean), or a benchmark's scores."""
 OF_RESPONSES = {"responses clipped in part": "partly_clipped", "std within responses": "spread"}
 """Statistics without a metric, of the recorded responses of settled updates with minibatch >= 1."""
 
@@ -72,13 +75,12 @@ def number(data: ClaimData, arm: str, seed: int, statistic: str, metric: str | N
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """One number per seed, and where its whole interval is expected: `above`, `below` or `inside`.
+    """One number per seed, and the region that must hold its whole interval: `above`, `below` or `inside`.
 
-    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's number is that of
-    the arm that plays `of` minus that of `against`, or divided by it; without `against` it stands alone. What
-    contradicts is, unless it is given, what lies outside of what supports. A bound is a number or the study's own: its
-    "margin" of equivalence in score, its "reward margin" in training reward, or "1 + clip_high" of the arm that plays
-    `of`. A region with a bound that the study does not declare holds nothing.
+    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's number is that of the
+    arm in role `of`, minus or divided by that of `against` if there is one. Without `contradicted` the claim is
+    contradicted outside the region of support. A bound is a number or one that the study declares: "margin" (score),
+    "reward margin" (training reward), or "1 + clip_high" of the arm `of`. An undeclared bound makes an empty region.
     """
 
     name: str | None = None
@@ -94,7 +96,7 @@ class Expectation:
     contradicted: Sequence[Mapping[str, Any]] | None = None
 
     def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
-        """One number per seed, of an arm or of one against another, and the regions that decide on their mean."""
+        """The estimate of the mean over seeds, and the side of the claim on which it lies."""
         arms = [roles[role] for role in (self.of, self.against) if role is not None]
         sign = " / " if self.comparison == "ratio" else " - "
         bounds = {"above": self.above, "below": self.below, "inside": self.inside}
@@ -119,6 +121,8 @@ class Expectation:
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
             raise Untestable("a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True)))
+        if len(values) == 2 and math.isclose(*values, rel_tol=EQUAL):
+            values = [values[0]] * 2
         value = values[0]
         for second in values[1:]:
             value = value / second if ratio else value - second
@@ -129,12 +133,11 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A number that is `at_most` so large in every run, or that differs so little between two arms, seed by seed.
+    """A number that must be `at_most` so large in each run, or a difference of two arms that must be, seed by seed.
 
-    Without `against` a run's number is made by `statistic` in the arm that plays `of` (in every arm where none is
-    named). Else the metric of `of` and `against` is compared in their "first update", or in each of the "first rollout
-    batch", where the weights agree as long as the gradients did. The "relative difference" is taken wherever one of
-    the two is above 0.
+    Without `against`, `statistic` makes the number of each run of the arm `of` (without `of`, of all arms). With it the
+    metric of both arms is compared in the "first update", or in each update of the "first rollout batch". A "relative
+    difference" is taken wherever one of the two is above 0.
     """
 
     name: str
@@ -146,7 +149,7 @@ class Identity:
     at_most: float
 
     def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
-        """One number per run, or per seed how far two arms are apart, held against `at_most`. May be Untestable."""
+        """The largest number over runs, or difference over seeds, against `at_most`. May be Untestable."""
         values = {}
         for seed in data.seeds(roles.values()):
             if self.against is None:
@@ -162,7 +165,7 @@ class Identity:
         return exact(self.name, values, self.at_most, unit=limit)
 
     def _apart(self, data: ClaimData, arms: Sequence[str], seed: int) -> list[float]:
-        """The difference by minibatch. Untestable where the arms split their rollout batches otherwise."""
+        """The differences by mini-batch. Untestable where the arms have different numbers of mini-batches."""
         split = {data.settings(arm).update.minibatches for arm in arms}
         if len(split) > 1:
             raise Untestable("other mini-batches", counts=tuple(sorted(split)))
@@ -181,8 +184,7 @@ class Identity:
 
 
 def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> Region | None:
-    """Of `above`, `below` or `inside`; a bound may be the name of one that the study declares, None where it does
-    not."""
+    """The region `above`, `below` or `inside` these bounds; None where the study does not declare a named bound."""
     inside = bounds.get("inside")
     if isinstance(inside, str):
         reach = declared[inside]
@@ -194,7 +196,7 @@ def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> R
 
 
 def all_of(parts: Sequence[Read], also: Sequence[Read] = (), notes: Sequence[str] = ()) -> Evaluate:
-    """A claim that needs all of its parts; what `also` and `notes` say beside them decides nothing."""
+    """A claim that needs all of its parts; `also` and `notes` are only shown."""
 
     def evaluate(data: ClaimData, roles: Roles) -> Estimates:
         read, beside = (tuple(row(data, roles) for row in rows) for rows in (parts, also))

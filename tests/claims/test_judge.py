@@ -358,3 +358,23 @@ def test_rules_are_compared_at_the_least_and_at_one_staleness(
     with evidence(tmp_path, Numbers(), arms=arms) as opened:
         roles = find_roles(Source(opened, "toy"), {})
     assert (roles["grpo"], roles.get("gspo")) == (grpo, gspo)
+
+
+def test_arms_that_are_the_same_to_rounding_support_no_claim(tmp_path: Path) -> None:
+    """The second arm's norms differ by 3e-8, as float32 rounds: a ratio of 1 by identity is no evidence."""
+
+    class Rounded(Numbers):
+        def update(self, run: Run, step: int, minibatch: int) -> Fields:
+            return {"grad_norm": 0.1 * (1 + run.seed) * (1 + 1e-8 * run.seed + 3e-8 * (run.arm == "gspo"))}
+
+    class Other(Rounded):
+        def update(self, run: Run, step: int, minibatch: int) -> Fields:
+            return {"grad_norm": 0.1 * (1 + run.seed) * (1.001 + 1e-4 * run.seed if run.arm == "gspo" else 1.0)}
+
+    claim = '[[claim]]\nname = "same"\nmetric = "grad_norm"\nstatistic = "mean over updates"\n{}\n'
+    for region in ('comparison = "ratio"\ninside = [0.8, 1.25]', 'comparison = "difference"\ninside = [-1.0, 1.0]'):
+        same = results(tmp_path / region[14:17], Rounded(), tables=claim.format(region), library=False)["same"]
+        assert (same.word, same.parts[0].interval) == ("not resolved", None)
+        assert "identical scores" in why(same)
+        near = results(tmp_path / region[15:20], Other(), tables=claim.format(region), library=False)["same"]
+        assert near.word == "supported"
