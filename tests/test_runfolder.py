@@ -106,9 +106,9 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "runs")
     with pytest.raises(LabError, match=r"run\.json is missing"):
         folder.run()
-    assert not folder.asked
+    assert not folder.is_declared
     folder.specify(run.to_json())
-    assert folder.asked
+    assert folder.is_declared
     assert folder.run() == run
     assert folder.specification()["base"] == "..", "a record that is shared names nobody's folders"
     (tmp_path / "runs/run.json").write_text(json.dumps(run.to_json()))

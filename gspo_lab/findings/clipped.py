@@ -1,7 +1,11 @@
 """Which arms clip, which are saturated, and which follow the two rules."""
 
-from gspo_lab.readings import Source, deciding, once, summarise
+from collections.abc import Iterator
+
+from gspo_lab.readings import FINISHED, Source, deciding, once, runs, summarise
 from gspo_lab.readings.reading import CLIP_ACTIVE
+from gspo_lab.readings.runs import first_settled
+from gspo_lab.stats.verdict import Reason
 from gspo_lab.study import Declaration
 
 NO_CLIP = "no clip"
@@ -25,6 +29,16 @@ def saturated(source: Source, arm: str) -> bool:
     """Whether the arm's clip fraction has reached its ceiling, and so does not measure its rule."""
     share = active_share(source, arm)
     return share is not None and share > SATURATED
+
+
+def warm_up_only(source: Source) -> Iterator[Reason]:
+    """The clipping arms without a clip fraction, because all steps of their finished runs lie in the warm-up."""
+    declared, settled = source.declaration, first_settled(source)
+    for arm in declared.arms.values():
+        starts = [settled[run.id] for run in runs(source, FINISHED) if run.arm == arm.name and run.id in settled]
+        if starts and clips(declared, arm.name) and min(starts) >= arm.settings.steps:
+            steps = arm.settings.steps
+            yield Reason("no clip fraction", {"arm": arm.name, "steps": steps, "planned": steps})
 
 
 @once

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from gspo_lab.findings.clipped import warm_up_only
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.matched import starting_models, study_certificate
@@ -93,10 +94,10 @@ def decision(source: Source) -> Decision:
     elif not start.swept and not declared.treatments:
         reason = Reason("one arm", {"arm": declared.baseline})
     if reason is not None or start.swept:
-        return replace(start, described=not_counted(source), reason=reason)
+        return replace(start, described=(*not_counted(source), *warm_up_only(source)), reason=reason)
     ended = outcomes(source, bench)
     _, judged = first_resolving(declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends)
-    return replace(judged, described=tuple(_described(declared, ended, judged.seeds)))
+    return replace(judged, described=(*_described(declared, ended, judged.seeds), *warm_up_only(source)))
 
 
 S = TypeVar("S", bound=Source)

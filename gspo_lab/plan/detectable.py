@@ -1,5 +1,4 @@
-"""What a study could find, said before any compute is spent, at the known noise: the smallest effect that it detects,
-the seeds that it takes, and whether seeds or answers are the better buy."""
+"""A study's power before it runs: the smallest detectable effect, the seeds that it needs, and what to buy more of."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,30 +17,29 @@ if TYPE_CHECKING:
     from gspo_lab.readings import Source
 
 LEAST_DEGREES = 2
-"""Degrees of freedom below which a spread over seeds is not worth naming."""
+"""With fewer degrees of freedom a spread over seeds is not reported."""
 TIMES = 8
-"""How many times as many answers are weighed against more seeds."""
+"""The factor on the number of answers that is compared with more seeds."""
 WORTH = 0.75
-"""More answers are named where they leave at most this share of the seeds."""
+"""More answers are proposed if they reduce the seeds to at most this share."""
 NEAR = 0.1
-"""Scores so far apart are of one level: how much a score varies depends on where it lies."""
+"""Only pairs whose mean scores differ by at most this much are pooled: the spread of a score depends on its level."""
 LIKE = "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
-
-
 UNITS = (3, 5, 8, 16)
-"""Seeds whose smallest effect is told in units of the sd where that is not known."""
+"""Numbers of seeds whose smallest effect is shown in units of an unknown sd."""
 SEEDS = (3, 5, 7, 10)
-"""Seeds whose chance to find a difference is told."""
+"""Numbers of seeds in the table of power."""
+Power = dict[int, dict[float, float]]
+"""Per number of seeds the chance to find a true difference of one, two and four margins."""
 
 
 @dataclass(frozen=True)
 class Components:
-    """What scores vary by, as standard deviations.
+    """The components of the scores' spread, as standard deviations.
 
-    `starts`: of a run's score, by what the arms of a seed share, its starting model above all; it cancels in a pair.
-    The others are parts of a pair's difference, as squares: `seeds` by what training does to one arm on one seed,
-    `evaluations` from one of the deciding evaluations to the next (None: there is one), `answers` by finitely many
-    answers (None: not stored).
+    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model; it cancels in pairs.
+    The squares of the others sum to the variance of a pair's difference: `seeds` (training), `evaluations` (between
+    deciding evaluations; None: there is one), `answers` (finitely many answers; None: not stored).
     """
 
     starts: float
@@ -59,9 +57,8 @@ class Components:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """What pairs of runs vary by: `sd` of their difference and its 95 % range, `answers_sd` of it by finitely many
-    answers alone. None: not known."""
+class SpreadEstimate:
+    """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers; None: unknown."""
 
     sd: float | None
     basis: str
@@ -72,33 +69,33 @@ class Noise:
 
 @dataclass(frozen=True)
 class Detectable:
-    """`sd` is that of the per-seed difference between two arms, or of the declared contrast; None where nothing is
-    known of it."""
+    """The power of a study. `sd` is that of the per-seed difference of two arms, or of the contrast; None: unknown."""
 
     seeds: int
     margin: float
     sd: float | None
     basis: str
     effect: float | None
-    """Smallest true difference found with 80 % chance; None under 3 seeds or without an sd."""
+    """Smallest true difference found with 80 % power; None under 3 seeds or without an sd."""
     seeds_for_margin: int | None
     """Fewest seeds that would find a difference as large as the margin."""
     effect_range: tuple[float, float] | None = None
-    """The same effect at both ends of where the true sd lies."""
+    """The same effect at both ends of the range of the true sd."""
     seeds_for_equivalence: int | None = None
     """Fewest seeds that would show equivalence if nothing differs."""
     answers_sd: float | None = None
-    """What of `sd` finitely many answers alone give."""
+    """The part of `sd` that is due to finitely many answers."""
     with_more_answers: int | None = None
-    """Seeds for equivalence if each problem were asked TIMES as often, at best."""
+    """Seeds for equivalence with TIMES as many answers to each problem, at best."""
     components: Components | None = None
-    """Where the noise comes from."""
-    power: dict[int, dict[float, float]] | None = None
-    """Per number of seeds the chance to find a true difference of one, two and four margins."""
+    """The sources of the noise."""
+    power: Power | None = None
+    pair_power: Power | None = None
+    """Beside the power of a declared contrast that of a pair of arms."""
     contrast: str | None = None
-    """What a contrast over the arms of a 2 x 2 design would detect, as a line to declare it by."""
+    """The effect that a contrast over a 2 x 2 design would detect, as a line to declare it by."""
     judged: str = "a pair's difference"
-    """What varies by `sd`."""
+    """The number whose sd is `sd`."""
 
     def line(self) -> str:
         """The smallest detectable effect in one line, with what it rests on."""
@@ -110,7 +107,7 @@ class Detectable:
         if self.effect is None:
             return f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or more"
         between = (
-            "" if self.effect_range is None else " ({:.3f} to {:.3f}, as the sd is vague)".format(*self.effect_range)
+            "" if self.effect_range is None else " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range)
         )
         first = (
             f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of "
@@ -120,14 +117,17 @@ class Detectable:
         return "\n".join([first, *self._powers(), *([self.components.line()] if self.components else []), self._buy()])
 
     def _powers(self) -> list[str]:
+        """The table of power: a column per number of seeds, a row for a pair and for a declared contrast."""
         if not self.power:
             return []
-        effects = ", ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
-        chances = "; ".join(
-            f"{seeds} seeds {', '.join(f'{100 * chance:.0f} %' for chance in of.values())}"
-            for seeds, of in self.power.items()
-        )
-        return [f"chance to find a true difference of {effects}: {chances}"]
+        effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
+        rows = {"": [f"{seeds} seeds" for seeds in self.power]}
+        for name, power in {"a pair": self.pair_power or self.power, "the contrast": self.power}.items():
+            if name == "a pair" or self.pair_power:
+                chances = [[f"{100 * chance:.0f}" for chance in row.values()] for row in power.values()]
+                rows[name] = [" / ".join(row) for row in chances]
+        lines = [f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells) for name, cells in rows.items()]
+        return [f"chance in % to find a true difference of {effects}:", *lines]
 
     def _buy(self) -> str:
         if self.answers_sd is None:
@@ -140,17 +140,20 @@ class Detectable:
 
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
-    """The smallest effect at the assumed noise, or at that of earlier runs like those that are planned."""
+    """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
     from gspo_lab.stats.power import detectable_factor, detection_chance, seeds_for_equivalence, seeds_needed
     from gspo_lab.stats.verdict import Rule, strictest
 
     rule, n = study.verdict, len(study.deciding)
-    noise = Noise(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
-    if rule.contrast is not None and assumed_sd is None:
-        noise = _of_contrast(noise, study, runs, rule.contrast)
+    noise = pairs = SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
+    if rule.contrast is not None and assumed_sd is not None:
+        pairs = replace(noise, sd=assumed_sd / math.sqrt(squared_weights(rule.contrast) / 2))
+    elif rule.contrast is not None:
+        noise = _of_contrast(pairs, study, runs, rule.contrast)
     sd = noise.sd
-    arms = 1 if rule.contrast is not None else len(study.treatments)
-    alpha = strictest(Rule(rule.margin, rule.alpha, study.looks), arms)
+    fixed = Rule(rule.margin, rule.alpha, study.looks)
+    pair_alpha = strictest(fixed, len(study.treatments))
+    alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
     if sd is None:
         factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
@@ -164,6 +167,14 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         between = (factor * max(low, alone), factor * max(high, alone))
     least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
     effect = None if factor is None else factor * spread
+
+    def power(spread: float, alpha: float) -> Power | None:
+        effects, counts = [times * rule.margin for times in (1, 2, 4)], {*SEEDS, *([n] if n >= SEEDS[0] else [])}
+        if not spread:
+            return None
+        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in sorted(counts)}
+
+    pair_sd = None if rule.contrast is None or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
     return Detectable(
         seeds=n,
         margin=rule.margin,
@@ -176,22 +187,17 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         answers_sd=noise.answers_sd,
         with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
         components=noise.components,
-        power={
-            seeds: {
-                times * rule.margin: detection_chance(seeds, times * rule.margin / spread, alpha) for times in (1, 2, 4)
-            }
-            for seeds in sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
-        }
-        if spread
-        else None,
+        power=power(spread, alpha),
+        pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
         contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
         judged="a pair's difference" if rule.contrast is None else "the contrast",
     )
 
 
 def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measured: bool) -> str | None:
-    """What the contrast of a 2 x 2 design among the arms detects, which has alpha to itself; None without such a
-    design. Its sd is that of earlier runs of these arms, else the pair's / sqrt(2): as if both pairs were independent.
+    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None without such a design.
+
+    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent pairs.
     """
     from gspo_lab.stats.power import detectable_factor
     from gspo_lab.stats.verdict import Rule
@@ -211,9 +217,11 @@ def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measure
     )
 
 
-def _of_contrast(pairs: Noise, study: Study, runs: Path, weights: Mapping[str, float]) -> Noise:
-    """The noise of a declared contrast: that of earlier runs with these very arms, else of `pairs`, as if the arms were
-    independent: the variance of an arm times the sum of squared weights, which is 2 for a pair."""
+def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mapping[str, float]) -> SpreadEstimate:
+    """The spread of a declared contrast: that of earlier runs of the same arms, else derived from `pairs`.
+
+    Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a pair.
+    """
     from gspo_lab.stats.power import sd_range
 
     first, second = sides(weights)
@@ -232,8 +240,10 @@ def _of_contrast(pairs: Noise, study: Study, runs: Path, weights: Mapping[str, f
 
 
 def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
-    """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms, and its
-    degrees of freedom; None with fewer than LEAST_DEGREES."""
+    """The pooled sd over seeds of the weighted sum of final scores in earlier runs of the same arms, and its degrees.
+
+    None with fewer than LEAST_DEGREES.
+    """
     from gspo_lab.readings import Source
     from gspo_lab.stats.power import pooled_sd
 
@@ -258,10 +268,12 @@ def _count(seeds: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Apart:
-    """Two arms of an earlier study: the differences of their final scores, seed by seed, where these lie, what of
-    their variance the answers alone give and what single evaluations; None: not known. `shared` is the covariance of
-    the arms' scores over seeds."""
+class _ArmPair:
+    """Two arms of an earlier study: the differences of final scores by seed, and their mean `level`.
+
+    `answers` and `evaluations` are the parts of their variance due to these; None: unknown. `shared` is the covariance
+    of the arms' scores over seeds.
+    """
 
     study: str
     differences: list[float]
@@ -271,10 +283,10 @@ class _Apart:
     shared: float
 
 
-def _measured(study: Study, runs: Path) -> Noise:
-    """The pooled sd of pair differences over earlier pairs of arms like those of this study, and where it was seen."""
+def _measured(study: Study, runs: Path) -> SpreadEstimate:
+    """The pooled sd of pair differences over earlier pairs of arms like those of this study, with their studies."""
     if not database_of(runs).exists():
-        return Noise(None, "no study has been run here; give an sd with --sd")
+        return SpreadEstimate(None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05")
     from gspo_lab.readings import Source, average, middle
     from gspo_lab.stats.power import pooled_sd, sd_range
 
@@ -282,17 +294,18 @@ def _measured(study: Study, runs: Path) -> Noise:
         earlier = [Source(evidence, name) for name in evidence.studies()]
         levels = [level for source in earlier for level in _levels(source, study)]
         pairs = [pair for source in earlier for pair in _pairs(source, study)]
+        other = next((line for source in reversed(earlier) if (line := _other_sd(source))), "")
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
     sd, degrees = pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
-        return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
+        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd{other}")
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
     answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
-    # What single evaluations vary holds what their answers do.
+    # The variance between single evaluations includes that of their answers.
     single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
-    return Noise(
+    return SpreadEstimate(
         sd,
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
         sd_range(sd, degrees + 1),
@@ -301,7 +314,20 @@ def _measured(study: Study, runs: Path) -> Noise:
     )
 
 
-def _pooled(pairs: Sequence[_Apart], name: str) -> float | None:
+def _other_sd(source: "Source") -> str:
+    """The sd of an earlier study's pairs, whatever its settings, as an example for --sd; empty without any."""
+    from gspo_lab.findings.outcomes import outcomes
+    from gspo_lab.stats.power import pooled_sd
+
+    declared = source.declaration
+    final = {(run.arm, run.seed): run.final for run in outcomes(source, declared.primary) if run.final is not None}
+    base = {seed: score for (arm, seed), score in final.items() if arm == declared.baseline}
+    known = {key: score - base[key[1]] for key, score in final.items() if key[1] in base}
+    sd, degrees = pooled_sd([d for (arm, _), d in known.items() if arm == name] for name in declared.treatments)
+    return f", e.g. --sd {sd:.2g} as in {source.study} with other settings" if sd and degrees >= LEAST_DEGREES else ""
+
+
+def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
     """The mean of a variance over the pairs of which it is known, weighted by their degrees of freedom."""
     known = [(len(pair.differences) - 1, getattr(pair, name)) for pair in pairs if getattr(pair, name) is not None]
     total = sum(weight for weight, _ in known)
@@ -313,7 +339,7 @@ def _root(variance: float | None) -> float | None:
 
 
 def _alike(source: "Source", study: Study) -> dict[str, dict[int, float]]:
-    """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
+    """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and benchmark."""
     from gspo_lab.findings.outcomes import outcomes
 
     declared = source.declaration
@@ -329,7 +355,7 @@ def _alike(source: "Source", study: Study) -> dict[str, dict[int, float]]:
 
 
 def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
-    """What the spread of final scores over seeds depends on, beside the rule that is tried."""
+    """The settings on which the spread of final scores over seeds depends, beside the tested rule."""
     settings = arm.settings
     decisive = None if bench is None else score_named(bench).bench
     benches = [table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive]
@@ -337,7 +363,7 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
 
 
 def _levels(source: "Source", study: Study) -> list[float]:
-    """Mean final scores of earlier arms with the very settings of an arm of this study."""
+    """Mean final scores of earlier arms with the same settings as an arm of this study."""
     from gspo_lab.readings import average
 
     planned = [arm.settings for arm in study.arms.values()]
@@ -346,8 +372,8 @@ def _levels(source: "Source", study: Study) -> list[float]:
     return [level for level in known if level is not None]
 
 
-def _pairs(source: "Source", study: Study) -> Iterator[_Apart]:
-    """Every two arms that are like this study's, on the seeds that both have finished."""
+def _pairs(source: "Source", study: Study) -> Iterator[_ArmPair]:
+    """Each pair of arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.readings import average
     from gspo_lab.readings.answers import answers_variance
     from gspo_lab.stats.paired import shared_variance
@@ -356,7 +382,7 @@ def _pairs(source: "Source", study: Study) -> Iterator[_Apart]:
     for (first, a), (second, b) in combinations(sorted(_alike(source, study).items()), 2):
         both = sorted(a.keys() & b.keys())
         if len(both) > 1:
-            yield _Apart(
+            yield _ArmPair(
                 study=source.study,
                 differences=[b[seed] - a[seed] for seed in both],
                 level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
@@ -369,7 +395,7 @@ def _pairs(source: "Source", study: Study) -> Iterator[_Apart]:
 def _evaluations_variance(
     source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
 ) -> float | None:
-    """What one pair's mean difference over the deciding evaluations varies by because evaluations differ.
+    """The variance of a pair's mean difference over the deciding evaluations that is due to their differences.
 
     sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
     """

@@ -246,9 +246,9 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     steps = [
         rule.steps(p_values, [scores.labels[1] for scores in arms])
         for p_values in (
-            [paired and paired.beyond(rule.margin) for paired in tested],
-            [paired and paired.inside(rule.margin) for paired in enough],
-            [paired and paired.p for paired in tested],
+            [None if paired is None else paired.beyond(rule.margin) for paired in tested],
+            [None if paired is None else paired.inside(rule.margin) for paired in enough],
+            [None if paired is None else paired.p for paired in tested],
         )
     ]
     verdicts = [

@@ -105,6 +105,7 @@ SAY: dict[str, Callable[..., str] | str] = {
     "checkpoint": lambda models: f" starting from {listed(models)}",
     "one starting model": " on this one starting model",
     "these starting models": " on these starting models",
+    "no clip fraction": lambda **data: f"the clip fraction is not measured: {_warm_up(**data, later=False)}",
     "not counted": _not_counted,
     "not counted pairs": _other_pairs,
     "trials": "no verdict: these are the trials on which the arms of {of} chose",

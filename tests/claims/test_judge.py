@@ -304,8 +304,8 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
     no = over_seeds("b", {0: -1.0, 1: -1.1, 2: -1.3}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert weigh((yes, yes)) == ("supported", yes.p)
     assert weigh((yes, no)) == ("contradicted", 2 * no.p)
-    assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, what="0"))) == ("contradicted", None)
-    assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, what="0"))) == ("supported", yes.p)
+    assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, unit="0"))) == ("contradicted", None)
+    assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, unit="0"))) == ("supported", yes.p)
     assert weigh((yes, condition("k", False, n=3, estimate=0.0, reason=Reason("collapses")))) == (None, None)
     assert weigh((yes, condition("k", True, n=3, estimate=0.0, reason=Reason("collapses")))) == ("supported", yes.p)
 

@@ -314,3 +314,17 @@ def test_every_embedded_model_is_known_as_one(tmp_path: Path) -> None:
     settings: Settings = study(tmp_path, TWO_ARMS).arms["grpo"].settings
     assert all(settings.model_copy(update={"model": name}).embedded for name in EMBEDDED)
     assert not settings.model_copy(update={"model": "Qwen/Qwen3-0.6B"}).embedded
+
+
+def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> None:
+    """Update n has n / w of the rate: of 12 steps of two updates w = 25 leaves none at the full rate, w = 23 two."""
+    for name, warm_up, notes in (("all", 25, 2), ("most", 23, 0)):
+        toml = TWO_ARMS + f"[update]\nminibatches = 2\nwarmup_updates = {warm_up}\n"
+        with Evidence.open(make_lab(tmp_path, toml, name=name)) as evidence:
+            lines = [line for line in flags(decision(Source(evidence, name))) if "clip fraction" in line]
+        assert len(lines) == notes, "one for each arm"
+        for arm, line in zip(("grpo", "gspo"), lines, strict=False):
+            assert line == (
+                f"The clip fraction is not measured: {arm} has no update after the learning rate's warm-up: 12 of 12 "
+                "steps warm up."
+            )

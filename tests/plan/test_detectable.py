@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_lab import TWO_ARMS, Change, make_lab
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
 from gspo_lab.plan.detectable import TIMES, Detectable, detectable
 from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.stats.power import detection_chance
 from gspo_lab.study import Run, load_study
 
 
@@ -40,7 +41,11 @@ def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(tmp_path: 
     # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral t's.
     assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
     assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
-    assert "chance to find a true difference of 0.02, 0.04, 0.08: 3 seeds 18 %, 47 %, 91 %; 5 seeds" in found.line()
+    lines = found.line().splitlines()
+    table = lines[lines.index("chance in % to find a true difference of 0.02 / 0.04 / 0.08:") + 1 :][:3]
+    assert table[0].split() == ["3", "seeds", "5", "seeds", "7", "seeds", "10", "seeds"]
+    assert " ".join(table[1].split()).startswith("a pair 18 / 47 / 91 ")
+    assert not table[2].startswith("  "), "without a contrast there is one row"
 
 
 def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
@@ -73,7 +78,27 @@ def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(tmp_path: P
     make_lab(tmp_path, seeds=5)
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere")
     assert (found.sd, found.effect) == (None, None)
-    assert "give an sd with --sd; in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
+    assert "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05" in found.line()
+    assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
+
+
+def test_a_finished_study_of_other_settings_names_its_sd(tmp_path: Path) -> None:
+    """d = .05, .10, .15 has the sd .05; twice as many steps make it another study."""
+    database = make_lab(tmp_path, seeds=3, change=graded)
+    line = planned(tmp_path, database.parent, steps=24).line()
+    assert line.startswith("smallest detectable effect: not known")
+    assert "give an sd with --sd, e.g. --sd 0.05 as in toy with other settings" in line
+
+
+def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
+    """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two other arms."""
+    weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
+    make_lab(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}", seeds=5)
+    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 0.02)
+    assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3), "one sd, ten seeds, the whole alpha"
+    assert found.pair_power[10][0.02] == pytest.approx(detection_chance(10, 0.5**0.5, 0.05 / 3))
+    rows = [line.split()[:2] for line in found.line().splitlines() if line.startswith("  ")]
+    assert rows == [["3", "seeds"], ["a", "pair"], ["the", "contrast"]]
 
 
 def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
