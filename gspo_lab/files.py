@@ -1,7 +1,7 @@
-"""What every folder of the lab is kept by: files and folders that are whole or absent, and locks.
+"""Atomic files and folders, and locks.
 
-A lock is let go by the system when its holder dies, however it dies. Other hosts that share the disk may not see that:
-for them the lock's file names the holder's host, and is touched as long as it is held.
+The system releases a lock when its holder dies. Other hosts that share the disk may not see that. For them the lock's
+file names the holder's host, and its holder touches it regularly.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from gspo_lab.errors import InUse, LabError
 Entry = TypeVar("Entry")
 
 BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
-"""How often the file of a lock is touched, and after which silence another host's holder counts as gone."""
+"""How often a lock's file is touched, and after how long without that another host's holder counts as gone."""
 
 
 _HELD: set[IO[Any]] = set()
@@ -29,8 +29,7 @@ _HELD: set[IO[Any]] = set()
 
 
 def _let_go() -> None:
-    """In a forked child: a lock is let go when the last process with its file has gone, and the child may outlive
-    its holder."""
+    """Close the lock files in a forked child, which would hold the locks after their holder's death."""
     while _HELD:
         _HELD.pop().close()
 
@@ -40,11 +39,10 @@ os.register_at_fork(after_in_child=_let_go)
 
 @contextmanager
 def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
-    """The path to write the file to: when the block ends it is on the disk and moved to `path`; if it fails, gone.
+    """The path to write the file to. At the end of the block it is synced and moved to `path`; on failure deleted.
 
-    A reader finds the old file or the new one, never a part. One process at a time, under a lock, except with `shared`,
-    at the price of a left-over file wherever a writer is killed. What is not `lasting`, for it can be made again, is
-    not waited for until the disk has it.
+    A reader sees the old file or the new one, never a part. Only one process at a time may write, except with `shared`,
+    which leaves a file behind when a writer is killed. Without `lasting` the file is not synced to disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{f'{os.getpid()}.' if shared else ''}partial")
@@ -64,10 +62,10 @@ def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """The path to make a folder at: when the block ends it is on the disk and moved to `path`; if it fails, gone.
+    """The path to make a folder at. At the end of the block it is synced and moved to `path`; on failure deleted.
 
-    A reader finds a whole folder or none: a former one is deleted just before the move, so that for a moment, and after
-    a kill in that moment, there is neither. What a killed writer leaves beside it, the next one deletes.
+    A reader sees a whole folder or none. The former folder is deleted just before the move, so a kill in between leaves
+    neither. The next writer deletes what a killed one left.
     """
     beside = path.with_name(f".{path.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
@@ -91,7 +89,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _folder_to_disk(path: Path) -> None:
-    """The names in a folder, so that a move into it outlasts a power cut."""
+    """Sync the names in a folder, so that a move into it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,12 +98,11 @@ def _folder_to_disk(path: Path) -> None:
 
 
 SEALED, SEAL = "sealed", "sha256"
-"""Two entries, so that neither can go unseen: that an object is sealed, and the digest of all its other entries."""
+"""Two entries, so that removing one is noticed: that an object is sealed, and the digest of its other entries."""
 
 
 def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = False) -> None:
-    """Write JSON, whole. A `sealed` object holds its own digest, which whoever reads it holds against it; `shared`:
-    several processes may write the file at once."""
+    """Write JSON atomically. A `sealed` object holds its digest, which readers check; `shared`: see `whole`."""
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}
@@ -137,7 +134,7 @@ BROKEN_SEAL = "it is not what its digest was taken of"
 
 
 def broken_seal(content: dict[str, Any]) -> bool:
-    """Whether a sealed object is no longer what was sealed; files of earlier versions have no seal."""
+    """Whether a sealed object has changed; files of earlier versions have no seal."""
     marks = (SEALED in content, SEAL in content)
     return any(marks) and (not all(marks) or content[SEAL] != _digest(content))
 
@@ -148,7 +145,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
-    """One entry of that object; None where there is no such file. LabError where it holds none of that kind."""
+    """One entry of that object; None without the file. LabError where the entry is missing or of another type."""
     content = read_json(path)
     if content is None:
         return None
@@ -192,7 +189,7 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
 
 @contextmanager
 def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
-    """Lock an open file itself, which no deleted lock file undoes; whether no other process had it."""
+    """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock was free."""
     give_up = time.monotonic() + patience_seconds
     while not (taken := _taken(file.fileno(), fcntl.LOCK_EX)) and time.monotonic() < give_up:
         time.sleep(0.05)
@@ -205,17 +202,17 @@ def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
 
 @contextmanager
 def waited_for(path: Path) -> Iterator[None]:
-    """Hold the lock `path` alone, however long another process keeps it. Its folder must be there."""
+    """Hold the lock `path`, waiting for it without limit. Its folder must exist."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def holder(path: Path) -> str | None:
-    """The process that holds the lock `path`, for people: "4711", or "4711 on HOST"; None where nobody does.
+    """The process that holds the lock `path`, in words: "4711", or "4711 on HOST"; None for a free lock.
 
-    On a shared disk the system's lock may not be seen from another host: one whose name is in the file holds it as long
-    as the file is touched. Clocks that differ by less than `SILENT_SECONDS` do no harm.
+    On a shared disk another host may not see the system's lock. The host named in the file holds it as long as the file
+    is touched. Clocks may differ by up to `SILENT_SECONDS`.
     """
     try:
         with path.open("r") as file:
@@ -226,13 +223,13 @@ def holder(path: Path) -> str | None:
 
 
 def _elsewhere(path: Path) -> str | None:
-    """Who on another host holds the lock, by the name in it and its heartbeat."""
+    """The holder of the lock on another host, by the name in its file and its heartbeat."""
     process, elsewhere = _named(path)
     return process if elsewhere and time.time() - path.stat().st_mtime <= SILENT_SECONDS else None
 
 
 def _named(path: Path) -> tuple[str, bool]:
-    """The process that a lock's file names, with its host where that is another one, and whether it is."""
+    """The process that a lock's file names, with its host if that is another one, and whether it is."""
     process, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
     return (f"{process} on {host}", True) if host not in ("", _host()) else (process, False)
 
@@ -262,7 +259,7 @@ def sha256_of(path: Path) -> str:
 
 
 SUMS = "SHA256SUMS"
-"""In a model folder that the lab has written: each file's digest, as sha256sum writes and checks them."""
+"""In a model folder written by gspo-lab: each file's digest, in the format of sha256sum."""
 
 
 def write_sums(folder: Path) -> None:
@@ -277,7 +274,7 @@ def sums_digest(folder: Path) -> str | None:
 
 
 def refuse_damaged(folder: Path) -> None:
-    """LabError where a file is not what the folder's own digests say; a folder without any is believed."""
+    """LabError where a file differs from its digest in the folder; a folder without digests is accepted."""
     if not (folder / SUMS).is_file():
         return
     text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")

@@ -1,18 +1,17 @@
 """A warm process from which the workers of one conductor are forked: `python -m gspo_lab.forkserver SOCKET`.
 
 A worker that starts as a command spends most of its start on importing torch and transformers. This process imports
-them once, and each worker is a fork of it that goes on as `python -m gspo_lab.worker FOLDER` would: own process group,
-log file, environment, exit code. It computes nothing and has one thread, so that a fork is as good as a fresh process.
+them once. Each worker is a fork of it that runs `python -m gspo_lab.worker FOLDER` with its own process group, log file
+and exit code. The server computes nothing and has one thread, so that a fork equals a fresh process.
 
-The standard library's multiprocessing forkserver does the same for functions, but imports the caller's main module in
-each child, which a script without a guard does not survive; it also gives children its caller's output and, while it
-preloads, its Ctrl-C.
+The standard library's multiprocessing forkserver does the same for functions. But it imports the caller's main module
+in each child, which breaks scripts without a guard, and shares the caller's output and Ctrl-C.
 
     conductor -> server     (number, folder), then the log's descriptor: start a worker
                             (number, signal): send it that, SIGKILL to its whole group
     server -> conductor     (number, exit code), once it has ended
 
-The server lives as long as somebody has the other end of the socket; workers whose server has gone stop by themselves.
+The server lives as long as the other end of the socket is open. Workers stop by themselves without their server.
 """
 
 import gc

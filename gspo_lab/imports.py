@@ -1,11 +1,11 @@
-"""Studies and runs that come from elsewhere: written as conductor and workers leave them, with who recorded them.
+"""Imported studies and runs, written in the format of trained ones, with the program that recorded them.
 
     home = write_study(declaration, runs)
     for run, records in ...:  # a run for every arm and seed that was read
         import_run(run, runs, records, Origin("trl", "logs/a/trainer_state.json", "1.16.0"))
 
-From there on an imported run is read, reported and compared like any other, but for two things: it is never called
-matched, since no worker of the lab saw it, and no worker goes on with it.
+An imported run is read, reported and compared like any other, with two exceptions. It is never called matched, because
+gspo-lab did not train it, and no worker resumes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,21 +1,20 @@
 """The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves for the store.
 
-A worker may die at any moment, or its disk be full. Then the last line may be torn: readers stop before it, and the
-next write closes it with ` <torn>` and a newline, so that it stays behind as a line of which nothing is missed: what
-it would have held is recorded again. Any other line that is no JSON object, or a record that does not say of which
-step it is, was damaged later; what it held is lost.
+A worker may die at any moment, or its disk be full. Then the last line may be torn. Readers stop before it. The next
+write closes it with ` <torn>` and a newline, and records its content again. Any other line that is not a JSON object,
+or a record without its step, was damaged later, and its content is lost.
 
 Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest and the object.
 
     {"kind":"step", ..., "chain":"5f0c11d2a94be077"}
                                   |before ||own   |
 
-So a line whose bytes have changed is told by itself, and one that was deleted, inserted or moved by the line behind it;
-lines lost at the very end look like a kill. This guards against accidents: who forges a line can forge its digest. A
-journal may begin with lines without a digest, as older ones have them; the first one with it seals the last of them.
+So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next one. Lines lost at
+the very end look like a kill. The chain detects accidents, not forgery. A journal of an earlier version may begin with
+lines without a digest; the first line with one covers the last of them.
 
-The last word of a run that has finished holds the sha256 of all lines before it, and one of every evaluation's answers
-(`seal`), by which the database's copy of them is told from another without the journal.
+The last status of a finished run holds the sha256 of all lines before it, and one of each evaluation's answers
+(`seal`). By these the database's copy of the answers can be checked without the journal.
 """
 
 import hashlib
@@ -42,7 +41,7 @@ SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}')
 SEAL_BYTES = 28
 
 WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
-"""The fields without which it cannot be told what a record voids, or is voided by."""
+"""The fields that decide what a record voids, and what voids it."""
 
 OBJECTS = ("facts", "answers")
 """What of a status is read by names, where it is there."""
@@ -205,7 +204,7 @@ def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
 
 
 def seal(path: Path) -> dict[str, Any]:
-    """What the last word of a finished run holds of its journal: `journal` and `answers` of a RunStatus."""
+    """The digests in the last status of a finished run: `journal` and `answers` of a RunStatus."""
     evaluations: dict[str, dict[tuple[Any, Any], list[Any]]] = {}
     for item in in_force(scan(path).items):
         if item.get("kind") == AnswerRecord.kind and item["bench"] != ROLLOUT:
@@ -216,7 +215,7 @@ def seal(path: Path) -> dict[str, Any]:
 
 
 def sealed(path: Path) -> bool | None:
-    """Whether a journal is what its last word sealed, and that is its last line. None: nothing was sealed."""
+    """Whether a journal matches the seal in its last line. None: it has no seal."""
     whole, matches = hashlib.sha256(), None
     for line in lines_of(path):
         if matches is not None:
@@ -274,7 +273,7 @@ def digest_before(path: Path, offset: int) -> str:
 
 
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records in their order, without those that a later start of the run has voided."""
+    """Records in their order, without those that a later start of the run replaced."""
     valid: list[dict[str, Any]] = []
     for item in items:
         if item.get("kind") == RunStatus.kind and item["state"] == STARTED:

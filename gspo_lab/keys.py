@@ -1,11 +1,11 @@
-"""Keys of a study, declared once: the base of all TOML tables, and what the lab knows of a key beside its type.
+"""Keys of a study, declared once: the base of all TOML tables, and the properties of a key beside its type.
 
-A field of a table is a key. Its `Field` holds default, bounds and meaning; a `Key` in its annotation holds the rest:
+A field of a table is a key. Its `Field` holds default, bounds and meaning, a `Key` in its annotation the rest.
 
     minibatches: Annotated[int, Key(cost=True, peers="trl verl")] = Field(4, ge=1, description="...")
 
-Everything that treats keys differently (unread settings, a plan's pace, trials, certificates, engines' capabilities,
-importers, the reference page) asks `keys()`. No list of keys stands anywhere else.
+Unread settings, a plan's pace, trials, certificates, engines' capabilities, importers and the reference page all read
+`keys()`. There is no second list of keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""What may be a folder's name: those that begin with another character are kept for the lab's own."""
+"""A valid folder name; names that begin with another character are reserved for gspo-lab."""
 
 MANY, HUGE = 10**9, 1e9
 """More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays finite below."""

@@ -64,10 +64,9 @@ class Progress:
     """How far one worker is. `reward` and `clip`, the share of the step's tokens, are those of its last step.
 
     `detail` says what it does in its phase, such as which program it starts; `since` when that phase began.
-    `grader_errors` is the share of the responses of all steps seen on which the grader failed; `collapse` the step at
-    which the run collapsed and by what; `place` where its launcher says that its worker is; `resumed` the step at which
-    its worker resumed, until that was shown. `spent` has seconds and the amount of work done in them, `left` the amount
-    still to do.
+    `grader_errors` is the share of responses so far on which the grader failed. `collapse` is the step and the cause of
+    a collapse. `place` is the worker's place by its launcher. `resumed` is the step of a resume that is not shown yet.
+    `spent` has seconds and the amount of work done in them, `left` the remaining amount.
     """
 
     steps: int
@@ -113,10 +112,11 @@ class Cell:
 
 
 def seconds_left(cells: Sequence[Cell], slots: int) -> tuple[float, bool]:
-    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and whether every stage
-    is in it: one of which no step was measured yet is not.
+    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and if that is complete.
 
-    The time for a kind of work is that of the same arm, or else the mean of all arms.
+    It is incomplete as long as a stage has no measured step.
+
+    The pace of a kind of work is that of the same arm, or else the mean over arms.
     """
     spent: dict[Kind, tuple[float, float]] = {}
     for cell in cells:

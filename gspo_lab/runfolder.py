@@ -1,4 +1,4 @@
-"""A run is a folder and a command. What the folder holds, each under one name, and what can be told from it.
+"""A run is a folder and a command: the files of that folder, each under one name, and the run's progress.
 
     WorkFolder              a worker is started on it: its lock, its log
       StartFolder           a warm start to make
@@ -7,7 +7,7 @@
         SubjectFolder       who can be asked: a model or a server
           RunFolder         a run, whose checkpoints can be asked
 
-Nothing is read before it is asked for, and nothing is remembered: a folder changes under its readers.
+Files are read on demand and never cached, because a folder changes while it is read.
 """
 
 import os

@@ -1,8 +1,7 @@
-"""A user's own Python files, executed from their source as it stands, and the digest of what was executed.
+"""A user's Python files, executed from their present source, and the digest of the executed source.
 
-Python's cache takes a file for unchanged where its size and its time in whole seconds are, so an edit of equal length,
-or a checkout that keeps times, would run the old program under the new one's name. And it writes `__pycache__` beside
-the user's files. What is loaded here does neither.
+Python's cache compares a file's size and its time in whole seconds. So an edit of equal length, or a checkout that
+keeps times, would run the old program. It also writes `__pycache__` beside the user's files. This loader avoids both.
 """
 
 import hashlib
@@ -62,8 +61,7 @@ def from_source() -> Iterator[None]:
 
 
 def source_digest(thing: Any) -> str | None:
-    """The sha256 of the source that was executed to define a function or class; of its file where Python's own ways
-    loaded it; None where there is no source."""
+    """The sha256 of the executed source of a function or class, or of its file if Python loaded it; None without."""
     defined = inspect.unwrap(thing) if callable(thing) else thing
     module = sys.modules.get(getattr(defined, "__module__", None) or "")
     loader = getattr(getattr(module, "__spec__", None), "loader", None)

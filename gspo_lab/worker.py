@@ -84,8 +84,8 @@ class StopSignal:
 class StepCount:
     """A sink that passes everything on to the journal and knows how many steps are complete.
 
-    Where an engine says `started` it puts in which run that is, under which declaration, with which yardstick of
-    clipping and from which files; its own `finished` seals the journal and the trained model.
+    It adds the run, its declaration, reference ranges and starting files to an engine's `started`. Its own `finished`
+    seals the journal and the trained model.
     """
 
     def __init__(self, folder: RunFolder, run: Run, journal: Journal, steps: int) -> None:
@@ -138,8 +138,7 @@ class StepCount:
 
 
 def train(folder: RunFolder, stop: StopSignal) -> int:
-    """Train the run of `folder` from where it stands, to its end or to where it is to wait; its last word goes to the
-    journal."""
+    """Train the run of `folder` from its last checkpoint to its end or waiting point, and journal its last status."""
     run, stands = folder.run(), folder.standing()
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this

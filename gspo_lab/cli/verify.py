@@ -17,9 +17,9 @@ from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded, SpotCheck
+    from gspo_lab.records import StoredAnswer
     from gspo_lab.stats.calibration import Row
     from gspo_lab.store import Evidence
-    from gspo_lab.store.answers import StoredAnswer
 
 EXAMPLES = {
     "certify": ("gspo-lab certify quickstart", "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"),

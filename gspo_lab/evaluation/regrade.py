@@ -17,9 +17,8 @@ from gspo_lab.evaluation.ask import NOT_ASKED, questions, turns_told
 from gspo_lab.evaluation.session import grading_threads
 from gspo_lab.evaluation.subjects import run_chats
 from gspo_lab.models.wording import worded
-from gspo_lab.records import GradeRecord
+from gspo_lab.records import GradeRecord, StoredAnswer
 from gspo_lab.runfolder import RunFolder
-from gspo_lab.store.answers import StoredAnswer
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
 from gspo_lab.tasks.base import Problem, Task
 

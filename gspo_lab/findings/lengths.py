@@ -114,8 +114,9 @@ class Lengths:
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
     moved: PairedT | None
-    """How much farther a policy would have had to move for GRPO's range to clip the published share; None where its
-    range x BAND_SCALES does not reach that share on some seed, and nothing is extrapolated."""
+    """How much farther a policy would have had to move for GRPO's range to clip the published share.
+
+    None where its range x BAND_SCALES does not reach that share on some seed; then nothing is extrapolated."""
     check: Prediction | None
     """The longest answers of the study, predicted from its shorter ones."""
     predicted: tuple[Prediction, ...]

@@ -108,8 +108,7 @@ def settings_digest(arm: Arm) -> str:
 
 
 def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:
-    """The trials on which a study's arms have yet to choose, and the steps that they train at most; ([], 0) where the
-    arms have chosen, or choose nothing."""
+    """The remaining trials of a study that tunes, and the most steps that they train; ([], 0) without any."""
     if study.tune is None or study.tune.chosen:
         return [], 0
     file = runs / study.name / STUDY

@@ -147,9 +147,9 @@ RISING = "SELECT COUNT(learning_rate), MAX(step) FILTER (WHERE learning_rate < ?
 def first_settled(source: Source) -> Mapping[str, int]:
     """Per run id the first step from which every recorded update has the full learning rate.
 
-    Where steps make equally many updates the schedule says it. Where their groups vary they make fewer, or none, and
-    the rate rises by updates made: there the run's record says it, and the schedule for runs that recorded no rate.
-    An imported run whose warm-up is not known is read from its first row.
+    Where all steps make equally many updates it follows from the schedule. Where groups vary, steps make fewer, and the
+    rate rises by updates made: then it is read from the recorded rate, if there is one. An imported run with an unknown
+    warm-up is read from its first row.
     """
     declared, out = source.declaration, {}
     for run in source.evidence.chosen(source.study):

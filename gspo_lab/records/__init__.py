@@ -1,7 +1,7 @@
-"""What crosses the wall between a worker and everything else: six records, and nothing besides.
+"""The six records that a worker writes, its only output for the rest of gspo-lab.
 
-An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
-column of its table under the same name, and its unit and meaning (below, once) become docs/reference/metrics.md, the
+An engine makes them, the journal carries them as JSON lines, and the store's `ingest` turns them into rows. A field is
+a column of its table under the same name. Its unit and meaning, written once, become docs/reference/metrics.md, the
 table `metrics` of the database and the captions of the report. None means "not measured" and is NULL, never 0.
 """
 
@@ -10,38 +10,24 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
-from gspo_lab.records.answer import ROLLOUT, AnswerRecord, GradeRecord, ScoreRecord
+from gspo_lab.records.answer import ROLLOUT, AnswerRecord, GradeRecord, ScoreRecord, StoredAnswer
 from gspo_lab.records.status import RunStatus
 from gspo_lab.records.step import StepRecord
 from gspo_lab.records.update import BAND_SCALES, QUANTILES, RULES, UpdateRecord
 
 __all__ = [
-    "BAND_SCALES",
-    "QUANTILES",
-    "RECORDS",
-    "ROLLOUT",
-    "RULES",
-    "AnswerRecord",
-    "GradeRecord",
-    "Record",
-    "RunStatus",
-    "ScoreRecord",
-    "StepRecord",
-    "UpdateRecord",
-    "from_dict",
-    "is_time",
-    "to_dict",
-    "voided",
-]
+    "BAND_SCALES", "QUANTILES", "RECORDS", "ROLLOUT", "RULES", "AnswerRecord", "GradeRecord", "Record", "RunStatus",
+    "ScoreRecord", "StepRecord", "StoredAnswer", "UpdateRecord", "from_dict", "is_time", "to_dict", "voided",
+]  # fmt: skip
 
 Record = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord | GradeRecord | RunStatus
 RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in get_args(Record)}
 
 
 def voided(record: Mapping[str, Any], step: int) -> bool:
-    """Whether `started` at `step` voids what an earlier worker has written: the rule of `RunStatus`, told once.
+    """Whether `started` at `step` voids a record of an earlier worker, by the rule of `RunStatus`.
 
-    A benchmark asked after `step` steps stands, for its moment lies before; whatever else is of `step` is made again.
+    An evaluation after `step` steps stays, because it came before; all other records of `step` are made again.
     """
     kind = record.get("kind")
     if kind == ScoreRecord.kind or (kind == AnswerRecord.kind and record["bench"] != ROLLOUT):

@@ -92,3 +92,24 @@ class GradeRecord:
     grader: str | None = metric("-", "the grader's name and version")
     isolation: str | None = metric("-", "isolation of the answer's program in the sandbox; NULL if none was run")
     at: float | None = metric("s since 1970", "wall-clock time of grading")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """An answer in the database, with the grade in force."""
+
+    bench: str
+    step: int
+    problem: str
+    sample: int
+    text: str | None
+    truncated: int | None
+    extracted: str | None
+    reward: float | None
+    correct: int | None
+    reason: str | None
+    error: str | None
+    grader: str | None
+    isolation: str | None
+    turns: str | None = None
+    """As JSON, of a task of several."""

@@ -1,7 +1,7 @@
 """Does the verdict cry wolf? Thousands of studies in which nothing differs, through the production code.
 
-`cells.py` has the kinds of study and who judges them: what decides a user's study as it stands, and beside it popular
-methods that are known to fail. If one of those passes, this check itself is broken.
+`cells.py` has the kinds of study and their judges: the code that decides users' studies, and beside it popular methods
+that are known to fail. If one of those passes, this check itself is broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence

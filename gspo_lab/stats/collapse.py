@@ -22,11 +22,11 @@ FROZEN = 50
 
 @dataclass(frozen=True)
 class Stability:
-    """What became of a run's reward. Onsets are training steps, None where nothing of the kind happened.
+    """The stability of a run's reward. Onsets are training steps; None: the event did not happen.
 
-    `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps required. A fall
-    can begin after the first w steps, which make the peak: with fewer than 2 w - 1 recorded steps `judged` is False,
-    for that the reward shows no fall says nothing.
+    `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps required. A
+    collapse can begin only after the first w steps, which make the peak. With fewer than 2 w - 1 recorded steps
+    `judged` is False, because a collapse could not show.
     """
 
     collapse: int | None

@@ -73,8 +73,11 @@ class PairedT:
         return self._tail(margin, sign=-1)
 
     def no_worse(self, margin: float, *, second: bool) -> float | None:
-        """p against the second arm (else the first) being worse by `margin` or more: twice the one-sided p, so that the
-        interval excludes such a difference where p < alpha. Without an interval all differences are equal: 0 or 1."""
+        """p against the second arm (else the first) being worse by `margin` or more.
+
+        It is twice the one-sided p, so that p < alpha if the interval excludes such a difference. It is 0 or 1 without
+        an interval, where all differences are equal.
+        """
         if self.estimate is None or self.n < LEAST_SEEDS:
             return None
         clear = (self.estimate if second else -self.estimate) + margin
@@ -94,11 +97,10 @@ def paired_t(
 ) -> PairedT:
     """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s = max(sd(d), items' sd).
 
-    `items_variance` is the variance of one d that finitely many answers alone would give, None where it is not known:
-    with few seeds sd(d) is often far below it by chance, and an interval narrower than what asking the same models
-    again would change promises too much. `scale` is the size of the scores that were subtracted, so
-    that rounding is not taken for variance. Without either spread there is no interval: "identical scores" when every d
-    is 0, and a reason of its own when all d are equal.
+    `items_variance` is the variance of one d due to finitely many answers; None: unknown. With few seeds sd(d) is often
+    far below it by chance, and the interval would be too narrow. `scale` is the size of the subtracted scores, so that
+    rounding does not count as variance. Without any spread there is no interval: the reason is "identical scores" if
+    all d are 0, and another one if all d are equal.
     """
     d = finite(differences, "differences")
     share(alpha, "alpha")

@@ -1,10 +1,10 @@
-"""The places of three arms or more by their scores, and between which places each may truly be.
+"""Ranks of three arms or more by their scores, each with the interval of its true rank.
 
-Every two arms are compared by a paired t, all of these together by Holm: an arm is behind those that are told to be
-better and ahead of those that are told to be worse. The chance that any arm's true place lies outside of what is said
-of it is about alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks", with Holm's rule for their
-resampling: resampled seeds promise too much where there are few, see `calibration.py`). At most alpha is proven where
-differences are normal and none is real; of real differences' directions it is where comparisons are independent.
+Each pair of arms is compared by a paired t, all pairs together by Holm's rule. An arm's rank interval starts below the
+arms shown to be better and ends above the arms shown to be worse. The chance that any true rank lies outside of its
+interval is about alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks"). They resample; Holm's rule
+replaces that, because resampled seeds promise too much with few of them (`calibration.py`). At most alpha is proven for
+normal differences of which none is real, and for the directions of real ones if comparisons are independent.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from gspo_lab.stats.paired import paired_t
 
 @dataclass(frozen=True)
 class Place:
-    """One arm: its mean score, its place by that (1 is the best; equal means share one), the first and the last place
+    """One arm: its mean score, its rank by that (1 is the best; equal means share a rank), the first and the last rank
     that it may truly have, and its place on every seed."""
 
     arm: str

@@ -37,7 +37,7 @@ class RatingEstimate:
 def estimate_rating(difficulty_I: ArrayLike, solved_I: ArrayLike) -> RatingEstimate:
     """The estimate from each problem's difficulty (rating points) and the share of answers to it that solve it.
 
-    Each problem counts once, however many answers it has: the interval is a sandwich over the n problems, times
+    Each problem counts once, however many answers it has. The interval is a sandwich over the n problems, times
     n / (n - 1) and with the t of n - 1 degrees of freedom, which answers to one and the same problem, alike as they
     are, do not narrow. LabError without a problem, or with shares outside [0, 1].
     """

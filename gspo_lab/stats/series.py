@@ -51,8 +51,9 @@ def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
 
 
 def held(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats]:
-    """A curve known at whole numbers `x`, at every whole number from the first of them to `last`: where it was not
-    measured, or is not finite, it holds the last value before."""
+    """A curve, known at whole numbers `x`, at each whole number from the first of them to `last`.
+
+    Where it is unknown or not finite, it repeats the last value before."""
     along, height = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     known = np.isfinite(height)
     along, height = along[known], height[known]

@@ -1,8 +1,8 @@
-"""Stability as a verdict: which arm's runs lose less of what they had, and do not end worse.
+"""Stability as a verdict: which arm's runs drop less from their best score, and do not end worse.
 
 Three conditions make an arm the more stable one. Its runs drop less from their best, relative to their gain (paired t,
-Holm over arms). Its final score is not worse by more than the margin: else it may only have learned too little to lose.
-The less stable arm has unstable runs, and no smaller a share of them: noise of runs that all hold is no instability.
+Holm over arms). Its final score is not worse by more than the margin: an arm that learned little has little to lose.
+The less stable arm has unstable runs, and at least as large a share of them: noise among stable runs does not count.
 """
 
 import math
@@ -34,10 +34,10 @@ class Runs:
         return finite(self.best, "best scores") - finite(self.final, "final scores")
 
     def stakes(self, margin: float) -> Floats:
-        """What each drop is held against: the run's gain, or half of its best score where that is more, or the margin.
+        """The denominators of relative drops: the run's gain, half of its best score or the margin, whichever is most.
 
-        A run that never rose above its start has no gain, yet can lose what it had. From half of the best score down a
-        run is unstable anyway.
+        A run that never rose above its start has no gain, yet can drop. A drop by half of the best score is unstable
+        anyway.
         """
         best = finite(self.best, "best scores")
         return np.maximum(np.fmax(best - np.asarray(self.start, dtype=np.float64), np.abs(best) / 2), margin)
@@ -57,13 +57,13 @@ class RunPairs:
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityVerdict(Verdict):
-    """A verdict on stability, and what it rests on.
+    """A verdict on stability, with its numbers.
 
-    `drop` judges the relative drops from best with the sign turned: its difference, which is `estimate`, is what the
-    arm loses less than the baseline, as a share of the runs' stakes (`Runs.stakes`), and its margin is a share of the
-    mean stake. `points` is the same difference in points of score, `drops` each arm's mean drop, baseline first, in
-    both units; `final` is the difference of final scores. `unstable` are the unstable runs of the baseline and the arm,
-    of those that could be judged, with their intervals at 1 - alpha, `p` Fisher's of the two counts: both describe.
+    `drop` judges the relative drops from best with the sign turned. Its difference, `estimate`, is how much less the
+    arm drops than the baseline, as a share of the stakes (`Runs.stakes`); its margin is a share of the mean stake.
+    `points` is the same difference in points of score. `drops` has each arm's mean drop in both units, baseline first.
+    `final` is the difference of final scores. Two are descriptive: `unstable`, the rates of unstable runs of baseline
+    and arm at 1 - alpha, and `p`, Fisher's for the two counts.
     """
 
     drop: Comparison
@@ -75,7 +75,7 @@ class StabilityVerdict(Verdict):
 
 
 def comparison(verdict: Verdict) -> Comparison:
-    """The comparison of pairs that a verdict is read from: of stability that of the drops from best."""
+    """The comparison of pairs behind a verdict; for stability that of the drops from best."""
     if isinstance(verdict, StabilityVerdict):
         return verdict.drop
     assert isinstance(verdict, Comparison)
@@ -83,7 +83,7 @@ def comparison(verdict: Verdict) -> Comparison:
 
 
 def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerdict]:
-    """Judge each arm against the baseline, all of them together; alpha is kept over the arms by Holm's rule.
+    """Judge each arm against the baseline; Holm's rule keeps alpha over the arms.
 
     A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in relative drops, and
     of a final score that is worse by the margin.

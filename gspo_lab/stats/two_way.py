@@ -83,7 +83,7 @@ def items_variance(differences_SI: ArrayLike) -> float | None:
     """The variance of one seed's mean difference that finitely many answers to these problems alone give, [S, I]:
     S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom.
 
-    What a problem does to an arm on every seed is no part of it: these same problems would be asked again. What it does
+    It excludes problem-by-arm effects that are the same on every seed. What it does
     to an arm on one seed alone is, for that too averages out over problems within a pair. None with fewer than 2 seeds
     or problems.
     """

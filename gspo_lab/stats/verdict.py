@@ -1,7 +1,7 @@
-"""The decision: what the evidence lets one say about matched arms.
+"""Verdicts on matched arms.
 
-`Verdict` is what every surface states, as codes. `decide_all` is the only code that judges scores, `decide` the same
-for a study of two arms. `calibration.py` puts these very functions through thousands of studies whose truth is known.
+Report, terminal and Python all state the same `Verdict`. Only `decide_all` judges scores; `decide` is the same for two
+arms. `calibration.py` measures the error rates of these functions on thousands of simulated studies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,11 +36,11 @@ Word = Literal[
 
 UNRESOLVED = ("not resolved", "withheld", "not testable here")
 NO_INTERVAL = "no interval"
-"""The code of the one reason against a verdict that lies in the pairs themselves: they give no interval."""
+"""The code of the one reason that lies in the pairs themselves: they give no interval."""
 
 
 class Reason(NamedTuple):
-    """Why, as a code with the data that a sentence needs; `words` says it."""
+    """A reason as a code, with the data of its sentence in `words`."""
 
     code: str
     data: Mapping[str, Any] = {}
@@ -48,11 +48,11 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said of a subject: the one object from which every surface states it.
+    """The verdict on an arm, a contrast or a claim (`subject`), which report, terminal and Python state.
 
-    `subject` is an arm, a contrast or a claim; `baseline` what it is held against, None for a claim. `direction` is 1
-    where the word favours the subject, -1 where it speaks against it, else 0. `estimate` and `interval` are of the
-    subject minus the baseline, the interval at 1 - `level`. Unknown is None.
+    `baseline` is what the subject is compared with, None for a claim. `direction` is 1 where the verdict favours the
+    subject, -1 where it is against it, else 0. `estimate` and `interval` are of the subject minus the baseline, the
+    interval at 1 - `level`. Unknown is None.
     """
 
     question: Question
@@ -66,18 +66,18 @@ class Verdict:
     reasons: tuple[Reason, ...] = ()
     margin: float | None = None
     paired: PairedT | None = None
-    """The pairs of runs behind it; None where it is not read from pairs."""
+    """The pairs of runs behind it; None for a verdict without pairs."""
     about: Reason | None = None
-    """Of which starting models the verdict is, where that is less than all of the kind."""
+    """The starting models to which the verdict is limited; None: not limited."""
 
     @property
     def resolved(self) -> bool:
-        """Whether anything was concluded."""
+        """Whether the verdict is conclusive."""
         return self.word not in UNRESOLVED
 
     @property
     def barred(self) -> bool:
-        """Whether something other than its pairs forbids a verdict."""
+        """Whether something other than its pairs withholds the verdict."""
         return self.word == "withheld" and any(reason.code != NO_INTERVAL for reason in self.reasons)
 
 
@@ -94,8 +94,10 @@ def word_for(low: float, high: float, margin: float) -> Word:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is fixed before the first step. `looks` are the numbers of first seeds at which a word may be said; with
-    none or one of them all seeds are judged once."""
+    """The rule that is fixed before the first step. `looks` are the numbers of seeds after which verdicts are given.
+
+    With one look or none all seeds are judged once.
+    """
 
     margin: float
     alpha: float = 0.05
@@ -111,7 +113,7 @@ class Rule:
         return fixed_sequence(p_values, [arms.index(arm) for arm in self.order if arm in arms], self.level(self.alpha))
 
     def level(self, alpha: float) -> float:
-        """At which every look is judged if `alpha` is to be kept over all of them."""
+        """The level of each look that keeps `alpha` over all looks."""
         return nominal_level(self.looks, alpha)
 
 
@@ -119,10 +121,9 @@ class Rule:
 class Scores:
     """What is known of an arm `labels[1]` and the baseline `labels[0]`: one score per run, in the same order of seeds.
 
-    `items_variance` is what the answers alone would vary in one pair's difference (`two_way.items_variance`),
-    `collapsed` and `unstable` are (k, n) per arm: how many of the runs that could be judged collapsed, and how many
-    were unstable in any way; None: not known. `withheld_because` forbids a word, `unproven` is what should prove that
-    the runs are pairs and was not recorded of all of them.
+    `items_variance` is the variance of one pair's difference due to the answers (`two_way.items_variance`). `collapsed`
+    and `unstable` are (k, n) per arm: k of n judged runs collapsed, or were unstable in any way; None: unknown.
+    `withheld_because` withholds the verdict. `unproven` names proofs of matching that some runs lack.
     """
 
     first: ArrayLike

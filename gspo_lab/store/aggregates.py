@@ -1,7 +1,7 @@
-"""What is made of many rows inside SQLite: the sums, as SQL, that `Evidence` asks for run by run.
+"""Aggregates of many rows inside SQLite, as SQL: the sums that `Evidence` reads run by run.
 
-Each query keeps to one run and a range of its steps, which is the order that its table is stored in: nothing is sorted
-but the few mini-batches of a step, and no row becomes a Python object.
+Each query reads one run and a range of its steps, in the order in which its table is stored. So SQLite sorts only the
+few mini-batches of a step, and no row becomes a Python object.
 """
 
 import json
@@ -17,8 +17,7 @@ def mean_of(table: str, metric: str) -> str:
 
 
 def pool_of(table: str, metric: str, how: str) -> str:
-    """What becomes of a metric's rows, and the weight of that: `how` is their mean by their "own" weight, their mean
-    with all "rows" alike, the "sum" or the "largest"."""
+    """The aggregate of a metric's rows and its weight. `how` is "own" (mean by weights), "rows", "sum" or "largest"."""
     weight = RECORD_TABLES[table].column(metric).per
     if how == "own" and weight is not None:
         return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
@@ -27,24 +26,24 @@ def pool_of(table: str, metric: str, how: str) -> str:
 
 
 def weighted_mean(metric: str, weight: str) -> str:
-    """Rows without the metric do not count; those without the weight count as 1. One row's is its own, to the digit."""
+    """The weighted mean over rows with the metric; a missing weight counts as 1. A single row keeps its exact value."""
     several = f'TOTAL("{metric}" * IFNULL("{weight}", 1)) / {weight_of(metric, weight)}'
     return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
 
 
 def weight_of(metric: str, weight: str) -> str:
-    """What weighs a metric's measurements, NULL if there are none."""
+    """The total weight of a metric's measurements; NULL without any."""
     return f'SUM(IFNULL("{weight}", 1)) FILTER (WHERE "{metric}" IS NOT NULL)'
 
 
 def of_spans(
     table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
 ) -> tuple[str, list[str]]:
-    """One text (width, spans), and the columns that it has of each span: x, the means or sums, lowest and highest
-    values. The spans are JSON, run id and first step of each. One text, for each row of a result waits for Python's
-    lock, which another thread may hold.
+    """A query for one text, and its columns for each span: x, means or sums, lowest and highest values.
 
-    The text is JSON lists of texts: of each number SQLite's own, which has 15 digits, and of what that leaves out.
+    Its values are the width, and the spans as JSON: run id and first step. The result is a single text, because each
+    row of a result waits for Python's lock. The text is JSON lists of texts: for each number SQLite's 15 digits, and
+    the remainder.
     """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
     columns |= {name: f'SUM("{name}")' if name in totals else mean_of(table, name) for name in metrics}
@@ -73,8 +72,10 @@ def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
 
 
 def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
-    """Rows (run id, first and last step; of updates lowest and highest mini-batch too) of `by` ("step", "minibatch", or
-    "whole" for all rows as one) and, metric by metric, `pool_of` the rows that share it, in its order."""
+    """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with `pool_of` for each metric.
+
+    Its values are run id, first and last step, and for updates lowest and highest mini-batch.
+    """
     if (table, by) == ("steps", "step"):  # a row is a pool: nothing is grouped
         rows = ", ".join(f'"{metric}", {_weight_in_row(table, metric, how)}' for metric in metrics)
         return f"SELECT step, {rows} FROM steps {_window(table)} ORDER BY step"
@@ -89,7 +90,7 @@ def _weight_in_row(table: str, metric: str, how: str) -> str:
 
 
 def of_entries(table: str, metric: str) -> str:
-    """Rows (as for `of_groups`, then steps as JSON) of the place and the mean of each entry of a JSON list."""
+    """A query for the index and mean of each entry of a JSON list; values as for `of_groups`, then steps as JSON."""
     weight = f'IFNULL("{RECORD_TABLES[table].column(metric).per}", 1)'
     mean = f"TOTAL(entry.value * {weight}) / SUM({weight})"
     steps = "step IN (SELECT value FROM json_each(?)) AND entry.value IS NOT NULL"

@@ -1,9 +1,10 @@
 """Answers problem by problem, with the grades in force: of a study's runs, of one run, of a later evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.records import StoredAnswer
 from gspo_lab.store.columns import with_numbers
 from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, pass_at, quoted, scores_of
 from gspo_lab.study.judging import Score, score_named
@@ -118,11 +119,11 @@ def _graded(name: str) -> tuple[str, str]:
 
 
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":
-    """run_id, bench, step, problem and counts over its answers in a later evaluation: answers, graded, correct,
-    errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before),
-    by_others and answered_by (answers by another model than was asked, its name), error (why one was not graded).
+    """run_id, bench, step, problem and counts over its answers in a later evaluation, with the grades in force.
 
-    Grades are those in force. `runs` are ids of runs or subjects.
+    Counts: answers, graded, correct, errors, truncated, distinct (different texts), long (LONG tokens or more). Also
+    repeats (long answers that occurred before), by_others (answers by another model than the requested one). Texts:
+    answered_by (that model), error (why one was not graded). `runs` are ids of runs or subjects.
     """
     long = f"CASE WHEN tokens >= {LONG} THEN text END"
     query = f"""
@@ -142,27 +143,6 @@ def questions(evidence: "Evidence", run: str) -> list[tuple[str, int, str, int, 
     names = ("bench", "step", "problem", "sample", "sample_seed", "prompt", "reference")
     query = f"SELECT {quoted(names)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> 'rollout'"
     return evidence.rows(query + " ORDER BY rowid", (run,))
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """An answer in the database, with the grade in force."""
-
-    bench: str
-    step: int
-    problem: str
-    sample: int
-    text: str | None
-    truncated: int | None
-    extracted: str | None
-    reward: float | None
-    correct: int | None
-    reason: str | None
-    error: str | None
-    grader: str | None
-    isolation: str | None
-    turns: str | None = None
-    """As JSON, of a task of several."""
 
 
 def stored(evidence: "Evidence", run: str) -> dict[str, list[StoredAnswer]]:

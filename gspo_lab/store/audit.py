@@ -1,7 +1,7 @@
-"""Whether a run's files are as they were written, and the database holds what they do: every line is read again.
+"""The audit of a study's files and its database: every line is read again.
 
-The files are taken in once more, by the code that `ingest` is, into a database of no name, and the two compared row
-by row. That costs about what `rebuild` does.
+The code of `ingest` reads the files into a temporary database, which is then compared row by row. That takes about as
+long as `rebuild`.
 """
 
 import sqlite3
@@ -28,7 +28,7 @@ TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 
 
 def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | None:
-    """What is wrong with the database's copy `held` of study.json; `folder` holds the studies' folders."""
+    """The fault of the database's copy `held` of study.json; `folder` holds the studies' folders."""
     try:
         content = json_file(folder / study / STUDY)
     except LabError as error:
@@ -37,8 +37,10 @@ def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | N
 
 
 def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tuple[str, bool | None, list[str]]]:
-    """Of each run, by its id: whether its journal is what its last word sealed (None: it holds no seal), and what is
-    wrong, in words. Runs that somebody is at work on are left out: the database lags behind them."""
+    """For each run its id, whether its journal matches its seal (None: no seal), and its faults in words.
+
+    Runs with a worker are left out, because the database lags behind them.
+    """
     held: list[dict[str, int]] = [
         dict(read(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1", ())) for table in TAKEN
     ]
@@ -52,8 +54,7 @@ def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tup
 
 
 def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The runs of a study's folder that `runs`, those of the database, lack, and those that lack their journal: each by
-    its id, and why."""
+    """The runs of a study's folder that the database's `runs` lack, and those without a journal: id and reason."""
     specified, unspecified = run_folders(folder / study)
     for place in unspecified:
         yield place.relative_to(folder).as_posix(), f"its {RUN} is missing"
@@ -71,14 +72,16 @@ def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[t
 
 
 def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """The runs, by their ids, whose journal is there and has another sha256 than is held against it."""
+    """The ids of the runs whose journal exists and has another sha256 than in `digests`."""
     paths = {run: folder / run / JOURNAL for run in digests}
     return [run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]]
 
 
 def models_changed(home: Path, start: str | None) -> Iterator[str]:
-    """What is wrong with the models of the run in `home` that are still there: whether they are those that its journal
-    names. `start` is its starting model's list of files, by its digest; None: not recorded."""
+    """The faults of the models that the run in `home` still has: they must be those that its journal names.
+
+    `start` is the digest of its starting model's list of files; None: not recorded.
+    """
     last = next((item for item in from_end(home / JOURNAL) if item.get("kind") == RunStatus.kind), {})
     try:
         began = json_file(home / RUN).get("warm_start")
@@ -113,9 +116,9 @@ def _taken_anew(
     known = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
     for path, line, gap in sorted([*connection.execute(broken), *known]):
         yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
-    for table, ours_, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
-        place = f": {ours_} where there are {theirs}" if ours_ != theirs else None
-        if place or (ours_ and (place := _parted(read, connection, table, run))):
+    for table, count, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
+        place = f": {count} where there are {theirs}" if count != theirs else None
+        if place or (count and (place := _parted(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
@@ -123,7 +126,7 @@ def _taken_anew(
 
 
 def _parted(read: Read, connection: sqlite3.Connection, table: Table, run: str) -> str | None:
-    """Where the two databases' equally many rows of a run part, in words; None where they do not."""
+    """The first row of a run in which the two databases differ, in words; None if they agree."""
     query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
     pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
     for row, (first, second) in enumerate(pairs):

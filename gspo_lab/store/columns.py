@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """What every row of a frame says of where it comes from."""
+    """The run of a frame's rows."""
 
     id: str
     arm: str
@@ -54,5 +54,5 @@ def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "d
 
 
 def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
-    """Numbers as numbers: a column that holds only NULL would else be one of objects."""
+    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as objects."""
     return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

@@ -1,6 +1,6 @@
-"""What a run's record must agree with itself on, asked in SQL, run by run: the first place where it does not.
+"""Self-consistency of a run's record, checked in SQL: the first place where columns contradict each other.
 
-Of runs of the native engine, whose columns mean what docs/reference/metrics.md says of them.
+Only for runs of the native engine, whose columns have the meanings of docs/reference/metrics.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EQUAL_TO = 1e-9
 """Relative difference up to which two sums of the same numbers are equal."""
 SINGLE = 1e-5
-"""The same where one of them was made in single precision."""
+"""The same where one of them is in single precision."""
 
 CHANGES = """
     SELECT *,
@@ -30,7 +30,7 @@ CHANGES = """
 ORDERED = "SELECT *, ROW_NUMBER() OVER (ORDER BY step, minibatch) - 1 AS before FROM updates WHERE run_id = :run"
 TRAINED = "COALESCE(responses * response_tokens_mean, 0) * :epochs"
 UPDATES_DUE = "MIN(:updates / :epochs, responses / :group_size) * :epochs"
-"""Where the groups of a step vary: of those that there were, which may be fewer than mini-batches."""
+"""Where the groups of a step vary: one update for each group at most, even with more mini-batches."""
 COUNTS = {
     "prompts": (
         "more_prompts <> prompts OR CASE WHEN :rounds THEN prompts <> responses / :group_size + dropped_groups "
@@ -57,7 +57,7 @@ COUNTS = {
     "replay_bytes": "replay_bytes > 0 AND NOT :replays OR replay_bytes = 0 AND :replays AND zero_variance_groups < 1",
     "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
 }
-"""By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""
+"""By wrong column the condition that no step may meet. Values that were not recorded are NULL and meet none."""
 CLIPS = {
     "learning_rate": (
         "ABS(learning_rate - :rate * MIN(1.0, (CASE WHEN :varying THEN before ELSE step * :updates + minibatch END "
@@ -72,9 +72,9 @@ CLIPS = {
 
 
 def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | None) -> str | None:
-    """What is missing of `steps` steps with `updates` updates each, or is too much; None: nothing is.
+    """What `steps` steps with `updates` updates each lack or have too much; None if they are complete.
 
-    `updates` None: as many as the steps say that they made.
+    With `updates` None the steps state how many updates they made.
     """
     for table, each, column in (("steps", 1, "0"), ("updates", updates, "minibatch")):
         if each is None:
@@ -93,10 +93,10 @@ def at_odds(
 ) -> Iterator[tuple[str, str]]:
     """Each column that contradicts others or the settings, and the first place where it does.
 
-    `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
-    are), varying (whether the groups that a step trains on follow from what was sampled), rounds (of prompts that a
-    step may ask, 0 where no group is dropped), replays (whether old choices of experts are replayed). `rule`: the one
-    whose would_clip_* the run's own clips must equal, where both have the same range.
+    `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of stored responses), varying
+    (whether a step's groups depend on the sampled ones), rounds (of prompts in a step; 0: no group is dropped), replays
+    (whether old choices of experts are replayed). `rule` is the rule whose would_clip_* must equal the run's own clips,
+    because both have the same range.
     """
     conditions = dict(CLIPS)
     if rule is not None:
@@ -118,7 +118,7 @@ def at_odds(
 
 
 def _shares(table: Table) -> dict[str, str]:
-    """A share lies between 0 and 1, up to rounding."""
+    """By column that is a share, the condition that it leaves 0 to 1 by more than rounding."""
     shares = [column.name for column in table.columns if column.unit.startswith("share") and not column.json]
     return {name: f'"{name}" NOT BETWEEN -1e-6 AND 1.000001' for name in shares}
 
@@ -126,7 +126,7 @@ def _shares(table: Table) -> dict[str, str]:
 def _first_of(
     evidence: "Evidence", table: str, conditions: Mapping[str, str], values: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Per condition that some row meets, its name and the first step at which one does; all in one pass."""
+    """Each condition that some row meets, by name, with the first such step; all in one pass."""
     sums = ", ".join(f"MIN(step) FILTER (WHERE {condition})" for condition in conditions.values())
     sums_row = evidence.rows(f"SELECT {sums} FROM {table}", values)[0]
     for name, step in zip(conditions, sums_row, strict=True):
@@ -135,7 +135,7 @@ def _first_of(
 
 
 def answer_digests(evidence: "Evidence", run: str) -> dict[str, str]:
-    """Per evaluation of a run as it trained the digest of its answers as they lie in the database, first grades."""
+    """Per evaluation during training the digest of its answers in the database, with their first grades."""
     query = f"SELECT bench, step, {quoted(ANSWERED)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> ?"
     grouped: dict[str, list[tuple[object, ...]]] = {}
     for bench, step, *row in evidence.rows(query, (run, ROLLOUT)):

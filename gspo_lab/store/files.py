@@ -1,4 +1,4 @@
-"""The files under `runs/` as `ingest` sees them: what they are, how far they were read, whether they have changed."""
+"""The files under `runs/` for `ingest`: their kinds, how far they were read, and whether they have changed."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a file of a run or a subject holds: `part` is run, evaluation, grades or declaration."""
+    """The content of a file of a run or a subject: `part` is run, evaluation, grades or declaration."""
 
     run_id: str
     evaluation: str
@@ -49,7 +49,7 @@ def _source(run_id: str, place: list[str]) -> Source:
 
 
 def folders(parent: Path) -> list[Path]:
-    """The folders in `parent` by name; names that begin with `_` or `.` (pilots, caches) are nobody's evidence."""
+    """The folders in `parent` by name, without those that begin with `_` or `.` (pilots, caches)."""
     try:
         with os.scandir(parent) as entries:
             names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
@@ -77,7 +77,7 @@ def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
 
 
 def by_folder(rows: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
-    """The files of each run and each subject, by its id: told apart once, and not once for each of them."""
+    """The files of each run and each subject, by its id, in one pass."""
     by_run: dict[str, dict[str, Seen]] = {}
     for name, row in rows.items():
         parts = name.split("/")
@@ -86,7 +86,7 @@ def by_folder(rows: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
 
 
 def remember(connection: sqlite3.Connection, name: str, row: Seen | None) -> None:
-    """Keep how far a file was read, or forget it where it is gone (None)."""
+    """Store how far a file was read, or delete its row if it is gone (None)."""
     if row is None:
         connection.execute("DELETE FROM files WHERE path = ?", (name,))
     else:
@@ -94,9 +94,9 @@ def remember(connection: sqlite3.Connection, name: str, row: Seen | None) -> Non
 
 
 def stamp(path: Path) -> Seen | None:
-    """A file's size and time of change now; None where there is none.
+    """A file's present size and time of change; None for a missing file.
 
-    The inode's time, which nobody sets: an edit that keeps size and time of modification changes it all the same.
+    The time is the inode's, which no program can set: it changes even if an edit keeps size and modification time.
     """
     try:
         status = path.stat()
@@ -106,7 +106,7 @@ def stamp(path: Path) -> Seen | None:
 
 
 def unchanged(now: Seen | None, before: Seen | None) -> bool:
-    """Whether a file is as it was when it was last read; None: not there."""
+    """Whether a file has not changed since it was last read; None: missing."""
     if now is None or before is None:
         return now is before
     return now.size == before.size and now.modified_ns == before.modified_ns
@@ -133,7 +133,7 @@ def json_file(path: Path) -> dict[str, Any]:
 
 
 def json_text(path: Path) -> tuple[str, dict[str, Any]]:
-    """The same, and its text as `write_json` writes it, so that other white space is no news."""
+    """The same with its text as `write_json` writes it, so that changed white space is no change."""
     content = json_file(path)
     try:
         return as_text(content), content

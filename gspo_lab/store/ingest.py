@@ -183,7 +183,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
 
 
 def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, Seen]) -> None:
-    """Mark runs whose folder is gone, so that nothing counts them; forget studies whose declaration is gone."""
+    """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
     declared = [name for name in known if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
@@ -195,7 +195,7 @@ def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], know
 
 
 def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> list[str]:
-    """Forget whatever came from a subject whose folder is gone; the ids of those that were known."""
+    """Delete the rows of subjects whose folder is gone; returns their ids."""
     known = {run_id for (run_id,) in connection.execute("SELECT run_id FROM subjects")}
     gone = sorted(known - present)
     for run_id in gone:
@@ -226,7 +226,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known:
 def _insert(
     connection: sqlite3.Connection, table: Table, row: Mapping[str, Any], path: Path, kind: str, mend: str
 ) -> None:
-    """Insert what the file at `path` says. LabError where the file is not what it is read as."""
+    """Insert the row of the file at `path`. LabError where it does not fit the table."""
     try:
         rows.insert(connection, table, [tuple(map(row.get, table.names))])
     except rows.UNFIT as error:
@@ -236,14 +236,14 @@ def _insert(
 def take_run(
     connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, Seen], state: str | None
 ) -> int | None:
-    """Take in what is new of one run: the number of records read, or None if nothing is new."""
+    """Read the new records of one run: their number, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
     specification = f"{run_id}/{RUN}"
     parts = sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
     if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
-    # Asked before the journal is read: a worker that leaves in between has then already written its last words.
+    # Check for a worker before reading the journal: one that leaves in between has then written its last status.
     alive = holder(folder / LOCK) is not None
     if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
         return None
@@ -257,7 +257,7 @@ def take_run(
 
 
 def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, Seen]) -> int | None:
-    """The same for a model or a server that was asked."""
+    """The same for an evaluated model or server."""
     specification = f"{run_id}/subject.json"
     parts = sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
@@ -273,7 +273,7 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known
 
 
 def _news(runs: Path, names: Sequence[str], known: dict[str, Seen]) -> dict[str, Seen | None]:
-    """The files that are not as they were when last read, and how they are now."""
+    """The files that have changed since they were last read, with their present stamps."""
     stamps = {name: stamp(runs / name) for name in names}
     return {name: now for name, now in stamps.items() if not unchanged(now, known.get(name))}
 
@@ -285,7 +285,7 @@ def _take_sources(
     news: dict[str, Seen | None],
     known: dict[str, Seen],
 ) -> int:
-    """Take in the changed files of a run or a subject; the number of records read."""
+    """Read the changed files of a run or a subject; returns the number of records."""
     records = 0
     for name, now in news.items():
         if parts[name].part == "declaration":
@@ -296,7 +296,7 @@ def _take_sources(
 
 
 def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None) -> None:
-    """What an evaluation was declared to be, from its evaluation.json."""
+    """Read an evaluation's declaration from its evaluation.json."""
     remember(connection, name, now)
     key = (source.run_id, source.evaluation)
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
@@ -307,7 +307,7 @@ def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, sou
 
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
-    """A run's row from its run.json; the folder says which study and arm it is, so that a copied study is its own."""
+    """Insert a run's row from its run.json; study and arm come from its folder, so that a copied study has its own."""
     content = json_file(path)
     study, arm, _ = run_id.split("/")
     try:
@@ -332,8 +332,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
 
 
 def _of_another(path: Path, source: Source) -> bool:
-    """Whether the journal of an evaluation or of later grades was recorded for another run or subject, by its own first
-    line or by the declaration beside it."""
+    """Whether a journal of answers or grades belongs to another run, by its first line or the declaration beside it."""
     named = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
     subject = json_file(declaration).get("subject") if declaration.is_file() else None
@@ -345,11 +344,11 @@ def _of_another(path: Path, source: Source) -> bool:
 def _follow(
     connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None, before: Seen | None
 ) -> int:
-    """Take in a journal's new lines; from its start if it is not the file that was read before."""
+    """Read a journal's new lines, or all lines if it is another file than before."""
     head = None if now is None else first_line(path)
     offset = 0
     if before is not None:
-        # A damaged one is read anew whenever it changes: it may have been mended. So is one that changed in place.
+        # Read a damaged journal anew whenever it changes, since it may be repaired, and one that changed in place.
         whole = connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
         grown = now is not None and now.size > before.size and now.size >= before.offset
         if grown and whole and head == before.head and before.tail in (None, digest_before(path, before.offset)):
@@ -374,7 +373,7 @@ def _follow(
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
     damaged = [(name, journal.line_number(path, line.at), source.run_id, int(line.gap)) for line in lines.damaged]
     shorter = before is not None and now.size < before.size and head in (None, before.head)
-    # What is gone in the middle leaves a gap, and the end as it was; one that was written anew has a seal at its end.
+    # Lines lost in the middle leave a gap and the same end. A journal that was written anew ends with a seal.
     ended = before is not None and before.tail in (None, digest_before(path, lines.end))
     if shorter and not ended and not journal.sealed(path):
         damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))

@@ -419,8 +419,8 @@ STUDY_KEYS = (
 def unread(key: str, run: Settings) -> str | None:
     """Why a run with these settings does not read `key`, as half a sentence behind it; None where it does.
 
-    Arms that differ in nothing else would be the same run twice (`rules`), and a value that somebody wrote and nobody
-    reads is a mistake (`lints`)."""
+    Arms that differ only in such keys would be the same run twice (`rules`). A written value without effect is a
+    mistake (`lints`)."""
     read = KEYS[key].read if key in KEYS else None
     return None if read is None or read.holds(run) else f"does nothing {read.otherwise.format(run)}"
 

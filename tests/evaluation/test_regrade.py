@@ -15,8 +15,7 @@ from gspo_lab.evaluation.regrade import regrade
 from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
 from gspo_lab.layout import RUN
-from gspo_lab.records import AnswerRecord, RunStatus
-from gspo_lab.store.answers import StoredAnswer
+from gspo_lab.records import AnswerRecord, RunStatus, StoredAnswer
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.addition import Addition
