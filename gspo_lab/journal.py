@@ -124,7 +124,7 @@ class Damage(NamedTuple):
     gap: bool = False
 
 
-class Lines(NamedTuple):
+class JournalLines(NamedTuple):
     """Complete lines of a journal: their objects, the byte behind the last, and what is wrong with any."""
 
     items: list[dict[str, Any]]
@@ -132,7 +132,7 @@ class Lines(NamedTuple):
     damaged: list[Damage]
 
 
-class Reading:
+class JournalReader:
     """The complete lines after byte `offset`, where one begins: their objects, one by one, however long the file is.
 
     What `end` (the byte behind the last), `count` and `damaged` say is complete once it is through.
@@ -171,11 +171,11 @@ class Reading:
                 yield item
 
 
-def scan(path: Path, offset: int = 0) -> Lines:
+def scan(path: Path, offset: int = 0) -> JournalLines:
     """All complete lines after byte `offset`, where a line begins."""
-    reading = Reading(path, offset)
+    reading = JournalReader(path, offset)
     items = list(reading)
-    return Lines(items, reading.end, reading.damaged)
+    return JournalLines(items, reading.end, reading.damaged)
 
 
 def lines_of(path: Path) -> Iterator[bytes]:

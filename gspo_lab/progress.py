@@ -97,7 +97,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ProgressCell:
     """One piece of work in the table. Stages follow each other; the cells of one run side by side."""
 
     stage: str
@@ -111,7 +111,7 @@ class Cell:
         return f"{self.row}/{self.column}" if self.column else self.row
 
 
-def seconds_left(cells: Sequence[Cell], slots: int) -> tuple[float, bool]:
+def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool]:
     """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and if that is complete.
 
     It is incomplete as long as a stage has no measured step.
@@ -154,7 +154,7 @@ class ProgressView:
         self._console = console
         self._title = title
         self._waits_for = waits_for
-        self._cells: list[Cell] = []
+        self._cells: list[ProgressCell] = []
         self._slots = 1
         self._began = time.monotonic()
         self._drawn = 0.0
@@ -173,19 +173,19 @@ class ProgressView:
             self._live.update(self._table(time.monotonic()), refresh=True)
             self._live.stop()
 
-    def add(self, cells: Sequence[Cell]) -> None:
+    def add(self, cells: Sequence[ProgressCell]) -> None:
         """Show these too; a cell of the same name and stage takes the place of the earlier one."""
         by_name = {(cell.stage, cell.name): cell for cell in (*self._cells, *cells)}
         self._cells = list(by_name.values())
 
-    def begin(self, stage: str, cells: Sequence[Cell], slots: int) -> None:
+    def begin(self, stage: str, cells: Sequence[ProgressCell], slots: int) -> None:
         """The work on these cells begins, on so many slots."""
         self.add(cells)
         self._slots = slots
         if self._live is None:
             self.say(f"{self._title}: {stage}, {len(cells)} to do, {slots} at a time")
 
-    def place(self, cell: Cell) -> None:
+    def place(self, cell: ProgressCell) -> None:
         """Its launcher reports a new state or place. A plain line says so; the table shows it at the next tick."""
         progress = cell.progress
         word: str = progress.state
@@ -199,7 +199,7 @@ class ProgressView:
             at = f" at step {progress.step}" if progress.step and progress.state is not State.RUNNING else ""
             self.say(f"{cell.name}: {word}{at} on {progress.place}")
 
-    def end(self, cell: Cell, line: str) -> None:
+    def end(self, cell: ProgressCell, line: str) -> None:
         """A piece of work has ended, as `line` says."""
         self._drawn = 0.0
         if self._live is None or cell.progress.state is State.FAILED:
@@ -228,7 +228,7 @@ class ProgressView:
             self._lined = now
             self.say(self._line(now))
 
-    def _warn(self, cell: Cell) -> None:
+    def _warn(self, cell: ProgressCell) -> None:
         progress = cell.progress
         if progress.resumed is not None:
             self.say(f"{cell.name}: resumes at step {progress.resumed}")
@@ -241,7 +241,7 @@ class ProgressView:
                 self._warned.add(line)
                 self.say(line)
 
-    def _shown(self) -> list[Cell]:
+    def _shown(self) -> list[ProgressCell]:
         """The cells of stages that are not over; all cells at the end."""
         open_stages = {cell.stage for cell in self._cells if cell.progress.state is not State.FINISHED}
         return [cell for cell in self._cells if not open_stages or cell.stage in open_stages]
@@ -320,7 +320,7 @@ def _cell_text(progress: Progress, wide: bool) -> Text:
     return Text(f"{progress.doing} {counts}".strip() if wide else f"{short}\n{counts}", style)
 
 
-def _legend(cells: Sequence[Cell]) -> Text:
+def _legend(cells: Sequence[ProgressCell]) -> Text:
     text = Text()
     for doing in LOOKS:
         if any(cell.progress.doing == doing for cell in cells):
@@ -366,7 +366,7 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
             progress.state = State.FINISHED
 
     with ProgressView(Console(stderr=True), title, waits_for=waits_for) as view:
-        view.add([Cell(title, name, "", progress) for name, progress in counts.items()])
+        view.add([ProgressCell(title, name, "", progress) for name, progress in counts.items()])
 
         def keep_showing() -> None:
             while not over.wait(REDRAW_SECONDS / 2):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab import layout
 from gspo_lab.errors import LabError
 from gspo_lab.files import held, holder, read_entry, read_json, write_json
-from gspo_lab.journal import Journal, Reading, from_end, in_force, scan
+from gspo_lab.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.states import LAST_WORDS, STARTED, Phase, State
 
@@ -115,7 +115,7 @@ class JournalFolder(WorkFolder):
 
     def recorded_for(self) -> str | None:
         """The run or subject that the first line names; None where it names none, as in older journals."""
-        first = next(iter(Reading(self.journal)), {})
+        first = next(iter(JournalReader(self.journal)), {})
         return first.get("run") if first.get("kind") == RunStatus.kind else None
 
     def records(self, *kinds: str) -> list[dict[str, Any]]:

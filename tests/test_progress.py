@@ -6,18 +6,18 @@ import time
 import pytest
 from rich.console import Console
 
-from gspo_lab.progress import NONE_CORRECT, Cell, Progress, ProgressView, counting, seconds_left
+from gspo_lab.progress import NONE_CORRECT, Progress, ProgressCell, ProgressView, counting, seconds_left
 from gspo_lab.states import Phase, State
 
 
-def cell(row: str, column: str, step: int, state: State = State.RUNNING, phase: Phase | None = None) -> Cell:
+def cell(row: str, column: str, step: int, state: State = State.RUNNING, phase: Phase | None = None) -> ProgressCell:
     progress = Progress(60, step, state, phase)
     if step:
         progress.reward, progress.clip = step / 100, 0.0058
-    return Cell("training", row, column, progress)
+    return ProgressCell("training", row, column, progress)
 
 
-def board(seeds: int) -> list[Cell]:
+def board(seeds: int) -> list[ProgressCell]:
     """Two arms in every state; one step takes 2 s."""
     kinds = [
         (60, State.FINISHED, None),
@@ -38,7 +38,7 @@ def board(seeds: int) -> list[Cell]:
     return cells
 
 
-def page(cells: list[Cell], width: int, height: int = 40) -> list[str]:
+def page(cells: list[ProgressCell], width: int, height: int = 40) -> list[str]:
     """The table as a terminal of that width shows it, without its colours."""
     view = ProgressView(Console(file=io.StringIO(), width=width, height=height, force_terminal=True), "moe_stability")
     view.begin("training", cells, 4)
@@ -76,7 +76,7 @@ def test_twenty_seeds_at_80_columns_have_a_letter_each() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def told(cells: list[Cell], *, elapsed: float = 0.0, ticks: int = 1, by_reward: bool = False) -> list[str]:
+def told(cells: list[ProgressCell], *, elapsed: float = 0.0, ticks: int = 1, by_reward: bool = False) -> list[str]:
     """The plain lines of a view that began `elapsed` seconds ago, without the time of day."""
     console = Console(file=io.StringIO(), width=300)
     with ProgressView(console, "toy", by_reward=by_reward) as view:
@@ -120,7 +120,7 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     second.progress.left = {("step", "b"): 10, ("bench sums", "b"): 1, ("start", "b"): 1}
     assert seconds_left([first, second], 1) == (16 + 20 + 20 + 5 + 3, True)
     assert seconds_left([first, second], 2) == (36, True)
-    start = Cell("warm starts", "warm start", "", Progress(100, 50, State.RUNNING))
+    start = ProgressCell("warm starts", "warm start", "", Progress(100, 50, State.RUNNING))
     start.progress.spent, start.progress.left = (
         {("step of a warm start", ""): (5.0, 50)},
         {("step of a warm start", ""): 50},

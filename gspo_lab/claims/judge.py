@@ -10,7 +10,7 @@ from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY, UNTESTED
 from gspo_lab.claims.needs import NEEDS, Roles, unstable
-from gspo_lab.findings.answer import Answer, answer_of
+from gspo_lab.findings.answer import StudyAnswer, answer_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import scores
@@ -166,7 +166,7 @@ def _unresolved(reading: Estimates) -> list[Reason]:
     return out
 
 
-def answer(source: Source) -> Answer:
+def answer(source: Source) -> StudyAnswer:
     """The study's answer: by the score, by stability, or by the claims that the question names."""
     question = source.declaration.verdict.question
     named = [] if isinstance(question, str) else [result for result in judge(source) if result.claim.id in question]

@@ -18,7 +18,7 @@ from gspo_lab.states import Exit
 if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded, SpotCheck
     from gspo_lab.records import StoredAnswer
-    from gspo_lab.stats.calibration import Row
+    from gspo_lab.stats.calibration import CalibrationRow
     from gspo_lab.store import Evidence
 
 EXAMPLES = {
@@ -277,7 +277,7 @@ def calibrate(
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
         done = 0
 
-        def progress(row: "Row") -> None:
+        def progress(row: "CalibrationRow") -> None:
             nonlocal done
             done += 1
             status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")

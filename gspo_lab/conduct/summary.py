@@ -26,7 +26,7 @@ from gspo_lab.words import answer_to_json, decided_sentences, flags, lines, sent
 from gspo_lab.words.text import MINUS, signed
 
 if TYPE_CHECKING:
-    from gspo_lab.findings.answer import Answer
+    from gspo_lab.findings.answer import StudyAnswer
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class StudyOutcome:
     primary: str | None
     arms: tuple[ArmResult, ...]
     failures: tuple[str, ...]
-    answer: "Answer"
+    answer: "StudyAnswer"
     details: tuple[str, ...]
     """The verdicts with their pairs, and the decision's flags."""
     exit_code: int
@@ -149,7 +149,7 @@ def arm_results(found: Source, study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def seen(found: Source, answered: "Answer") -> list[str]:
+def seen(found: Source, answered: "StudyAnswer") -> list[str]:
     """The verdicts on the declared question, but for the one that has `answered`, each with the difference that it
     rests on, in all and pair by pair; then the decision's flags."""
     decided, verdicts = decision(found), list(verdicts_of(found).values())

@@ -21,7 +21,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.exporters.mirror import Mirror
 from gspo_lab.launch.base import Launcher, Process, Slot
 from gspo_lab.plan.preparation import distinct_starts, needs_start, start_folder, wish
-from gspo_lab.progress import WARM_STARTS, Cell, ProgressView
+from gspo_lab.progress import WARM_STARTS, ProgressCell, ProgressView
 from gspo_lab.runfolder import RunFolder, WorkFolder
 from gspo_lab.states import Exit, State, state_of_exit
 from gspo_lab.store import ingest
@@ -35,7 +35,7 @@ TRAINING = "training"
 class WorkItem:
     """A folder that a worker is to be started on. It is this study's own, or one that other studies may work in too."""
 
-    cell: Cell
+    cell: ProgressCell
     folder: WorkFolder
     watch: RunWatch | StartWatch
 
@@ -47,7 +47,7 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[WorkItem]:
         if folder.made() is None:
             folder.ask(wish(run, runs))
             watch, seed = StartWatch(folder), f"s{run.seed}" if run.settings.warm_start.per_seed else ""
-            cell = Cell(WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress)
+            cell = ProgressCell(WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress)
             items.append(WorkItem(cell, folder, watch))
     return items
 
@@ -58,7 +58,8 @@ def run_item(
     """The work item of a run, up to where it is to wait; its run.json is written by `write_run`."""
     folder = RunFolder(run.folder(runs))
     watch = RunWatch(folder, run, run.until)
-    cell = Cell(stage, run.arm if row is None else row, f"s{run.seed}" if column is None else column, watch.progress)
+    row, column = run.arm if row is None else row, f"s{run.seed}" if column is None else column
+    cell = ProgressCell(stage, row, column, watch.progress)
     return WorkItem(cell, folder, watch)
 
 

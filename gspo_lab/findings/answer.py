@@ -35,7 +35,7 @@ HERE = ("run", "plan", "check", "replicate")
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """`word` is a code. `verdicts` answer the question; without any, `why` says why not.
 
     `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab command.
@@ -54,7 +54,7 @@ class Answer:
         return f"gspo-lab {shlex.join(self.next)}"
 
 
-def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> Answer:
+def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
     """The answer by the declared rule. `claims` are the verdicts on the claims that the question names."""
     answer = _answer(source, claims)
     # GSPO's arm comes first: the answer's sentence is about it.
@@ -66,49 +66,49 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> Answer:
     return answer
 
 
-def _answer(source: Source, claims: Sequence[Verdict]) -> Answer:
+def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     declared, decided, runs = source.declaration, decision(source), count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = Reason("runs", {"runs": len(states)})
     if declared.trials_of is not None:
-        return Answer("trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason)
+        return StudyAnswer("trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason)
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):
         data = {"finished": states.count(State.FINISHED), "planned": planned, "collapsed": runs.collapsed}
         watch = ("report", declared.name, "--watch")
-        return Answer("running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running"))
+        return StudyAnswer("running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running"))
     if runs.all_collapsed and runs.finished == planned:
         why = Reason("all collapsed", {"runs": runs.finished})
-        return Answer("all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why)
+        return StudyAnswer("all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why)
     if claims:
         return _of_claims(source, claims)
     if decided.doses is not None:
         return _of_doses(source)
     if not decided.verdicts:
         why = decided.reason or Reason("swept", {"decided": decided})
-        return Answer("no verdict", "grey", _rerun(source, "check"), (count,), why=why)
+        return StudyAnswer("no verdict", "grey", _rerun(source, "check"), (count,), why=why)
     return _withheld(source) or (_of_stability if declared.verdict.question == "stability" else _of_scores)(source)
 
 
-def _withheld(source: Source) -> Answer | None:
+def _withheld(source: Source) -> StudyAnswer | None:
     """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too few."""
     decided, verdicts = decision(source), decision(source).answering
     if any(verdict.word != "withheld" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
     if lacking:
-        why = Reason("runs missing", {"runs": len(lacking)})
-        return Answer("withheld", "red", _rerun(source, "run"), (Reason("these runs", {"runs": lacking}),), why=why)
+        why, runs = Reason("runs missing", {"runs": len(lacking)}), Reason("these runs", {"runs": lacking})
+        return StudyAnswer("withheld", "red", _rerun(source, "run"), (runs,), why=why)
     measured = (Reason("differences", {"verdicts": verdicts}),)
     barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
         command = "grade" if decided.matched.ok else "certify"
         why = Reason("barred", {"verdict": barred[0]})
-        return Answer("withheld", "red", (command, source.study), measured, why=why)
+        return StudyAnswer("withheld", "red", (command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
-        word = "one seed" if seeds == 1 else f"{seeds} seeds"
-        return Answer(word, "grey", _more_seeds(source, 5), measured, why=Reason("too few seeds", {"seeds": seeds}))
+        word, why = "one seed" if seeds == 1 else f"{seeds} seeds", Reason("too few seeds", {"seeds": seeds})
+        return StudyAnswer(word, "grey", _more_seeds(source, 5), measured, why=why)
     return None
 
 
@@ -117,7 +117,7 @@ def _colour(verdicts: Sequence[Verdict], *, partly: bool) -> Colour:
     return "blue" if partly or all(verdict.direction < 0 for verdict in verdicts) else "green"
 
 
-def _of_scores(source: Source) -> Answer:
+def _of_scores(source: Source) -> StudyAnswer:
     verdicts = decision(source).answering
     words = {verdict.word for verdict in verdicts}
     # State one bound on the rate of unstable runs; a single equivalence verdict has its own.
@@ -126,12 +126,12 @@ def _of_scores(source: Source) -> Answer:
     best = () if ranking is None else (Reason("best arms", {"ranking": ranking}),)
     grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(source, bounded=not bounded))
     if words == {"withheld"}:
-        return Answer("withheld", "grey", _replicate(source), grounds, verdicts)
+        return StudyAnswer("withheld", "grey", _replicate(source), grounds, verdicts)
     if words <= {"not resolved", "withheld"}:
         needed = max((verdict.more_seeds or 0 for verdict in verdicts), default=0) + len(decision(source).seeds)
-        return Answer("not resolved", "grey", _more_seeds(source, needed), grounds, verdicts)
+        return StudyAnswer("not resolved", "grey", _more_seeds(source, needed), grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld", "better, size not resolved against the margin"})
-    return Answer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
+    return StudyAnswer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:
@@ -143,50 +143,50 @@ def _word(verdicts: Sequence[Comparison]) -> str:
     return f"{verdicts[0].better} better" if len(verdicts) == 1 else "arm by arm"
 
 
-def _of_stability(source: Source) -> Answer:
+def _of_stability(source: Source) -> StudyAnswer:
     """Grey, too, where no run was unstable: then stability cannot be compared."""
     verdicts: tuple[StabilityVerdict, ...] = tuple(stability_verdicts(source).values())
     words = {verdict.word for verdict in verdicts}
     if not count_unstable_runs(source).judged:
         count = Reason("runs", {"runs": count_unstable_runs(source).finished})
-        return Answer(NOT_JUDGED, "grey", _rerun(source, "check"), (count,), why=Reason("stability not judged"))
+        return StudyAnswer(NOT_JUDGED, "grey", _rerun(source, "check"), (count,), why=Reason("stability not judged"))
     if not count_unstable_runs(source).reached and not words & {"more stable", "less stable"}:
         scores = Reason("scores alone", {"verdicts": tuple(decision(source).verdicts.values())})
         command, why = _other_rate(source, 2.0, "further"), Reason("stability unknown")
-        return Answer("regime not reached", "grey", command, (_unstable(source), scores), why=why)
+        return StudyAnswer("regime not reached", "grey", command, (_unstable(source), scores), why=why)
     grounds = (Reason("unstable by arm", {"verdicts": verdicts}), Reason("drops", {"verdicts": verdicts}))
     if words <= {"not resolved", "withheld"}:
         more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
-        return Answer("not resolved", "grey", more, grounds, verdicts)
+        return StudyAnswer("not resolved", "grey", more, grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld"})
     word = verdicts[0].word if len(words) == 1 else "resolved in part" if partly else "arm by arm"
-    return Answer(word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
+    return StudyAnswer(word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
 
 
-def _of_doses(source: Source) -> Answer:
+def _of_doses(source: Source) -> StudyAnswer:
     doses = decision(source).doses
     assert doses is not None
     why = Reason("swept", {"decided": decision(source)})
     if not decision(source).matched.on(decision(source).seeds).ok:
-        return Answer("withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why)
+        return StudyAnswer("withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why)
     grounds = (_unstable(source), Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}))
     resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
     if all(resolved) and resolved:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
         word = "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
-        return Answer(word, "blue" if signs == {False} else "green", _replicate(source), grounds, why=why)
+        return StudyAnswer(word, "blue" if signs == {False} else "green", _replicate(source), grounds, why=why)
     if any(resolved):
-        return Answer("resolved in part", "blue", _replicate(source), grounds, why=why)
+        return StudyAnswer("resolved in part", "blue", _replicate(source), grounds, why=why)
     if not count_unstable_runs(source).reached:
-        return Answer("regime not reached", "grey", _rerun(source, "check"), grounds, why=why)
-    return Answer("not resolved", "grey", _rerun(source, "plan"), grounds, why=why)
+        return StudyAnswer("regime not reached", "grey", _rerun(source, "check"), grounds, why=why)
+    return StudyAnswer("not resolved", "grey", _rerun(source, "plan"), grounds, why=why)
 
 
 def _excludes_one(ratio: DoseLimits) -> bool:
     return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 
-def _of_claims(source: Source, claims: Sequence[Verdict]) -> Answer:
+def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     words = [claim.word for claim in claims]
     grounds = (Reason("claims", {"verdicts": tuple(claims[:2])}),)
     decided = [claim for claim in claims if claim.resolved]
@@ -195,10 +195,10 @@ def _of_claims(source: Source, claims: Sequence[Verdict]) -> Answer:
         stable = untested and any(reason.code == "no unstable runs" for claim in claims for reason in claim.reasons)
         word = "regime not reached" if stable else "not testable here" if untested else "not resolved"
         command = _other_rate(source, 2.0, "further") if stable else ("claims", source.study)
-        return Answer(word, "grey", command, grounds, tuple(claims))
+        return StudyAnswer(word, "grey", command, grounds, tuple(claims))
     word = decided[0].word if len({*words}) == 1 else "claim by claim"
     partly = len(decided) < len(claims)
-    return Answer(word, _colour(claims, partly=partly), _replicate(source), grounds, tuple(claims))
+    return StudyAnswer(word, _colour(claims, partly=partly), _replicate(source), grounds, tuple(claims))
 
 
 def _unstable(source: Source, *, bounded: bool = True) -> Reason:

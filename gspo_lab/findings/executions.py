@@ -16,9 +16,9 @@ from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
 from gspo_lab.readings import Source, once, runs
 from gspo_lab.states import State
 from gspo_lab.stats.executions import (
-    Cluster,
     CombinedEstimate,
     ReplicationOutcome,
+    SeedCluster,
     agreement,
     clusters,
     combine,
@@ -137,7 +137,7 @@ class Executions:
         return agreement(estimates, ses, [paired.n for paired in known])
 
     @staticmethod
-    def _clusters(arm: str, executions: Sequence[Execution]) -> list[Cluster]:
+    def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:
         judged = [(execution.seeds, execution.of(arm)) for execution in executions if execution.counts]
         known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict and verdict.word != "withheld"]
         return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])

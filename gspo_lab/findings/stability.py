@@ -9,7 +9,7 @@ from gspo_lab.findings.matched import starting_models
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Source, once
 from gspo_lab.readings.answers import answers_variance
-from gspo_lab.stats.stability import RunPairs, Runs, StabilityVerdict, decide_stability
+from gspo_lab.stats.stability import ArmRuns, RunPairs, StabilityVerdict, decide_stability
 from gspo_lab.stats.verdict import Rule, Verdict
 
 
@@ -78,10 +78,10 @@ def verdicts(source: Source) -> Mapping[str, Verdict]:
     return decided.verdicts if decided.contrast is None else {decided.contrast.subject: decided.contrast}
 
 
-def _runs(ended: Sequence[RunOutcome]) -> Runs:
+def _runs(ended: Sequence[RunOutcome]) -> ArmRuns:
     judged = [run.unstable for run in ended if run.stability_judged]
     best, final, start = (
         [math.nan if score is None else score for score in scores]
         for scores in ([run.best for run in ended], [run.final for run in ended], [run.start for run in ended])
     )
-    return Runs(best, final, start, (sum(judged), len(judged)))
+    return ArmRuns(best, final, start, (sum(judged), len(judged)))

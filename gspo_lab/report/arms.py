@@ -5,7 +5,7 @@ Plain HTML, CSS and a drawing of percentages per row: it stands without a script
 
 from collections.abc import Iterable, Sequence
 
-from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.clipped import NO_CLIP, clips, rule_arms
 from gspo_lab.findings.decision import against as against_of
 from gspo_lab.findings.decision import decision
@@ -22,7 +22,7 @@ from gspo_lab.words.text import level
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
 
 
-def arms_table(found: Source, answer: Answer) -> Html | None:
+def arms_table(found: Source, answer: StudyAnswer) -> Html | None:
     """One table per baseline, the declared one shown first; None where no score decides. What is withheld is red only
     where the answer is."""
     if not decision(found).verdicts:
@@ -39,7 +39,7 @@ def arms_table(found: Source, answer: Answer) -> Html | None:
     return h("fieldset", legend, *parts, class_="arms")
 
 
-def _table(own: Source, found: Source, answer: Answer, *, declared: bool) -> Html:
+def _table(own: Source, found: Source, answer: StudyAnswer, *, declared: bool) -> Html:
     usual, rule = own.declaration.baseline, own.declaration.verdict
     rows, contrast = _of_arms(own), decision(own).contrast if declared else None
     if declared and (pair := rule_arms(own)) is not None and usual not in pair:
@@ -106,7 +106,7 @@ def fell(runs: Sequence[RunOutcome]) -> str:
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 
-def _judged(found: Source, row: Verdict, answer: Answer, wide: float) -> tuple[Html, Html]:
+def _judged(found: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tuple[Html, Html]:
     """The cells of the difference and of the verdict, which stands in its subject's row."""
     text, look = short(row), str(tone(row))
     if answer.word == "all collapsed":

@@ -21,7 +21,7 @@ CHUNK = 100
 
 
 @dataclass(frozen=True)
-class Row:
+class CalibrationRow:
     """One method on one kind of study.
 
     `rate`: share of all studies with a false alarm (the interval excludes the true difference, 0, or the word is
@@ -60,7 +60,7 @@ class Row:
 class Calibration:
     """All rows; `ok` when every one lies where it must, the negative controls among them."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CalibrationRow, ...]
 
     @property
     def ok(self) -> bool:
@@ -71,7 +71,7 @@ class Calibration:
 def run_calibration(
     studies: int,
     rng: Generator,
-    progress: Callable[[Row], None] | None = None,
+    progress: Callable[[CalibrationRow], None] | None = None,
     alpha: float = 0.05,
     cells: Sequence[Cell] = CELLS,
 ) -> Calibration:
@@ -92,7 +92,7 @@ def run_calibration(
     return Calibration(tuple(rows))
 
 
-def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator[Row]:
+def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator[CalibrationRow]:
     outcomes: list[list[Conclusion | None]] = [[] for _ in cell.methods]
     for done in range(0, studies, CHUNK):
         drawn = cell.draw(rng, studies=min(CHUNK, studies - done))
@@ -103,7 +103,7 @@ def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator
         yield _row(cell, method, kept, alpha)
 
 
-def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> Row:
+def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> CalibrationRow:
     studies = len(outcomes)
     known = [outcome for outcome in outcomes if outcome is not None]
     widths = [outcome.width for outcome in known if outcome.width is not None]
@@ -117,7 +117,7 @@ def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: f
         "stated": (None, None),
         "told": (None, None),
     }[method.expectation]
-    return Row(
+    return CalibrationRow(
         cell=cell.name,
         method=method.name,
         n=cell.n,

@@ -30,7 +30,7 @@ from gspo_lab.stats.simulate import (
     several,
     sweeps,
 )
-from gspo_lab.stats.stability import RunPairs, Runs, decide_stability
+from gspo_lab.stats.stability import ArmRuns, RunPairs, decide_stability
 from gspo_lab.stats.two_way import items_variance, two_way
 from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
 
@@ -149,9 +149,9 @@ def _stability(*alarms: str) -> Judge:
     return judge
 
 
-def _runs(arm_S3: Floats) -> Runs:
+def _runs(arm_S3: Floats) -> ArmRuns:
     start_S, best_S, final_S = arm_S3.T
-    return Runs(best_S, final_S, start_S, (int((final_S < best_S / 2).sum()), len(final_S)))
+    return ArmRuns(best_S, final_S, start_S, (int((final_S < best_S / 2).sum()), len(final_S)))
 
 
 def _shifted(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Conclusion:

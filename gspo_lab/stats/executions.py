@@ -41,14 +41,14 @@ class CombinedEstimate:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SeedCluster:
     """Executions that share seeds, `executions` of them, as one: the paired t over each seed's mean difference."""
 
     executions: int
     paired: PairedT
 
 
-def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[Cluster]:
+def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[SeedCluster]:
     """Executions with their seeds, in the order of `PairedT.differences`, by the seeds that they share.
 
     Two are in one cluster where they share a seed, or each shares one with a third. Every seed counts once, by its mean
@@ -59,7 +59,7 @@ def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[Cluste
         linked = [group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)]
         groups = [group for group in groups if group not in linked]
         groups.append([*(member for group in linked for member in group), execution])
-    return [Cluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1]) for group in groups]
+    return [SeedCluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1]) for group in groups]
 
 
 def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
@@ -76,7 +76,7 @@ def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
     )
 
 
-def combine(groups: Sequence[Cluster], alpha: float = 0.05) -> CombinedEstimate | None:
+def combine(groups: Sequence[SeedCluster], alpha: float = 0.05) -> CombinedEstimate | None:
     """The clusters by random effects; one cluster of several executions by its own interval. None for one execution."""
     known = [group.paired for group in groups if group.paired.low is not None]
     if len(known) > 1:

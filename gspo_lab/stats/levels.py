@@ -44,14 +44,14 @@ def holm(p_values: Sequence[float | None], family: int | None = None) -> list[fl
     return adjusted
 
 
-class Step(NamedTuple):
+class HolmStep(NamedTuple):
     """Whether a hypothesis was rejected, and at which level it was tested."""
 
     rejected: bool
     level: float
 
 
-def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level: float) -> list[Step]:
+def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level: float) -> list[HolmStep]:
     """Each hypothesis in the declared `order` (places) at the whole level, until one is not rejected (Maurer, Hothorn
     and Lehmacher 1995): the chance of any false rejection is at most `level`."""
     rejected, going = set(), True
@@ -59,25 +59,25 @@ def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level
         p = p_values[place]
         going = going and p is not None and p < level
         rejected |= {place} if going else set()
-    return [Step(place in rejected, level) for place in range(len(p_values))]
+    return [HolmStep(place in rejected, level) for place in range(len(p_values))]
 
 
 def step_down(
     p_values: Sequence[float | None], alpha: float, level: Callable[[float], float] = lambda alpha: alpha
-) -> list[Step]:
+) -> list[HolmStep]:
     """Holm's decisions in the order given: the k-th smallest of m p-values is held against level(alpha / (m - k + 1)).
 
     The first that is not below its level ends the rejections; it and all later ones were tested there. None (nothing
     could be tested) counts in m and is never rejected. `level` spends its argument over looks at growing data.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    rejected: dict[int, Step] = {}
+    rejected: dict[int, HolmStep] = {}
     for p, place in order:
         level_ = level(alpha / (len(p_values) - len(rejected)))
         if p >= level_:
             break
-        rejected[place] = Step(True, level_)
-    last = Step(False, level(alpha / max(1, len(p_values) - len(rejected))))
+        rejected[place] = HolmStep(True, level_)
+    last = HolmStep(False, level(alpha / max(1, len(p_values) - len(rejected))))
     return [rejected.get(place, last) for place in range(len(p_values))]
 
 

@@ -19,7 +19,7 @@ from gspo_lab.stats.paired import paired_t
 
 
 @dataclass(frozen=True)
-class Place:
+class ArmRank:
     """One arm: its mean score, its rank by that (1 is the best; equal means share a rank), the first and the last rank
     that it may truly have, and its place on every seed."""
 
@@ -35,7 +35,7 @@ class Place:
 class Ranking:
     """All arms, the best mean first; `apart` of the `compared` pairs of arms are told apart by `seeds` seeds."""
 
-    places: tuple[Place, ...]
+    places: tuple[ArmRank, ...]
     seeds: int
     apart: int
     compared: int
@@ -86,7 +86,7 @@ def ranking(
     means = {arm: float(np.mean(arm_scores)) for arm, arm_scores in scores.items()}
     by_seed = list(zip(*scores.values(), strict=True))
     places = [
-        Place(
+        ArmRank(
             arm,
             means[arm],
             _place(means[arm], means.values()),

@@ -20,14 +20,14 @@ class Arms(NamedTuple):
     b: Floats
 
 
-Noise = Callable[[Generator, tuple[int, int]], Floats]
+NoiseSampler = Callable[[Generator, tuple[int, int]], Floats]
 
 
 def _normal(rng: Generator, shape: tuple[int, int]) -> Floats:
     return rng.standard_normal(shape)
 
 
-NOISE: Mapping[str, tuple[Noise, Noise]] = {
+NOISE: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
     "normal": (_normal, _normal),
     "one arm 4x as noisy": (_normal, lambda rng, shape: 4 * rng.standard_normal(shape)),
     "heavy tails, t3": (lambda rng, shape: rng.standard_t(3, shape),) * 2,
@@ -40,7 +40,7 @@ differences are symmetric around 0."""
 UNSTABLE, FALL = 0.15, 6.0
 """Share of an unstable arm's runs that end lower, and by how many standard deviations."""
 
-UNEVEN: Mapping[str, tuple[Noise, Noise]] = {
+UNEVEN: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
     "15 % of one arm's runs unstable": (
         _normal,
         lambda rng, shape: rng.standard_normal(shape) - FALL * ((rng.random(shape) < UNSTABLE) - UNSTABLE),
@@ -53,14 +53,14 @@ UNEVEN: Mapping[str, tuple[Noise, Noise]] = {
 """The same with differences that are not symmetric, though the means are equal."""
 
 
-def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int) -> Arms:
+def scores(rng: Generator, noise: tuple[NoiseSampler, NoiseSampler], studies: int, seeds: int) -> Arms:
     """One score per run, [R, S]: pair effect N(0, 1) shared by the arms plus each run's own noise."""
     pair_RS = rng.standard_normal((studies, seeds))
     return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
 
 
 def several(
-    rng: Generator, studies: int, seeds: int, arms: int, noise: tuple[Noise, Noise] = (_normal, _normal)
+    rng: Generator, studies: int, seeds: int, arms: int, noise: tuple[NoiseSampler, NoiseSampler] = (_normal, _normal)
 ) -> Arms:
     """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`. The
     baseline has the second noise."""

@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from gspo_lab.stats.arrays import Floats, finite
 from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.paired import PairedT, paired_t
-from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, Word, decide_all
+from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, VerdictLabel, decide_all
 
 
 @dataclass(frozen=True)
-class Runs:
+class ArmRuns:
     """One arm's runs in the order of seeds: best and final score, and the starting model's (NaN: not measured).
     `unstable` are (k, n): the unstable ones of those that could be judged."""
 
@@ -48,8 +48,8 @@ class RunPairs:
     """An arm `labels[1]` and the baseline `labels[0]` on the same seeds. `items_variance` and `withheld_because` are
     those of `verdict.Scores`."""
 
-    first: Runs
-    second: Runs
+    first: ArmRuns
+    second: ArmRuns
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
     withheld_because: tuple[Reason, ...] = ()
@@ -60,7 +60,7 @@ class StabilityVerdict(Verdict):
     """A verdict on stability, with its numbers.
 
     `drop` judges the relative drops from best with the sign turned. Its difference, `estimate`, is how much less the
-    arm drops than the baseline, as a share of the stakes (`Runs.stakes`); its margin is a share of the mean stake.
+    arm drops than the baseline, as a share of the stakes (`ArmRuns.stakes`); its margin is a share of the mean stake.
     `points` is the same difference in points of score. `drops` has each arm's mean drop in both units, baseline first.
     `final` is the difference of final scores. Two are descriptive: `unstable`, the rates of unstable runs of baseline
     and arm at 1 - alpha, and `p`, Fisher's for the two counts.
@@ -111,7 +111,7 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     ]
 
 
-def _relative(runs: Runs, margin: float) -> Floats:
+def _relative(runs: ArmRuns, margin: float) -> Floats:
     return runs.drops / runs.stakes(margin)
 
 
@@ -159,7 +159,7 @@ def _verdict(pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rul
     )
 
 
-def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[Word, tuple[Reason, ...]]:
+def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[VerdictLabel, tuple[Reason, ...]]:
     if drop.word == "withheld":
         return "withheld", drop.reasons
     (k, n), (second_k, m) = pair.first.unstable, pair.second.unstable

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import finite, same_length
 from gspo_lab.stats.binary import Proportion, clopper_pearson
-from gspo_lab.stats.levels import Step, fixed_sequence, nominal_level, step_down
+from gspo_lab.stats.levels import HolmStep, fixed_sequence, nominal_level, step_down
 from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_t, pairing
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
 
 Question = Literal["score", "stability", "contrast", "claim"]
-Word = Literal[
+VerdictLabel = Literal[
     "better beyond margin",
     "practically equivalent",
     "better, size not resolved against the margin",
@@ -58,7 +58,7 @@ class Verdict:
     question: Question
     subject: str
     baseline: str | None
-    word: Word
+    word: VerdictLabel
     direction: int
     estimate: float | None
     interval: tuple[float, float] | None
@@ -81,7 +81,7 @@ class Verdict:
         return self.word == "withheld" and any(reason.code != NO_INTERVAL for reason in self.reasons)
 
 
-def word_for(low: float, high: float, margin: float) -> Word:
+def word_for(low: float, high: float, margin: float) -> VerdictLabel:
     """First match: interval beyond +-margin; inside it, also when it excludes 0; excluding 0; else not resolved."""
     if low > margin or high < -margin:
         return "better beyond margin"
@@ -106,7 +106,7 @@ class Rule:
     order: tuple[str, ...] = ()
     """Arms tested in this order, each at the whole alpha until one fails; empty: Holm's step-down."""
 
-    def steps(self, p_values: Sequence[float | None], arms: Sequence[str]) -> list[Step]:
+    def steps(self, p_values: Sequence[float | None], arms: Sequence[str]) -> list[HolmStep]:
         """The decision on each arm, at levels that keep alpha over all of them."""
         if not self.order:
             return step_down(p_values, self.alpha, self.level)
@@ -138,13 +138,13 @@ class Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Verdict):
-    """A verdict on the scores of pairs of runs, and everything that a reader needs to doubt it.
+    """A verdict on the scores of pairs of runs, with all its numbers.
 
-    `paired` has the plain 1 - alpha interval; the verdict rests on `interval`, which is wider where several arms or
-    looks share alpha: it reads as the word says, or `notes` say why it cannot. `smallest_detectable` is the true
-    difference that n seeds detect with chance `power` at the strictest such level and the observed spread,
-    `detectable_range` the same at both ends of where the true spread lies. `family` arms were judged together.
-    `unproven` is what should prove that the runs are pairs, and was not recorded of all of them. Unknown is None.
+    `paired` has the plain 1 - alpha interval. The verdict rests on `interval`, which is wider if several arms or looks
+    share alpha; if the two disagree, `notes` say so. `smallest_detectable` is the true difference that n seeds detect
+    with chance `power` at the strictest level and the observed spread. `detectable_range` is the same at both ends of
+    the range of the true spread. `family` arms are judged together. `unproven` names proofs of matching that some runs
+    lack. Unknown is None.
     """
 
     margin: float
@@ -278,7 +278,7 @@ def _paired(scores: Scores, alpha: float) -> PairedT:
     return paired_t(b - a, alpha, scale=scale, items_variance=scores.items_variance)
 
 
-def _verdict(scores: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Comparison:
+def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: Rule, family: int) -> Comparison:
     a, b = np.asarray(scores.first, dtype=float), np.asarray(scores.second, dtype=float)
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
@@ -315,13 +315,13 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule,
     )
 
 
-def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, float, tuple[Reason, ...]]:
-    """The first statement that passes, and the level at which to read it; of none, the strictest at which any failed.
+def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[VerdictLabel, float, tuple[Reason, ...]]:
+    """The first statement that passes, with its level; if none passes, the strictest level at which one failed.
 
-    "Better" may pass at a laxer level than the statements before it failed at, and the interval there lie beyond or
-    inside the margin: it is read at the level of one of these, if it still excludes 0 there, else a note says so.
+    "Better" may pass at a laxer level than the earlier statements failed at, with an interval beyond or inside the
+    margin there. Then it is read at the level of an earlier statement. If 0 is inside that interval, a note says so.
     """
-    words: tuple[Word, Word, Word] = (
+    words: tuple[VerdictLabel, VerdictLabel, VerdictLabel] = (
         "better beyond margin",
         "practically equivalent",
         "better, size not resolved against the margin",
@@ -347,7 +347,7 @@ def _collapsed(scores: Scores, level: float) -> tuple[Proportion, Proportion] | 
 
 
 def _notes(
-    word: Word, paired: PairedT, level: float, rule: Rule, family: int, correlation: float | None
+    word: VerdictLabel, paired: PairedT, level: float, rule: Rule, family: int, correlation: float | None
 ) -> tuple[Reason, ...]:
     notes = []
     if any(mean * (paired.estimate or 0.0) < 0 for mean in leave_one_out(paired.differences) or ()):

@@ -18,7 +18,7 @@ from gspo_lab.store.damage import END_LOST, PLACES
 from gspo_lab.store.database import nowhere, transaction
 from gspo_lab.store.files import json_file, run_folders
 from gspo_lab.store.ingest import take_run
-from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, Table, quoted
+from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, TableSpec, quoted
 
 Read = Callable[[str, Sequence[Any]], Iterator[tuple[Any, ...]]]
 """(query, values) to rows of the database under audit: `Evidence.each`."""
@@ -125,7 +125,7 @@ def _taken_anew(
             connection.execute(f"DELETE FROM {name}")
 
 
-def _parted(read: Read, connection: sqlite3.Connection, table: Table, run: str) -> str | None:
+def _parted(read: Read, connection: sqlite3.Connection, table: TableSpec, run: str) -> str | None:
     """The first row of a run in which the two databases differ, in words; None if they agree."""
     query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
     pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 
-class Run(NamedTuple):
+class RunKey(NamedTuple):
     """The run of a frame's rows."""
 
     id: str
@@ -19,7 +19,7 @@ class Run(NamedTuple):
     seed: int
 
 
-def framed(rows_by_run: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
+def framed(rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
     """run_id, arm, seed and the rows' `columns`, run after run.
 
     Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.

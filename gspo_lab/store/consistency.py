@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.journal import ANSWERED, digest_of_answers, evaluation_key
 from gspo_lab.records import ROLLOUT
-from gspo_lab.store.schema import STEPS, UPDATES, Table, quoted
+from gspo_lab.store.schema import STEPS, UPDATES, TableSpec, quoted
 
 if TYPE_CHECKING:
     from gspo_lab.store.evidence import Evidence
@@ -117,7 +117,7 @@ def at_odds(
             yield "reward_mean", f"step {step}"
 
 
-def _shares(table: Table) -> dict[str, str]:
+def _shares(table: TableSpec) -> dict[str, str]:
     """By column that is a share, the condition that it leaves 0 to 1 by more than rounding."""
     shares = [column.name for column in table.columns if column.unit.startswith("share") and not column.json]
     return {name: f'"{name}" NOT BETWEEN -1e-6 AND 1.000001' for name in shares}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
-from gspo_lab.store.schema import ABOUT, INDEXES, METRICS, SUPERSEDED_INDEXES, TABLES, VIEWS, Table, metric_rows
+from gspo_lab.store.schema import ABOUT, INDEXES, METRICS, SUPERSEDED_INDEXES, TABLES, VIEWS, TableSpec, metric_rows
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -242,10 +242,10 @@ def _complete(database: "Database") -> None:
     database.table("about").insert_all([ABOUT.names, *ABOUT_ROWS.items(), ("schema", _DIGEST)], replace=True)
 
 
-def _create(database: "Database", table: Table) -> str:
+def _create(database: "Database", table: TableSpec) -> str:
     """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in their key's order.
 
-    A meaning is a comment above its column, where ALTER TABLE leaves it alone and `Table.transform` finds it.
+    A meaning is a comment above its column, where ALTER TABLE leaves it alone and `TableSpec.transform` finds it.
     """
     sql = database.create_table_sql(
         table.name,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
-from gspo_lab.store.columns import Run, with_numbers
+from gspo_lab.store.columns import RunKey, with_numbers
 from gspo_lab.store.database import DAMAGED, explained, reading
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 
@@ -119,11 +119,11 @@ class Evidence:
         answer: T = self._known[key]
         return answer
 
-    def chosen(self, study: str) -> list[Run]:
+    def chosen(self, study: str) -> list[RunKey]:
         """The study's runs in order. LabError for a study that the database lacks."""
         self.study(study)
         query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
-        return self.once((query, study), lambda: [Run(*row) for row in self.rows(query, (study,))])
+        return self.once((query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))])
 
     def columns(self, table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
         """The metrics without repetition. LabError if one is not a column of the records or of this file; with

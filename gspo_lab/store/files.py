@@ -13,7 +13,7 @@ from gspo_lab.files import BROKEN_SEAL, as_text, broken_seal
 from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECTS
 
 
-class Seen(NamedTuple):
+class FileRow(NamedTuple):
     """A row of the table `files`, without its path."""
 
     size: int
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
     tail: str | None = None
 
 
-class Source(NamedTuple):
+class RecordFile(NamedTuple):
     """The content of a file of a run or a subject: `part` is run, evaluation, grades or declaration."""
 
     run_id: str
@@ -31,7 +31,7 @@ class Source(NamedTuple):
     part: str
 
 
-def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, Source]:
+def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, RecordFile]:
     """The journals and declarations of a run or a subject by path, with those `known` that were deleted."""
     folder = runs / run_id
     places = ["", *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS))]
@@ -41,11 +41,12 @@ def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, Source]:
     return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
 
 
-def _source(run_id: str, place: list[str]) -> Source:
+def _source(run_id: str, place: list[str]) -> RecordFile:
     evaluation = place[1] if place[0] == EVALUATIONS else ""
     if place[-1] == EVALUATION:
-        return Source(run_id, evaluation, "declaration")
-    return Source(run_id, evaluation, "grades" if place[-2:-1] == [GRADES] else "evaluation" if evaluation else "run")
+        return RecordFile(run_id, evaluation, "declaration")
+    part = "grades" if place[-2:-1] == [GRADES] else "evaluation" if evaluation else "run"
+    return RecordFile(run_id, evaluation, part)
 
 
 def folders(parent: Path) -> list[Path]:
@@ -70,22 +71,22 @@ def run_folders(study: Path) -> tuple[list[Path], list[Path]]:
     return specified, unspecified
 
 
-def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
+def all_seen(connection: sqlite3.Connection) -> dict[str, FileRow]:
     """The table `files`."""
     query = "SELECT path, size, modified_ns, offset, head, tail FROM files"
-    return {path: Seen(*values) for path, *values in connection.execute(query)}
+    return {path: FileRow(*values) for path, *values in connection.execute(query)}
 
 
-def by_folder(rows: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
+def by_folder(rows: Mapping[str, FileRow]) -> dict[str, dict[str, FileRow]]:
     """The files of each run and each subject, by its id, in one pass."""
-    by_run: dict[str, dict[str, Seen]] = {}
+    by_run: dict[str, dict[str, FileRow]] = {}
     for name, row in rows.items():
         parts = name.split("/")
         by_run.setdefault("/".join(parts[: 2 if parts[0] == SUBJECTS else 3]), {})[name] = row
     return by_run
 
 
-def remember(connection: sqlite3.Connection, name: str, row: Seen | None) -> None:
+def remember(connection: sqlite3.Connection, name: str, row: FileRow | None) -> None:
     """Store how far a file was read, or delete its row if it is gone (None)."""
     if row is None:
         connection.execute("DELETE FROM files WHERE path = ?", (name,))
@@ -93,7 +94,7 @@ def remember(connection: sqlite3.Connection, name: str, row: Seen | None) -> Non
         connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", (name, *row))
 
 
-def stamp(path: Path) -> Seen | None:
+def stamp(path: Path) -> FileRow | None:
     """A file's present size and time of change; None for a missing file.
 
     The time is the inode's, which no program can set: it changes even if an edit keeps size and modification time.
@@ -102,10 +103,10 @@ def stamp(path: Path) -> Seen | None:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Seen(status.st_size, status.st_ctime_ns, status.st_size, None)
+    return FileRow(status.st_size, status.st_ctime_ns, status.st_size, None)
 
 
-def unchanged(now: Seen | None, before: Seen | None) -> bool:
+def unchanged(now: FileRow | None, before: FileRow | None) -> bool:
     """Whether a file has not changed since it was last read; None: missing."""
     if now is None or before is None:
         return now is before

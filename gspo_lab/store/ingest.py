@@ -33,8 +33,8 @@ from gspo_lab.states import State
 from gspo_lab.store import damage, rows
 from gspo_lab.store.database import beyond_reading, transaction, writing
 from gspo_lab.store.files import (
-    Seen,
-    Source,
+    FileRow,
+    RecordFile,
     all_seen,
     by_folder,
     first_line,
@@ -47,7 +47,7 @@ from gspo_lab.store.files import (
     stamp,
     unchanged,
 )
-from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, Table
+from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, TableSpec
 
 COPY, AGAIN = "restore it from a copy", "delete its folder and run it again"
 """What to do about a file that is not what it is read as."""
@@ -182,7 +182,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     )
 
 
-def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, Seen]) -> None:
+def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, FileRow]) -> None:
     """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
     declared = [name for name in known if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
@@ -206,7 +206,7 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
     return gone
 
 
-def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, Seen]) -> None:
+def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow]) -> None:
     path = folder / STUDY
     now = stamp(path)
     name = path.relative_to(runs).as_posix()
@@ -224,7 +224,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known:
 
 
 def _insert(
-    connection: sqlite3.Connection, table: Table, row: Mapping[str, Any], path: Path, kind: str, mend: str
+    connection: sqlite3.Connection, table: TableSpec, row: Mapping[str, Any], path: Path, kind: str, mend: str
 ) -> None:
     """Insert the row of the file at `path`. LabError where it does not fit the table."""
     try:
@@ -234,7 +234,7 @@ def _insert(
 
 
 def take_run(
-    connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, Seen], state: str | None
+    connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow], state: str | None
 ) -> int | None:
     """Read the new records of one run: their number, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
@@ -256,7 +256,7 @@ def take_run(
     return records
 
 
-def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, Seen]) -> int | None:
+def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow]) -> int | None:
     """The same for an evaluated model or server."""
     specification = f"{run_id}/subject.json"
     parts = sources(runs, run_id, known)
@@ -272,7 +272,7 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known
         return _take_sources(connection, runs, parts, news, known)
 
 
-def _news(runs: Path, names: Sequence[str], known: dict[str, Seen]) -> dict[str, Seen | None]:
+def _news(runs: Path, names: Sequence[str], known: dict[str, FileRow]) -> dict[str, FileRow | None]:
     """The files that have changed since they were last read, with their present stamps."""
     stamps = {name: stamp(runs / name) for name in names}
     return {name: now for name, now in stamps.items() if not unchanged(now, known.get(name))}
@@ -281,9 +281,9 @@ def _news(runs: Path, names: Sequence[str], known: dict[str, Seen]) -> dict[str,
 def _take_sources(
     connection: sqlite3.Connection,
     runs: Path,
-    parts: dict[str, Source],
-    news: dict[str, Seen | None],
-    known: dict[str, Seen],
+    parts: dict[str, RecordFile],
+    news: dict[str, FileRow | None],
+    known: dict[str, FileRow],
 ) -> int:
     """Read the changed files of a run or a subject; returns the number of records."""
     records = 0
@@ -295,7 +295,9 @@ def _take_sources(
     return records
 
 
-def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None) -> None:
+def _take_declaration(
+    connection: sqlite3.Connection, path: Path, name: str, source: RecordFile, now: FileRow | None
+) -> None:
     """Read an evaluation's declaration from its evaluation.json."""
     remember(connection, name, now)
     key = (source.run_id, source.evaluation)
@@ -331,7 +333,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     _insert(connection, RUNS, row, path, "no run specification", AGAIN)
 
 
-def _of_another(path: Path, source: Source) -> bool:
+def _of_another(path: Path, source: RecordFile) -> bool:
     """Whether a journal of answers or grades belongs to another run, by its first line or the declaration beside it."""
     named = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
@@ -342,7 +344,12 @@ def _of_another(path: Path, source: Source) -> bool:
 
 
 def _follow(
-    connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None, before: Seen | None
+    connection: sqlite3.Connection,
+    path: Path,
+    name: str,
+    source: RecordFile,
+    now: FileRow | None,
+    before: FileRow | None,
 ) -> int:
     """Read a journal's new lines, or all lines if it is another file than before."""
     head = None if now is None else first_line(path)
@@ -366,7 +373,7 @@ def _follow(
         rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
         remember(connection, name, now._replace(offset=now.size, head=head))
         return 0
-    lines = journal.Reading(path, offset)
+    lines = journal.JournalReader(path, offset)
     try:
         rows.apply(connection, source, lines)
     except rows.UNFIT as error:

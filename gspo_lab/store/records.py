@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.store.aggregates import from_texts, of_spans
-from gspo_lab.store.columns import Run, arrays, framed
+from gspo_lab.store.columns import RunKey, arrays, framed
 from gspo_lab.store.schema import CHOSEN, RECORD_TABLES, quoted
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_spans(
     extremes: Collection[str] = (),
     totals: Collection[str] = (),
     since: Mapping[str, int] | None = None,
-) -> "dict[Run, dict[str, Floats]]":
+) -> "dict[RunKey, dict[str, Floats]]":
     """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
 
     Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`; of those in `totals` it is the sum.

@@ -8,8 +8,8 @@ from typing import Any
 
 from gspo_lab.records import RECORDS
 from gspo_lab.states import STARTED, State
-from gspo_lab.store.files import Source
-from gspo_lab.store.schema import RECORD_TABLES, STATUSES, Table
+from gspo_lab.store.files import RecordFile
+from gspo_lab.store.schema import RECORD_TABLES, STATUSES, TableSpec
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
@@ -34,7 +34,7 @@ UNFIT = (
 """What inserting raises where a file holds other things than its columns do."""
 
 
-def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[str, Any]]) -> None:
+def apply(connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]) -> None:
     """Add a journal's records in their order; a later record replaces an earlier one with the same key.
 
     `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this version does not know are
@@ -68,7 +68,7 @@ def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[s
     _flush(connection, waiting)
 
 
-def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[Any, ...]]) -> None:
+def insert(connection: sqlite3.Connection, table: TableSpec, values: Sequence[tuple[Any, ...]]) -> None:
     """Insert or replace rows whose values stand in the order of the table's description."""
     if not values:
         return
@@ -80,7 +80,7 @@ def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[
         connection.executemany(statement, [tuple(map(_encodable, row)) for row in values])
 
 
-def forget(connection: sqlite3.Connection, source: Source) -> None:
+def forget(connection: sqlite3.Connection, source: RecordFile) -> None:
     """Remove every row that came from one journal."""
     for name in FILLS[source.part]:
         allowed = name in (*OF_THE_RUN, LOGGED)

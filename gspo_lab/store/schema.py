@@ -40,7 +40,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """`clustered` tables are stored in the order of their key: right for many short rows, wrong for long texts."""
 
     name: str
@@ -101,19 +101,19 @@ EVALUATION = Column(
 POSITION = Column("position", "INTEGER", "-", "0, 1, 2, ... in the order of the journal", required=True)
 
 
-def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> Table:
+def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> TableSpec:
     columns_of = field_columns(record)
     identity = [column for column in (RUN_ID, EVALUATION, POSITION) if column.name in key]
     # JSON columns come last: a long row spills its end, and reading the numbers before it never touches the spill.
     ordered = [*identity, *(c for c in columns_of if not c.json), *(c for c in columns_of if c.json)]
-    return Table(record.table, meaning, key, tuple(ordered), clustered)
+    return TableSpec(record.table, meaning, key, tuple(ordered), clustered)
 
 
 def _plain(name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False) -> Column:
     return Column(name, type, "-", meaning, json, required)
 
 
-STUDIES = Table(
+STUDIES = TableSpec(
     "studies",
     "One row per study: what was declared before its first step.",
     ("study",),
@@ -126,7 +126,7 @@ STUDIES = Table(
     ),
 )
 
-RUNS = Table(
+RUNS = TableSpec(
     "runs",
     "One row per run: an arm with a seed, and where it stands.",
     ("run_id",),
@@ -154,7 +154,7 @@ RUNS = Table(
     ),
 )
 
-SUBJECT_ROWS = Table(
+SUBJECT_ROWS = TableSpec(
     "subjects",
     "One row per model or server that was asked without a run.",
     ("run_id",),
@@ -166,7 +166,7 @@ SUBJECT_ROWS = Table(
     ),
 )
 
-EVALUATIONS = Table(
+EVALUATIONS = TableSpec(
     "evaluations",
     "One row per later evaluation of a run, a model or a server: how it was asked, fixed before the first answer.",
     ("run_id", "evaluation"),
@@ -178,7 +178,7 @@ EVALUATIONS = Table(
     ),
 )
 
-METRICS = Table(
+METRICS = TableSpec(
     "metrics",
     "One row per recorded field: what the columns of steps, updates, answers and statuses mean.",
     ("table_name", "name"),
@@ -191,7 +191,7 @@ METRICS = Table(
     ),
 )
 
-FILES = Table(
+FILES = TableSpec(
     "files",
     "Bookkeeping of `ingest`: how far each file under runs/ has been read.",
     ("path",),
@@ -207,7 +207,7 @@ FILES = Table(
     ),
 )
 
-DAMAGED = Table(
+DAMAGED = TableSpec(
     "damaged",
     "One row per line of a journal that is damaged and left out, before which one is missing, or at which its end is.",
     ("path", "line"),
@@ -224,7 +224,7 @@ DAMAGED = Table(
     ),
 )
 
-ABOUT = Table(
+ABOUT = TableSpec(
     "about",
     "What this file is.",
     ("key",),

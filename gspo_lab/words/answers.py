@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import UnstableRunCounts
 from gspo_lab.stats.binary import clopper_pearson
@@ -20,18 +20,18 @@ CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward col
 """`Stability.cause` in words."""
 
 
-def chip(answer: Answer) -> str:
+def chip(answer: StudyAnswer) -> str:
     """The answer in a few words; of a single verdict its label."""
     single = len(answer.verdicts) == 1 and not answer.why
     return label(answer.verdicts[0]) if single else CHIPS.get(answer.word, answer.word)
 
 
-def answer_text(answer: Answer) -> str:
+def answer_text(answer: StudyAnswer) -> str:
     """The answer as a sentence, with what limits it."""
     return " ".join(answer_sentences(answer))
 
 
-def answer_sentences(answer: Answer) -> list[str]:
+def answer_sentences(answer: StudyAnswer) -> list[str]:
     """The answer as one sentence with its numbers, then what limits it, and what is said of the other arms."""
     if answer.why:
         return [_say(answer.why)]
@@ -42,23 +42,23 @@ def answer_sentences(answer: Answer) -> list[str]:
     return [*stated(first), *arms]
 
 
-def rests_on(answer: Answer) -> str:
+def rests_on(answer: StudyAnswer) -> str:
     """Its ground. The numbers that the answer itself states are not repeated."""
     return " ".join(filter(None, (_ground(reason, answer) for reason in answer.grounds)))
 
 
-def _ground(reason: Reason, answer: Answer) -> str:
+def _ground(reason: Reason, answer: StudyAnswer) -> str:
     if reason.code == "differences" and not answer.why:
         return f"Margin ±{answer.verdicts[0].margin:g}."
     return _say(reason)
 
 
-def lines(answer: Answer) -> tuple[str, str, str]:
+def lines(answer: StudyAnswer) -> tuple[str, str, str]:
     """For a terminal and a digest."""
     return answer_text(answer), rests_on(answer), f"Next: {answer.command}"
 
 
-def to_json(answer: Answer) -> dict[str, str]:
+def to_json(answer: StudyAnswer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
     texts = {"label": chip(answer), "said": answer_text(answer), "rests_on": rests_on(answer), "next": answer.command}
     return {"word": answer.word, "colour": answer.colour, **texts}

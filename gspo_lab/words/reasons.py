@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE
-from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, Word
+from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, VerdictLabel
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
@@ -17,7 +17,7 @@ def _shared(arms: int, looks: int, level: float, alpha: float) -> str:
     return f"{' and '.join(shared)} share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
 
 
-def _formerly(word: Word, few: bool) -> str:
+def _formerly(word: VerdictLabel, few: bool) -> str:
     why = f"fewer than {LEAST_FOR_EQUIVALENCE} pairs" if few else "the spread, arms and looks counted in"
     return f"{why}: under {FORMER} this read '{word}'"
 
@@ -213,7 +213,7 @@ def sentences(reasons: Iterable[Reason]) -> list[str]:
 
 Tone = Literal["decided", "leaning", "worse", "open", "missing"]
 
-SHORT: dict[Word, str] = {
+SHORT: dict[VerdictLabel, str] = {
     "better beyond margin": "{better} by more than the margin",
     "practically equivalent": "equivalent within the margin",
     "better, size not resolved against the margin": "{better}, not shown to exceed the margin",
@@ -223,13 +223,13 @@ SHORT: dict[Word, str] = {
 }
 """The words that read otherwise than their codes."""
 
-APART: dict[Word, str] = {
+APART: dict[VerdictLabel, str] = {
     "better beyond margin": "{better} than {second} by more than the margin{about}",
     "better, size not resolved against the margin": "{better} than {second}{about}, not shown to exceed the margin",
     "more stable": "more stable than {second}{about}",
     "less stable": "less stable than {second}{about}",
 }
-ALIKE: dict[Word, str] = {
+ALIKE: dict[VerdictLabel, str] = {
     "practically equivalent": "equivalent within the margin",
     "as stable": "equally stable",
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 from gspo_lab.claims import Estimate, Result
 from gspo_lab.stats.binary import clopper_pearson
-from gspo_lab.stats.verdict import Comparison, Verdict, Word
+from gspo_lab.stats.verdict import Comparison, Verdict, VerdictLabel
 from gspo_lab.words.reasons import ALIKE, APART, better, say, short
 from gspo_lab.words.text import counted, difference, listed, percent
 
@@ -103,7 +103,7 @@ def headline(verdicts: Sequence[Verdict], *, bounded: bool = True) -> str:
 
 def grouped(verdicts: Sequence[Verdict]) -> str:
     """The arms of each verdict, one group after the other."""
-    groups: dict[tuple[Word, int], list[Verdict]] = {}
+    groups: dict[tuple[VerdictLabel, int], list[Verdict]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.word, verdict.direction), []).append(verdict)
     return "; ".join(map(_group, groups.values()))

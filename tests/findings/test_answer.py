@@ -9,7 +9,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, by_seed, make_lab, right
 
 from gspo_lab import words
 from gspo_lab.claims import answer
-from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.decision import against, decision
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.readings import Source
@@ -38,7 +38,7 @@ def collapsing(*arms: str) -> Change:
     return change
 
 
-def answered(database: Path) -> Answer:
+def answered(database: Path) -> StudyAnswer:
     with Evidence.open(database) as evidence:
         return answer(Source(evidence, "toy"))
 

@@ -99,7 +99,7 @@ def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_same_generator_gives_the_same_table() -> None:
-    heard: list[calibration.Row] = []
+    heard: list[calibration.CalibrationRow] = []
     some = cells.CELLS[::8]  # with the bootstrap, which draws from the generator too
     once = run_calibration(100, np.random.default_rng(5), heard.append, cells=some)
     assert tuple(heard) == once.rows == run_calibration(100, np.random.default_rng(5), cells=some).rows

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.levels import Step, first_resolving, holm, nominal_level, step_down
+from gspo_lab.stats.levels import HolmStep, first_resolving, holm, nominal_level, step_down
 
 
 def test_adjusted_p_values_by_hand() -> None:
@@ -35,11 +35,19 @@ def test_never_below_the_raw_p_and_in_the_same_order(p_values: list[float]) -> N
 
 def test_steps_by_hand() -> None:
     # .01 < .05 / 3, .02 < .05 / 2, .04 < .05: all rejected, each at its own level.
-    assert step_down([0.04, 0.01, 0.02], 0.05) == [Step(True, 0.05), Step(True, 0.05 / 3), Step(True, 0.025)]
+    assert step_down([0.04, 0.01, 0.02], 0.05) == [
+        HolmStep(True, 0.05),
+        HolmStep(True, 0.05 / 3),
+        HolmStep(True, 0.025),
+    ]
     # .03 is not below .05 / 2: it and what is larger were tested there. What could not be tested counts in the family.
-    assert step_down([0.011, 0.03, None], 0.05) == [Step(True, 0.05 / 3), Step(False, 0.025), Step(False, 0.025)]
-    assert step_down([None], 0.05) == [Step(False, 0.05)]
-    assert step_down([0.02], 0.05, lambda alpha: alpha / 4) == [Step(False, 0.0125)]
+    assert step_down([0.011, 0.03, None], 0.05) == [
+        HolmStep(True, 0.05 / 3),
+        HolmStep(False, 0.025),
+        HolmStep(False, 0.025),
+    ]
+    assert step_down([None], 0.05) == [HolmStep(False, 0.05)]
+    assert step_down([0.02], 0.05, lambda alpha: alpha / 4) == [HolmStep(False, 0.0125)]
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

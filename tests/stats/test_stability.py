@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 
 from gspo_lab.stats.paired import paired_t
-from gspo_lab.stats.stability import RunPairs, Runs, decide_stability
+from gspo_lab.stats.stability import ArmRuns, RunPairs, decide_stability
 from gspo_lab.stats.verdict import Rule
 
 MARGIN = Rule(0.02)
-FALLING = Runs([0.8, 0.7, 0.8, 0.7, 0.8], [0.3, 0.3, 0.2, 0.3, 0.3], [0.2] * 5, (5, 5))
-HOLDING = Runs([0.8, 0.7, 0.8, 0.7, 0.8], [0.8, 0.68, 0.79, 0.7, 0.78], [0.2] * 5, (0, 5))
+FALLING = ArmRuns([0.8, 0.7, 0.8, 0.7, 0.8], [0.3, 0.3, 0.2, 0.3, 0.3], [0.2] * 5, (5, 5))
+HOLDING = ArmRuns([0.8, 0.7, 0.8, 0.7, 0.8], [0.8, 0.68, 0.79, 0.7, 0.78], [0.2] * 5, (0, 5))
 
 
 def test_a_drop_is_held_against_the_gain_or_half_of_the_best_score_or_the_margin() -> None:
     # Gains .5, 0, not measured, .001; halves of the best score .3, .2, .15, .0005.
-    runs = Runs([0.6, 0.4, 0.3, 0.001], [0.5, 0.1, 0.3, 0.0], [0.1, 0.4, math.nan, 0.0], (1, 4))
+    runs = ArmRuns([0.6, 0.4, 0.3, 0.001], [0.5, 0.1, 0.3, 0.0], [0.1, 0.4, math.nan, 0.0], (1, 4))
     assert runs.stakes(0.02) == pytest.approx([0.5, 0.2, 0.15, 0.02])
     assert runs.drops == pytest.approx([0.1, 0.3, 0.0, 0.001])
 
@@ -46,8 +46,8 @@ def test_more_and_less_stable_are_the_same_rule() -> None:
 
 def test_runs_that_all_hold_are_never_less_stable() -> None:
     """Equal mean drops of unequal shape: .05 always, and .35 in one run of seven, which five seeds need not show."""
-    always = Runs([0.8] * 5, [0.75, 0.74, 0.76, 0.75, 0.75], [0.2] * 5, (0, 5))
-    seldom = Runs([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
+    always = ArmRuns([0.8] * 5, [0.75, 0.74, 0.76, 0.75, 0.75], [0.2] * 5, (0, 5))
+    seldom = ArmRuns([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
     assert verdict.drop.better == "b"
     assert (verdict.word, verdict.direction) == ("not resolved", 0)
@@ -60,8 +60,8 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
 
 def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
     """It gains .1 and loses none of it; the baseline gains .5, loses .3 of it, and ends .1 to .12 above."""
-    fast = Runs([0.7] * 5, [0.4, 0.42, 0.41, 0.4, 0.42], [0.2] * 5, (1, 5))
-    slow = Runs([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
+    fast = ArmRuns([0.7] * 5, [0.4, 0.42, 0.41, 0.4, 0.42], [0.2] * 5, (1, 5))
+    slow = ArmRuns([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(fast, slow)], MARGIN)
     assert verdict.drop.better == "b"
     assert verdict.word == "not resolved"
@@ -70,8 +70,8 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
 
 def test_alpha_is_shared_by_arms_alone() -> None:
     """The t-test of one arm has alpha whole; beside another arm without a difference it must pass half of it."""
-    noisy = Runs([0.8] * 5, [0.8, 0.3, 0.7, 0.3, 0.6], [0.2] * 5, (2, 5))
-    steady = Runs([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))
+    noisy = ArmRuns([0.8] * 5, [0.8, 0.3, 0.7, 0.3, 0.6], [0.2] * 5, (2, 5))
+    steady = ArmRuns([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))
     alone, *_ = decide_stability([RunPairs(noisy, steady)], MARGIN)
     p = alone.drop.paired.p
     assert 0.025 < p < 0.1
@@ -96,6 +96,6 @@ def test_false_verdicts_of_slow_learners_and_unequal_shapes_stay_below_alpha() -
     assert shape / 400 <= 0.083
 
 
-def _runs(start: np.ndarray, best: np.ndarray, drop: np.ndarray, unstable: np.ndarray) -> Runs:
+def _runs(start: np.ndarray, best: np.ndarray, drop: np.ndarray, unstable: np.ndarray) -> ArmRuns:
     final = best - np.where(unstable, 0.37, np.abs(drop))
-    return Runs(best, final, start, (int(unstable.sum()), len(unstable)))
+    return ArmRuns(best, final, start, (int(unstable.sum()), len(unstable)))

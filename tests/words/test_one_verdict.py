@@ -21,7 +21,7 @@ from gspo_lab.report.markup import between
 from gspo_lab.report.sections.grounds import grounds
 from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.stats.ranking import ranking
-from gspo_lab.stats.verdict import Verdict, Word
+from gspo_lab.stats.verdict import Verdict, VerdictLabel
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 from gspo_lab.words.text import signed
@@ -136,7 +136,7 @@ def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
     assert words.best_arms(found) == "The best of the 3 arms is a or b: 1 of 3 pairs of arms differ over 3 seeds."
 
 
-CODES: list[tuple[Word, int]] = [
+CODES: list[tuple[VerdictLabel, int]] = [
     ("better beyond margin", 1),
     ("better beyond margin", -1),
     ("practically equivalent", 0),
@@ -154,7 +154,7 @@ CODES: list[tuple[Word, int]] = [
 
 @pytest.mark.parametrize(("word", "direction"), CODES)
 @pytest.mark.parametrize("baseline", ["grpo", None])
-def test_every_label_and_sentence_names_its_subject(word: Word, direction: int, baseline: str | None) -> None:
+def test_every_label_and_sentence_names_its_subject(word: VerdictLabel, direction: int, baseline: str | None) -> None:
     verdict = Verdict(
         question="score",
         subject="gspo",

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from gspo_lab.claims import answer as answer_to
-from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.compared import new_problems
 from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
@@ -86,7 +86,7 @@ def answer(found: Source) -> Section | None:
     return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
 
 
-def _headline(answered: Answer, denied: str) -> Html:
+def _headline(answered: StudyAnswer, denied: str) -> Html:
     first, *rest = answer_sentences(answered)
     below = h("small", unbroken(" ".join(rest))) if rest else None
     return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")
