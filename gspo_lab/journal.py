@@ -242,17 +242,17 @@ def from_end(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _back(file: IO[bytes], start: int) -> Iterator[bytes]:
-    look, rest, ended = FIRST_LOOK_BYTES, b"", False
+    look, head, ended = FIRST_LOOK_BYTES, b"", False
     while start:
         end, start = start, max(0, start - look)
         look *= 8
         file.seek(start)
-        data = file.read(end - start) + rest
+        data = file.read(end - start) + head
         if not ended:  # what stands behind the last newline is torn
             data = data[: data.rfind(b"\n") + 1]
             ended = bool(data)
-        rest, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
-        yield from reversed(lines if start else [rest, *lines])
+        head, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
+        yield from reversed(lines if start else [head, *lines])
 
 
 def _line_before(file: IO[bytes], offset: int) -> bytes | None:

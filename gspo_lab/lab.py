@@ -264,15 +264,15 @@ class Study:
         from gspo_lab.words import because
 
         rows = [
-            [
-                result.claim.id,
-                result.word,
-                result.claim.statement,
-                because(result.verdict) or "",
-                result.p,
-                result.p_adjusted,
-                result.declared,
-            ]
+            {
+                "claim": result.claim.id,
+                "word": result.word,
+                "statement": result.claim.statement,
+                "reason": because(result.verdict) or "",
+                "p": result.p,
+                "p_adjusted": result.p_adjusted,
+                "declared": result.declared,
+            }
             for result in judge(self.source, every=every)
         ]
         return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])

@@ -129,7 +129,7 @@ class ClaimData:
         variance = None
         if len(scores_of) == 2 and not ratio:
             first, second = scores_of
-            variance = answers_variance(self.of, second, first, list(values), counted_wrong=self.wrong)
+            variance = answers_variance(self.of, {second: -1, first: 1}, list(values), counted_wrong=self.wrong)
         return over_seeds(
             name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
         )

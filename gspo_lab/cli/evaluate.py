@@ -101,10 +101,10 @@ def evaluate(
         from gspo_lab.samplers.server_sampler import Server
 
         place = Server(server, model, _key(api_key_env), concurrency)
-        pairs = [(asked, server_subject(runs, place, seed=seed)) for asked in benches_of(chat=not raw_prompts)]
+        pairs = [(task, server_subject(runs, place, seed=seed)) for task in benches_of(chat=not raw_prompts)]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
-        pairs = [(asked, subject) for asked in benches_of(chat=has_chat_template(model))]
+        pairs = [(task, subject) for task in benches_of(chat=has_chat_template(model))]
     else:
         study, pairs = _runs_and_benches(runs, study, run, benches_of, device)
 

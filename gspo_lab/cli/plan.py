@@ -113,9 +113,7 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
         try:
             to.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LabError(
-                f"--write-config {to}: no folder can be made there ({error.strerror}); name another"
-            ) from error
+            raise LabError(f"--write-config {to}: cannot make this folder ({error.strerror}); name another") from error
         command = engine.write(run, to / run.arm)
         out[run.arm] = {"folder": str(to / run.arm), "command": shlex.join(command)}
     return out
@@ -204,7 +202,7 @@ def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
     from json import dumps
 
     if subject.endswith(".toml"):
-        return make_study(Path(subject), overrides, None, None, None, None, None)
+        return make_study(Path(subject), overrides)
     file, colon, thing = task.rpartition(":")
     if file.endswith(".py"):
         task = f"{Path(file).resolve()}{colon}{thing}"
@@ -212,4 +210,4 @@ def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{Path(subject).name.lower().replace('.', '-')}.toml"
         path.write_text(PILOT_STUDY.format(model=dumps(model), task=dumps(task)))
-        return replace(make_study(path, overrides, None, None, None, None, None), path=Path.cwd() / path.name)
+        return replace(make_study(path, overrides), path=Path.cwd() / path.name)

@@ -77,8 +77,8 @@ def graded_again(
     with counting(f"certify {study}", {"runs graded again": len(ids)}) as advance:
         for run in ids:
             if answers := stored(evidence, run).get(""):
-                asked, folder = questions(evidence, run), RunFolder(runs / run)
-                checks[run] = spot_check(folder, answers, asked, most, chance, tasks, unsafe=unsafe)
+                problems, folder = questions(evidence, run), RunFolder(runs / run)
+                checks[run] = spot_check(folder, answers, problems, most, chance, tasks, unsafe=unsafe)
             advance("runs graded again", 1)
     return checks
 

@@ -34,11 +34,10 @@ def saturated(source: Source, arm: str) -> bool:
 def warm_up_only(source: Source) -> Iterator[Reason]:
     """The clipping arms without a clip fraction, because all steps of their finished runs lie in the warm-up."""
     declared, settled = source.declaration, first_settled(source)
-    for arm in declared.arms.values():
-        starts = [settled[run.id] for run in runs(source, FINISHED) if run.arm == arm.name and run.id in settled]
-        if starts and clips(declared, arm.name) and min(starts) >= arm.settings.steps:
-            steps = arm.settings.steps
-            yield Reason("no clip fraction", {"arm": arm.name, "steps": steps, "planned": steps})
+    for name, arm in declared.arms.items():
+        starts, steps = [settled[run.id] for run in runs(source, FINISHED) if run.arm == name], arm.settings.steps
+        if starts and clips(declared, name) and min(starts) >= steps:
+            yield Reason("no clip fraction", {"arm": name, "steps": steps, "planned": steps})
 
 
 @once

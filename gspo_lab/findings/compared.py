@@ -87,7 +87,8 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
     if scalar.primary and arm in decided.verdicts:
         return decided.verdicts[arm].paired
     both = [seed for seed in decided.seeds if (baseline, seed) in scalar.values and (arm, seed) in scalar.values]
-    answers = None if scalar.bench is None else answers_variance(source, baseline, arm, both, bench=scalar.bench)
+    weights, bench = {baseline: -1, arm: 1}, scalar.bench
+    answers = None if bench is None else answers_variance(source, weights, both, bench=bench)
     pairs = [(scalar.values[baseline, seed], scalar.values[arm, seed]) for seed in both]
     scale = max((abs(value) for pair in pairs for value in pair), default=0.0)
     alpha = source.declaration.verdict.alpha
@@ -103,11 +104,8 @@ def new_problems(source: Source) -> dict[str, TwoWay]:
     declared = source.declaration
     primary = in_training(source, declared.primary)
     blocks = {} if primary is None else answered(source, primary, list(declared.arms), decision(source).seeds)
-    base = blocks.get(declared.baseline)
-    if base is None:
-        return {}
-    arms = [arm for arm in blocks if arm != declared.baseline]
-    parts = {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms}
+    base, arms = blocks.get(declared.baseline), [arm for arm in blocks if arm != declared.baseline]
+    parts = {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms} if base else {}
     return {arm: part.crossed for arm, part in parts.items() if part is not None}
 
 
@@ -127,6 +125,6 @@ def ranked(source: Source) -> Ranking | None:
     resolved = [(arm_better, decided.baseline if arm_better == arm else arm) for arm, arm_better in better.items()]
 
     def variance(first: str, second: str) -> float | None:
-        return answers_variance(source, first, second, decided.seeds)
+        return answers_variance(source, {first: -1, second: 1}, decided.seeds)
 
     return ranking(scores, declared.verdict.alpha, variance, resolved)

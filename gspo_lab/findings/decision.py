@@ -13,7 +13,7 @@ from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.ungraded import Ungraded, judge_twice
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Seeds, Source, average, once
-from gspo_lab.readings.answers import answers_variance, contrast_variance
+from gspo_lab.readings.answers import answers_variance
 from gspo_lab.readings.runs import decided, not_counted
 from gspo_lab.states import State
 from gspo_lab.stats.levels import first_resolving
@@ -183,7 +183,7 @@ def _verdicts(
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
         first, second = ([scored[place] for scored in pairs.values()] for place in (0, 1))
-        variance = answers_variance(source, *both, list(pairs), counted_wrong=counted_wrong)
+        variance = answers_variance(source, {both[0]: -1, arm: 1}, list(pairs), counted_wrong=counted_wrong)
         collapsed, unstable = (
             (_counts(ended, pairs, both[0], *names), _counts(ended, pairs, arm, *names))
             for names in (("judged", "collapsed"), ("stability_judged", "unstable"))
@@ -242,7 +242,7 @@ def _contrast(
             [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
             for side in (negative, positive)
         )
-        variance = contrast_variance(source, signed, whole, counted_wrong=wrong)
+        variance = answers_variance(source, signed, whole, counted_wrong=wrong)
         why = barred[0] if barred else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
         scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
         return replace(decide_all([scores], rule)[0], question="contrast")

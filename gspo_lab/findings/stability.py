@@ -43,13 +43,8 @@ def count_unstable_runs(source: Source) -> UnstableRunCounts:
     ended = outcomes(source, source.declaration.primary)
     finished = [run for run in ended if decision(source).runs.has(run)]
     judged = [run for run in finished if run.stability_judged]
-    return UnstableRunCounts(
-        judged=len(judged),
-        by_reward=sum(run.judged for run in judged),
-        collapsed=sum(run.collapsed for run in judged),
-        unstable=sum(run.unstable for run in judged),
-        finished=len(finished),
-    )
+    counts = {name: sum(getattr(run, name) for run in judged) for name in ("collapsed", "unstable")}
+    return UnstableRunCounts(len(judged), sum(run.judged for run in judged), **counts, finished=len(finished))
 
 
 @once
@@ -63,7 +58,7 @@ def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
         ends = [{run.seed: run for run in by_arm[name] if run.drop is not None} for name in (baseline, arm)]
         both = [seed for seed in decided.seeds if all(seed in of for of in ends)]
         first, second = (_runs([of[seed] for seed in both]) for of in ends)
-        variance = answers_variance(source, baseline, arm, both)
+        variance = answers_variance(source, {baseline: -1, arm: 1}, both)
         because = verdict.reasons if verdict.barred else ()
         pairs.append(RunPairs(first, second, (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))

@@ -386,7 +386,7 @@ def _pairs(source: "Source", study: Study) -> Iterator[_ArmPair]:
                 study=source.study,
                 differences=[b[seed] - a[seed] for seed in both],
                 level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
-                answers=answers_variance(source, first, second, both) if same else None,
+                answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
                 evaluations=_evaluations_variance(source, study.primary, first, second, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )

@@ -140,28 +140,17 @@ def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
 
 def answers_variance(
     source: Source,
-    first: str,
-    second: str,
-    seeds: Sequence[int],
-    *,
-    bench: str | None = None,
-    counted_wrong: bool = False,
-) -> float | None:
-    """What finitely many answers alone would vary in the difference of one pair of these arms' runs, in the final score
-    of a benchmark (None: the primary one), answers without a grade left out or `counted_wrong`; None where their
-    answers are not stored."""
-    return contrast_variance(source, {first: -1.0, second: 1.0}, seeds, bench=bench, counted_wrong=counted_wrong)
-
-
-def contrast_variance(
-    source: Source,
     weights: Mapping[str, float],
     seeds: Sequence[int],
     *,
     bench: str | None = None,
     counted_wrong: bool = False,
 ) -> float | None:
-    """The same of a weighted sum of these arms' runs of one seed, over the seeds that all of them have."""
+    """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many answers.
+
+    It is of the seeds that all arms have, on `bench` (None: the primary one). Ungraded answers are left out, or
+    `counted_wrong`. None where the answers are not stored.
+    """
     benchmark = in_training(source, bench or source.declaration.primary)
     blocks = {} if benchmark is None else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
     common = [seed for seed in seeds if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)]

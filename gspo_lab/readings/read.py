@@ -88,13 +88,8 @@ def by_layer(source: Source, reading: Reading, at: Iterable[int]) -> Mapping[str
     query, steps = of_entries(reading.table, reading.metric), json.dumps(sorted(at))
 
     def entries(run: RecordedRun) -> tuple[float | None, ...]:
-        where = (
-            run.id,
-            *_range(source, run, reading.window.steps),
-            *_indices(source, run.id, reading.window.minibatch),
-            steps,
-        )
-        return tuple(value for _, value in source.evidence.rows(query, where))
+        bounds = (*_range(source, run, reading.window.steps), *_indices(source, run.id, reading.window.minibatch))
+        return tuple(value for _, value in source.evidence.rows(query, (run.id, *bounds, steps)))
 
     return {run.id: values for run in recorded_runs(source) if (values := entries(run))}
 

@@ -46,14 +46,14 @@ class Source:
 
 
 def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A function of a source whose answers the source keeps: each is found once. Nobody may change an answer."""
+    """A function of a source that keeps its results: each is computed once. Do not change a result."""
 
-    def kept(of: S, /, *args: P.args, **options: P.kwargs) -> T:
+    def read_once(of: S, /, *args: P.args, **options: P.kwargs) -> T:
         key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
         if key not in of.known:
             of.known[key] = read(of, *args, **options)
         answer: T = of.known[key]
         return answer
 
-    update_wrapper(kept, read)
-    return kept
+    update_wrapper(read_once, read)
+    return read_once

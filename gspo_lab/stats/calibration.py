@@ -97,10 +97,10 @@ def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator
     for done in range(0, studies, CHUNK):
         drawn = cell.draw(rng, studies=min(CHUNK, studies - done))
         for a, b in zip(drawn.a, drawn.b, strict=True):
-            for kept, method in zip(outcomes, cell.methods, strict=True):
-                kept.append(method.judge(a, b, alpha, rng))
-    for kept, method in zip(outcomes, cell.methods, strict=True):
-        yield _row(cell, method, kept, alpha)
+            for conclusions, method in zip(outcomes, cell.methods, strict=True):
+                conclusions.append(method.judge(a, b, alpha, rng))
+    for conclusions, method in zip(outcomes, cell.methods, strict=True):
+        yield _row(cell, method, conclusions, alpha)
 
 
 def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> CalibrationRow:

@@ -68,23 +68,23 @@ def best_fit(
 
 def _climb(design_NP: Floats, outcome_N: Floats, directions_PQ: Floats, free_Q: Floats) -> Fit:
     """The maximum that Fisher scoring with halved steps reaches from `free_Q`."""
-    here = penalised_likelihood(design_NP, outcome_N, directions_PQ @ free_Q)
+    best = penalised_likelihood(design_NP, outcome_N, directions_PQ @ free_Q)
     for _ in range(STEPS):
-        gradient_Q = directions_PQ.T @ here.gradient
-        information_QQ = directions_PQ.T @ here.information @ directions_PQ
+        gradient_Q = directions_PQ.T @ best.gradient
+        information_QQ = directions_PQ.T @ best.information @ directions_PQ
         step_Q = np.linalg.solve(information_QQ, gradient_Q)
         if free_Q[-1] == 0 and step_Q[-1] < 0:  # the bound holds the last one
             step_Q = np.append(np.linalg.solve(information_QQ[:-1, :-1], gradient_Q[:-1]), 0.0)
         if float(step_Q @ gradient_Q) < LEAST_GAIN:
             break
         for _ in range(HALVINGS):
-            there_Q = free_Q + step_Q
-            there_Q[-1] = max(0.0, there_Q[-1])
-            there = penalised_likelihood(design_NP, outcome_N, directions_PQ @ there_Q)
-            if there.value >= here.value - ROUNDING:
+            next_Q = free_Q + step_Q
+            next_Q[-1] = max(0.0, next_Q[-1])
+            moved = penalised_likelihood(design_NP, outcome_N, directions_PQ @ next_Q)
+            if moved.value >= best.value - ROUNDING:
                 break
             step_Q = step_Q / 2
         else:
             break
-        free_Q, here = there_Q, there
-    return Fit(directions_PQ @ free_Q, here.value)
+        free_Q, best = next_Q, moved
+    return Fit(directions_PQ @ free_Q, best.value)

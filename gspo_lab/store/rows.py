@@ -9,7 +9,7 @@ from typing import Any
 from gspo_lab.records import RECORDS
 from gspo_lab.states import STARTED, State
 from gspo_lab.store.files import RecordFile
-from gspo_lab.store.schema import RECORD_TABLES, STATUSES, TableSpec
+from gspo_lab.store.schema import RECORD_TABLES, STATUSES, TableSpec, quoted
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
@@ -31,7 +31,7 @@ UNFIT = (
     *(sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
     *(OverflowError, KeyError, TypeError, ValueError, RecursionError),
 )
-"""What inserting raises where a file holds other things than its columns do."""
+"""The errors of inserting a value that does not fit its column."""
 
 
 def apply(connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]) -> None:
@@ -72,8 +72,8 @@ def insert(connection: sqlite3.Connection, table: TableSpec, values: Sequence[tu
     """Insert or replace rows whose values stand in the order of the table's description."""
     if not values:
         return
-    columns = ", ".join(f'"{name}"' for name in table.names)
-    statement = f"INSERT OR REPLACE INTO {table.name} ({columns}) VALUES ({', '.join('?' * len(table.names))})"
+    values_ = ", ".join("?" * len(table.names))
+    statement = f"INSERT OR REPLACE INTO {table.name} ({quoted(table.names)}) VALUES ({values_})"
     try:
         connection.executemany(statement, values)
     except UnicodeEncodeError:  # half a surrogate pair in a model's text is no Unicode; '?' takes its place

@@ -1,6 +1,6 @@
-"""Codes in, English out: the one place that says a verdict, its reasons and the answer to a study's question.
+"""The English of verdicts, their reasons and the answer to a study's question.
 
-Everything below works with codes and data (`stats.verdict.Verdict`, `Reason`). No code reads what is written here.
+All other packages work with codes and data (`stats.verdict.Verdict`, `Reason`), and never read these texts.
 """
 
 from gspo_lab.words.answers import (
@@ -19,25 +19,7 @@ from gspo_lab.words.reasons import label, say, sentences, short, tone
 from gspo_lab.words.verdicts import because, claim_to_json, headline, sentence
 
 __all__ = [
-    "answer_sentences",
-    "answer_text",
-    "answer_to_json",
-    "became",
-    "because",
-    "best_arms",
-    "chip",
-    "claim_to_json",
-    "decided_sentences",
-    "flags",
-    "headline",
-    "label",
-    "lines",
-    "rests_on",
-    "say",
-    "sentence",
-    "sentences",
-    "short",
-    "tone",
-    "unstable_counts",
-    "unstable_runs",
+    "answer_sentences", "answer_text", "answer_to_json", "became", "because", "best_arms", "chip", "claim_to_json",
+    "decided_sentences", "flags", "headline", "label", "lines", "rests_on", "say", "sentence", "sentences", "short",
+    "tone", "unstable_counts", "unstable_runs",
 ]  # fmt: skip

@@ -158,7 +158,7 @@ def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
         finals = {one.arm: (one.start, one.final) for one in outcomes(found, "addition:pass@2")}
         assert finals == {"grpo": pytest.approx((2 / 3, 2 / 3)), "gspo": pytest.approx((2 / 3, 1.0))}
         assert decision(found).verdicts["gspo"].paired.estimate == pytest.approx(1 / 3)
-        assert answers_variance(found, "grpo", "gspo", [0, 1, 2]) == pytest.approx(0.0)
+        assert answers_variance(found, {"grpo": -1, "gspo": 1}, [0, 1, 2]) == pytest.approx(0.0)
         by_step = counted_wrong(found, "addition:pass@2", "toy/gspo/s0")
         assert by_step == pytest.approx({0: 2 / 3, 4: 1.0, 8: 1.0, 12: 1.0})
 
