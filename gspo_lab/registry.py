@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.sources import FromSource, from_source
+from gspo_lab.user_code import FromSource, from_source
 
 EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet", "httpx2": "server"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.files import sums_digest
-from gspo_lab.imports import leave_run, write_study
+from gspo_lab.imported_runs import leave_run, write_study
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus, from_dict

@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("errors", "layout", "machine", "sources", "states"), 0),
+    **dict.fromkeys(("errors", "layout", "cpu_count", "user_code", "states"), 0),
     **dict.fromkeys(("files", "keys", "progress", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
-    **dict.fromkeys(("imports", "store", "launch", "samplers"), 5),
+    **dict.fromkeys(("imported_runs", "store", "launch", "samplers"), 5),
     **dict.fromkeys(("readings", "evaluation", "importers"), 6),
     "matching": 7,
     **dict.fromkeys(("findings", "engines", "exporters"), 8),
@@ -36,7 +36,7 @@ WALLS: dict[str, set[str]] = {
     "stats": {"records"},
     "launch": {"objectives", "tasks", "stats", "models", "study"},
     "runfolder": {"objectives", "tasks", "stats"},
-    "imports": {"objectives", "tasks", "stats", "models"},
+    "imported_runs": {"objectives", "tasks", "stats", "models"},
     "importers": {"tasks", "stats", "models", "samplers", "store", "launch"},
     "readings": {"objectives", "tasks", "models", "samplers", "launch", "journal", "runfolder"},
     "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
@@ -56,8 +56,9 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "layout", "machine", "sources", "states", "files", "keys", "sandbox", "registry", "records", "journal"),
-    *("runfolder", "imports", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver", "__main__"),
+    *("errors", "layout", "cpu_count", "user_code", "states", "files", "keys", "sandbox", "registry", "records"),
+    *("journal", "runfolder", "imported_runs", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver"),
+    "__main__",
 )
 HEAVY = {
     *("torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"),

@@ -2,7 +2,7 @@
 
 from gspo_lab.claims.claim import Claim, Result
 from gspo_lab.claims.estimates import Estimate
-from gspo_lab.claims.judge import answer, judge
+from gspo_lab.claims.evaluate_claims import answer, judge
 from gspo_lab.claims.library import LIBRARY, UNTESTED
 
 __all__ = ["LIBRARY", "UNTESTED", "Claim", "Estimate", "Result", "answer", "judge"]

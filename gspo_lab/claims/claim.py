@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates
-from gspo_lab.claims.needs import Roles
+from gspo_lab.claims.preconditions import Roles
 from gspo_lab.stats.verdict import Reason, Verdict
 
 EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition
-from gspo_lab.claims.needs import Roles
+from gspo_lab.claims.preconditions import Roles
 from gspo_lab.findings.clipped import active_share, saturated
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average, by_layer, pooled
 from gspo_lab.readings.reading import CLIP_EVERYWHERE

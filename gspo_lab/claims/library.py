@@ -7,7 +7,7 @@ from typing import Any
 
 from gspo_lab.claims import functions
 from gspo_lab.claims.claim import Claim, CounterEvidence
-from gspo_lab.claims.grammar import Expectation, Identity, Read, all_of
+from gspo_lab.claims.claim_specs import Expectation, Identity, Read, all_of
 
 CODE: Mapping[str, Any] = vars(functions)
 """Functions by the names that entries call them: of a whole claim, or in the place of a row."""

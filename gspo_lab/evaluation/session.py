@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from gspo_lab import __version__
+from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import Answer, Question, graded_record, questions
 from gspo_lab.evaluation.bench import DATA, Bench
 from gspo_lab.journal import Journal
-from gspo_lab.machine import cores
 from gspo_lab.records import AnswerRecord, from_dict
 from gspo_lab.runfolder import EvaluationFolder, SubjectFolder, same_run
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
+from gspo_lab.imported_runs import AT_ONCE
 from gspo_lab.importers.convert import Conversion, Converted
-from gspo_lab.imports import AT_ONCE
 from gspo_lab.journal import TORN, Journal, from_end
 from gspo_lab.layout import STUDY
 from gspo_lab.records import (

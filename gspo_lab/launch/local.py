@@ -20,9 +20,9 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import ClassVar
 
+from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import SAME_EVERYWHERE, Process, Slot, at_least_one, start_worker
-from gspo_lab.machine import cores
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 

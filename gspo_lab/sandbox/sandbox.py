@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
+from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
-from gspo_lab.machine import cores
 from gspo_lab.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
 from gspo_lab.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed, always

@@ -33,9 +33,9 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
-from gspo_lab.sources import source_digest
 from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, known_names, whole
 from gspo_lab.tasks.pools import known_split, place
+from gspo_lab.user_code import source_digest
 
 OPTIONS = (
     "problems",

@@ -7,9 +7,9 @@ import pytest
 from claim_lab import Fields, evidence, gives
 
 from gspo_lab.claims import library
+from gspo_lab.claims.claim_specs import LAST_EVALUATIONS, OF_RESPONSES, RISE, STATISTICS
 from gspo_lab.claims.data import ClaimData
-from gspo_lab.claims.grammar import LAST_EVALUATIONS, OF_RESPONSES, RISE, STATISTICS
-from gspo_lab.claims.needs import NEEDS
+from gspo_lab.claims.preconditions import NEEDS
 from gspo_lab.readings import Source
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool, torch_knows_cuda, visible_gpus
-from gspo_lab.machine import cores
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_one_slot_per_core_with_one_thread_each() -> None:
 
 def test_the_affinity_counts_not_the_machine() -> None:
     code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-    code += "from gspo_lab.machine import cores; print(cores())"
+    code += "from gspo_lab.cpu_count import cores; print(cores())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.registry import look_up
-from gspo_lab.sources import FromSource, source_digest
+from gspo_lab.user_code import FromSource, source_digest
 
 OLD, NEW = "def answer():\n    return 'old'\n", "def answer():\n    return 'new'\n"
 

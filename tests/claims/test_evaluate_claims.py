@@ -8,9 +8,9 @@ import pytest
 from claim_lab import PAIR, Fields, Numbers, evidence, gives, results, why
 
 from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
+from gspo_lab.claims.claim_specs import LAST_EVALUATIONS, STATISTICS
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
-from gspo_lab.claims.grammar import LAST_EVALUATIONS, STATISTICS
-from gspo_lab.claims.judge import find_roles
+from gspo_lab.claims.evaluate_claims import find_roles
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import not_counted

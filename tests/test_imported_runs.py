@@ -13,7 +13,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.outcomes import outcomes
-from gspo_lab.imports import Recorded, import_run, leave_run, write_study
+from gspo_lab.imported_runs import Recorded, import_run, leave_run, write_study
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of

@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import combinations
 
 from gspo_lab.claims.claim import Claim, ClaimLabel, Result
+from gspo_lab.claims.claim_specs import from_table
 from gspo_lab.claims.data import ClaimData, mixtures
 from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
-from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY, UNTESTED
-from gspo_lab.claims.needs import NEEDS, Roles, unstable
+from gspo_lab.claims.preconditions import NEEDS, Roles, unstable
 from gspo_lab.findings.answer import StudyAnswer, answer_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.readings import Source

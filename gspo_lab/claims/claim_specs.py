@@ -10,7 +10,7 @@ import numpy as np
 from gspo_lab.claims.claim import Claim
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact
-from gspo_lab.claims.needs import Roles
+from gspo_lab.claims.preconditions import Roles
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
 from gspo_lab.readings.read import CURVES
 from gspo_lab.readings.responses import weights_within
