@@ -88,7 +88,7 @@ def make_lab(size: Size, folder: Path) -> Path:
     """Make the study's run folders and database as a study does; return the database."""
     from gspo_lab.store import ingest
     from gspo_lab.store.database import writing
-    from gspo_lab.store.rows import insert, settle
+    from gspo_lab.store.rows import insert, write_run_state
     from gspo_lab.store.schema import STEPS, UPDATES
     from gspo_lab.study import load_study
 
@@ -117,7 +117,7 @@ def make_lab(size: Size, folder: Path) -> Path:
                 count = len(next(iter(columns.values())))
                 filled = [columns.get(name, [None] * count) for name in table.names if name != "run_id"]
                 insert(connection, table, [(run_id, *row) for row in zip(*filled, strict=True)])
-            settle(connection, run_id, alive=False)
+            write_run_state(connection, run_id, alive=False)
             connection.execute("COMMIT")
     return runs / "lab.db"
 

@@ -77,11 +77,11 @@ def once(folder: RunFolder, begin: Any) -> dict[str, float]:
     """Seconds until a worker records its start; then it is killed."""
     began = time.perf_counter()
     process = begin(folder.path)
-    while not folder.begun():
+    while not folder.has_records():
         assert process.poll() is None, folder.log.read_text()
         time.sleep(0.005)
     wall = time.perf_counter() - began
-    stat = Path(f"/proc/{folder.at_work()}/stat").read_text().rpartition(")")[2].split()
+    stat = Path(f"/proc/{folder.lock_holder()}/stat").read_text().rpartition(")")[2].split()
     process.kill()
     return {"wall": wall, "processor": (int(stat[11]) + int(stat[12])) / TICKS}
 

@@ -1,4 +1,4 @@
-"""What this machine lends to the process."""
+"""The number of CPU cores that this process may use."""
 
 import os
 from contextlib import suppress
@@ -10,8 +10,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 def cores(quota_file: Path = QUOTA) -> int:
     """CPU cores that this process may use: its affinity, and a container's quota where there is one.
 
-    The quota is cgroup v2's, "MICROSECONDS PERIOD" in `quota_file`; of a part of a core nothing counts, but one is all
-    the same the least.
+    The quota is cgroup v2's, "MICROSECONDS PERIOD" in `quota_file`, rounded down to whole cores, at least one.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the user can fix: one line that says what is wrong, where, and what to do. The exit code is then 2."""
+"""Mistakes that the user can fix: one line with what is wrong, where, and what to do; exit code 2."""
 
 import errno
 
@@ -15,11 +15,11 @@ class LabError(Exception):
 
 
 class InUse(LabError):
-    """Another process holds what this one needs: the same may succeed later."""
+    """Another process holds a lock; the same command may succeed later."""
 
 
 class Crashed(LabError):
-    """A program that the lab started has died. The worker then ends as if it had died itself, with exit code 1."""
+    """A program started by a worker has died. The worker then also ends with exit code 1."""
 
 
 class MissingExtra(LabError):
@@ -34,11 +34,11 @@ THE_MACHINES = {
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
 }
-"""What a folder, a disk or the system's limits can refuse."""
+"""Errors of folders, disks and the system's limits."""
 
 
 def refused(error: OSError) -> LabError | None:
-    """What the machine refuses, as the user's to mend; None for what is a bug."""
+    """The user's error behind an OSError of the machine; None for a bug."""
     if error.errno not in THE_MACHINES:
         return None
     return LabError(f"{error.filename or 'a file'} cannot be used: {error.strerror}")

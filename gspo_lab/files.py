@@ -61,7 +61,7 @@ def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """The path to make a folder at. At the end of the block it is synced and moved to `path`; on failure deleted.
 
     A reader sees a whole folder or none. The former folder is deleted just before the move, so a kill in between leaves
@@ -201,7 +201,7 @@ def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
 
 
 @contextmanager
-def waited_for(path: Path) -> Iterator[None]:
+def wait_for_lock(path: Path) -> Iterator[None]:
     """Hold the lock `path`, waiting for it without limit. Its folder must exist."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ from typing import Any
 
 from gspo_lab import __version__
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json, whole_folder, write_json
+from gspo_lab.files import atomic_folder, read_json, write_json
 from gspo_lab.journal import Journal
 from gspo_lab.layout import STUDY
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
@@ -65,7 +65,7 @@ def leave_run(run: Run, runs: Path, records: Iterable[Record]) -> RunFolder:
         raise LabError(f"{folder.path} has records already: take another seed, or move that folder away")
     folder.path.parent.mkdir(parents=True, exist_ok=True)
     batches = iter(records)
-    with whole_folder(folder.path) as beside:
+    with atomic_folder(folder.path) as beside:
         beside.mkdir()
         RunFolder(beside).specify(run.to_json())
         while some := list(islice(batches, AT_ONCE)):

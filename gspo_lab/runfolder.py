@@ -1,11 +1,11 @@
 """A run is a folder and a command: the files of that folder, each under one name, and the run's progress.
 
-    WorkFolder              a worker is started on it: its lock, its log
+    WorkFolder              a worker's folder: its lock, its log
       StartFolder           a warm start to make
-      JournalFolder         records, who writes them, and later grades of the answers among them
+      JournalFolder         records, and later grades of their answers
         EvaluationFolder    a later evaluation
-        SubjectFolder       who can be asked: a model or a server
-          RunFolder         a run, whose checkpoints can be asked
+        SubjectFolder       a model or a server that can be evaluated
+          RunFolder         a run, whose checkpoints can be evaluated
 
 Files are read on demand and never cached, because a folder changes while it is read.
 """
@@ -29,14 +29,16 @@ if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no p
 
 
 def _folders(content: dict[str, Any]) -> list[str]:
-    """The keys of run.json that name a folder: from the run's own folder, or, as earlier versions wrote them, whole. An
-    imported run has none."""
+    """The keys of run.json that name a folder, relative to the run's (in earlier versions absolute).
+
+    An imported run has none.
+    """
     return [] if content.get("origin") else [key for key in ("base", "warm_start") if content.get(key)]
 
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """What a worker is started on."""
+    """A folder on which a worker is started."""
 
     path: Path
 
@@ -47,54 +49,54 @@ class WorkFolder:
 
     @property
     def launches(self) -> Path:
-        """What launchers have asked for on other hosts, and what became of it (`launch.afar`)."""
+        """The records of launches on other hosts (`launch.afar`)."""
         return self.path / layout.LAUNCHES
 
-    def at_work(self) -> str | None:
-        """The process that holds the folder, for people; None where nobody does."""
+    def lock_holder(self) -> str | None:
+        """The process that works in the folder, in words; None for a free folder."""
         return holder(self.path / layout.LOCK)
 
     def held(self, refusal: str) -> AbstractContextManager[None]:
-        """Be the one who works here. InUse(refusal) where another process does."""
+        """Lock the folder for this process. InUse(refusal) if another process works in it."""
         return held(self.path / layout.LOCK, refusal)
 
 
 class StartFolder(WorkFolder):
-    """A warm start to make: what is wished for, how far it is, and where the model lies once it is made."""
+    """A warm start: its request, its progress, and the folder of the finished model."""
 
     @property
-    def wished(self) -> bool:
-        """Whether it says what is to be made."""
+    def has_request(self) -> bool:
+        """Whether the folder holds a request."""
         return (self.path / layout.WARM_START).is_file()
 
-    def wish(self) -> dict[str, Any]:
-        """Model, task, settings, seed, base and cache."""
+    def request(self) -> dict[str, Any]:
+        """The request: model, task, settings, seed, base and cache."""
         return read_json(self.path / layout.WARM_START) or {}
 
-    def ask(self, wish: dict[str, Any]) -> None:
-        """Write what is to be made. Several studies may ask for the same at once."""
-        write_json(self.path / layout.WARM_START, wish, shared=True)
+    def write_request(self, request: dict[str, Any]) -> None:
+        """Write the request. Several studies may write the same one at once."""
+        write_json(self.path / layout.WARM_START, request, shared=True)
 
     def steps_done(self) -> int:
-        """How far its worker says that it is."""
+        """The finished steps by its worker."""
         return read_entry(self.path / layout.PROGRESS, "step", int) or 0
 
     def say(self, step: int, steps: int) -> None:
-        """How far it is: `step` of `steps`."""
+        """Write the progress: `step` of `steps`."""
         write_json(self.path / layout.PROGRESS, {"step": step, "steps": steps})
 
     def made(self) -> Path | None:
-        """The model's folder, if it has been made and is still there."""
+        """The model's folder, if it is finished and still exists."""
         made = read_entry(self.path / layout.MADE, "path", str)
         return Path(made) if made is not None and Path(made).exists() else None
 
     def finish(self, model: Path) -> None:
-        """Write where the model lies that was made."""
+        """Write the folder of the finished model."""
         write_json(self.path / layout.MADE, {"path": str(model.resolve())})
 
 
 class JournalFolder(WorkFolder):
-    """Records, and who writes them."""
+    """A folder with a journal."""
 
     @property
     def journal(self) -> Path:
@@ -102,19 +104,19 @@ class JournalFolder(WorkFolder):
         return self.path / layout.JOURNAL
 
     def append(self) -> Journal:
-        """The journal, to be written to by whoever holds the folder."""
+        """The journal, for the process that holds the folder's lock."""
         return Journal(self.path)
 
     @contextmanager
     def append_for(self, run: str) -> Iterator[Journal]:
-        """The same of answers or grades that belong to a run or a subject, which the first line names."""
+        """The same for answers or grades of a run or a subject, which the first line names."""
         with self.append() as journal:
             if not journal.begun:
                 journal.write([RunStatus(state=STARTED, step=0, run=run)])
             yield journal
 
     def recorded_for(self) -> str | None:
-        """The run or subject that the first line names; None where it names none, as in older journals."""
+        """The run or subject that the first line names; None in older journals."""
         first = next(iter(JournalReader(self.journal)), {})
         return first.get("run") if first.get("kind") == RunStatus.kind else None
 
@@ -130,32 +132,32 @@ class JournalFolder(WorkFolder):
 
 
 class EvaluationFolder(JournalFolder):
-    """A later evaluation: what was declared, and the answers."""
+    """A later evaluation: its declaration and the answers."""
 
     def declaration(self) -> dict[str, Any] | None:
-        """What is asked of whom and how; None before anything was."""
+        """Model, problems and protocol of the evaluation; None before it begins."""
         return read_json(self.path / layout.EVALUATION)
 
     def declare(self, content: dict[str, Any]) -> None:
-        """Write what is asked of whom and how."""
+        """Write model, problems and protocol."""
         write_json(self.path / layout.EVALUATION, content, sealed=True)
 
 
 class SubjectFolder(JournalFolder):
-    """Who can be asked: a folder of evaluations, and of a model or a server what it is."""
+    """A folder of evaluations, with the description of a model or a server."""
 
     def evaluation(self, name: str) -> EvaluationFolder:
-        """The folder of a later evaluation by its name, there or not."""
+        """The folder of a later evaluation by its name, which may not exist."""
         return EvaluationFolder(self.path / layout.EVALUATIONS / name)
 
     def describe(self, content: dict[str, Any]) -> None:
-        """Write what a subject is that is no run."""
+        """Write the description of a model or a server."""
         write_json(self.path / layout.SUBJECT, content, sealed=True)
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a run stands by its folder alone: its state, the steps that are complete, and why it failed."""
+class RunProgress:
+    """A run's state by its folder alone, with its complete steps, and why it failed."""
 
     state: State
     steps: int
@@ -163,25 +165,27 @@ class Standing:
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the run is finished."""
         return self.state is State.FINISHED
 
 
 class RunFolder(SubjectFolder):
-    """A run: what it is to do, where it stands, its checkpoints."""
+    """A run: its specification, its progress and its checkpoints."""
 
     @property
     def is_declared(self) -> bool:
-        """Whether it says what is to be run."""
+        """Whether the folder holds a run.json."""
         return (self.path / layout.RUN).is_file()
 
     def specification(self) -> dict[str, Any] | None:
-        """run.json as it is; None where there is none."""
+        """The content of run.json; None without it."""
         return read_json(self.path / layout.RUN)
 
     def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
-        """Write run.json where it does not say so already, its folders as seen from here: a record that is shared names
-        no machine's. LabError where another program recorded the run, unless this is its import again."""
+        """Write run.json if it differs, with folders relative to the run's, so that it names no machine's.
+
+        LabError where another program recorded the run, unless this is its import again.
+        """
         present, home = self.specification(), self.path.resolve()
         content = content | {key: os.path.relpath(content[key], home) for key in _folders(content)}
         if present == content:
@@ -191,7 +195,7 @@ class RunFolder(SubjectFolder):
         write_json(self.path / layout.RUN, content)
 
     def run(self) -> "Run":
-        """What is to be run. LabError where run.json is missing or damaged."""
+        """The run's specification. LabError where run.json is missing or damaged."""
         from gspo_lab.study import Run
 
         remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
@@ -205,27 +209,27 @@ class RunFolder(SubjectFolder):
             why = f"{type(error).__name__}: {reason}"
             raise LabError(f"{self.path / layout.RUN} is damaged ({why}): {remedy}") from error
 
-    def standing(self) -> Standing:
-        """Where the run stands, whatever the journal's length: its last word counts, or else its last step."""
+    def status(self) -> RunProgress:
+        """The run's progress, from the end of its journal: its last status, or else its last step."""
         for back, record in enumerate(entry for entry in from_end(self.journal) if "kind" in entry):
             if record["kind"] == StepRecord.kind:
                 return self._under_way(record["step"] + 1)
             if record["kind"] == RunStatus.kind:
                 if back or record["state"] not in LAST_WORDS:
                     return self._under_way(record["step"])
-                return Standing(State(record["state"]), record["step"], record.get("message"))
-        return Standing(State.PLANNED, 0)
+                return RunProgress(State(record["state"]), record["step"], record.get("message"))
+        return RunProgress(State.PLANNED, 0)
 
-    def _under_way(self, steps: int) -> Standing:
-        return Standing(State.RUNNING if self.at_work() else State.INTERRUPTED, steps)
+    def _under_way(self, steps: int) -> RunProgress:
+        return RunProgress(State.RUNNING if self.lock_holder() else State.INTERRUPTED, steps)
 
-    def begun(self) -> bool:
-        """Whether more is recorded than that the run could not begin."""
+    def has_records(self) -> bool:
+        """Whether the run has recorded a start or a step."""
         records = from_end(self.journal)
         return any(record.get("kind") == StepRecord.kind or record.get("state") == STARTED for record in records)
 
     def enter(self, phase: Phase | None, detail: str = "") -> None:
-        """Say what its worker does, and `detail`, of what; None: it leaves. Never worth an error: people only look."""
+        """Write the worker's phase with a `detail`; None: it leaves. OS errors are ignored: it is for display."""
         with suppress(OSError):
             if phase is None:
                 (self.path / layout.PHASE).unlink(missing_ok=True)
@@ -233,7 +237,7 @@ class RunFolder(SubjectFolder):
                 (self.path / layout.PHASE).write_text(f"{phase} {detail}".rstrip())
 
     def phase(self) -> tuple[Phase | None, str]:
-        """What its worker does and the detail that it gave; None where it does not say."""
+        """The worker's phase with its detail; None if unknown."""
         with suppress(OSError, ValueError):
             phase, _, detail = (self.path / layout.PHASE).read_text().partition(" ")
             return Phase(phase), detail
@@ -246,7 +250,7 @@ class RunFolder(SubjectFolder):
 
     @property
     def resume(self) -> Path:
-        """What the run goes on from."""
+        """The checkpoint from which the run resumes."""
         return self.checkpoints / layout.RESUME
 
     @property
@@ -255,34 +259,33 @@ class RunFolder(SubjectFolder):
         return self.checkpoints / layout.FINAL
 
     def drop_resume(self) -> None:
-        """Delete what a finished run would have gone on from: as large as the optimizer's state, never read again."""
+        """Delete the resume checkpoint of a finished run, which is large and never read again."""
         for path in (self.resume, self.resume.with_name(f".{layout.RESUME}.partial")):
             path.unlink(missing_ok=True)
 
 
 def same_run(first: str, second: str) -> bool:
-    """Whether two ids name the same run or subject. The study's name does not count: a copied or archived study has
-    another one."""
+    """Whether two ids name the same run or subject, whatever the study: a copied or archived study has another name."""
     return first.partition("/")[2] == second.partition("/")[2]
 
 
 def work_folders(home: Path) -> Iterator[WorkFolder]:
-    """All folders of a study in which somebody has ever been at work: runs, pilots, evaluations, grades."""
+    """All folders of a study in which a process has ever worked: runs, pilots, evaluations, grades."""
     return (WorkFolder(lock.parent) for lock in home.glob(f"**/{layout.LOCK}"))
 
 
 def launched_folders(home: Path) -> Iterator[WorkFolder]:
-    """All folders of a study on which a worker of another host was asked for and whose end nobody took note of."""
+    """All folders of a study with a launch on another host whose end was not yet noticed."""
     return (WorkFolder(path.parent) for path in home.glob(f"**/{layout.LAUNCHES}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:
-    """The folders of a study's runs; those of its pilots are left out."""
+    """The folders of a study's runs, without those of its pilots."""
     for path in home.glob("*/s*"):
         if path.is_dir() and not path.parent.name.startswith(("_", ".")):
             yield RunFolder(path)
 
 
 def begun_arms(home: Path) -> set[str]:
-    """The arms of a study that have recorded anything."""
-    return {folder.path.parent.name for folder in run_folders(home) if folder.begun()}
+    """The arms of a study with a recorded start or step."""
+    return {folder.path.parent.name for folder in run_folders(home) if folder.has_records()}

@@ -1,37 +1,37 @@
-"""Where a run stands, and with what number a process ends: one list of words and one of numbers, for every room."""
+"""The states of runs and the exit codes of processes, the same in the whole package."""
 
 from enum import IntEnum, StrEnum
 
 STARTED = "started"
-"""A journal's word at a worker's beginning. Whether that is RUNNING or INTERRUPTED by now, only its lock can tell."""
+"""The status that a worker writes first. Its lock tells whether the run is RUNNING or INTERRUPTED since."""
 
 
 class State(StrEnum):
-    """Where a run stands by one name in journals, the database, plans and what people see.
+    """The state of a run, by one name in journals, database, plans and reports.
 
-    QUEUED and LOST are a launcher's words: neither a journal nor the database ever says them.
+    Only launchers use QUEUED and LOST, never a journal or the database.
     """
 
     PLANNED = "planned"
     """Nothing is recorded."""
     QUEUED = "queued"
-    """It waits for a place: here, or where its launcher has put it."""
+    """It waits for a slot, here or at its launcher."""
     RUNNING = "running"
-    """A worker is at it."""
+    """A worker trains it."""
     LOST = "lost"
-    """Its launcher does not know what became of its worker; it may come back, or be started elsewhere."""
+    """Its launcher has lost its worker, which may come back or be started elsewhere."""
     INTERRUPTED = "interrupted"
-    """Its worker has gone without a word."""
+    """Its worker died without a last status."""
     STOPPED = "stopped"
-    """It was asked to stop, and has finished its step and saved."""
+    """It stopped on request, after finishing its step and saving."""
     FAILED = "failed"
     FINISHED = "finished"
     MISSING = "missing"
-    """Its folder has gone; of the database alone."""
+    """Its folder is gone; only in the database."""
 
 
 class Phase(StrEnum):
-    """What a running worker does, as it says in its folder."""
+    """The phase of a running worker, which it writes into its folder."""
 
     STARTING = "starting"
     """It loads the model, or resumes."""
@@ -43,7 +43,7 @@ class Phase(StrEnum):
 
 
 LAST_WORDS = (State.STOPPED, State.FAILED, State.FINISHED)
-"""What a worker says of itself when it leaves."""
+"""The last status of a worker."""
 
 
 class Exit(IntEnum):
@@ -52,23 +52,23 @@ class Exit(IntEnum):
     FINISHED = 0
     CRASHED = 1
     INCOMPLETE = 1
-    """Of a command: it came to its end, and not all is done."""
+    """Of a command: it ended, but some work is missing."""
     REFUSED = 2
-    """What the user can mend: a LabError."""
+    """A mistake that the user can correct: a LabError."""
     STOPPED = 3
     """On request: the step is finished and saved."""
     OCCUPIED = 74
-    """Another worker is at work in the folder: this one has done nothing."""
+    """Another worker holds the folder: this one has done nothing."""
     LOST = 75
-    """A launcher's word for a worker that it has given up, never a worker's own."""
+    """Set by a launcher for a worker that it has given up."""
     CANCELLED = 76
-    """A launcher's word for a worker whose job somebody cancelled, never a worker's own."""
+    """Set by a launcher for a worker whose job was cancelled."""
     INTERRUPTED = 130
-    """By Ctrl-C: of a command, or of a worker that was told twice."""
+    """By Ctrl-C: of a command, or of a worker after a second signal."""
 
 
 def state_of_exit(code: int) -> State:
-    """What a worker's exit code makes of its run."""
+    """The state of a run after its worker's exit code."""
     known: dict[int, State] = {
         Exit.FINISHED: State.FINISHED,
         Exit.STOPPED: State.STOPPED,

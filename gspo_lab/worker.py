@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         return Exit.REFUSED
     path = Path(arguments[0]).resolve()
     folder: RunFolder | StartFolder = RunFolder(path) if RunFolder(path).is_declared else StartFolder(path)
-    if isinstance(folder, StartFolder) and not folder.wished:
+    if isinstance(folder, StartFolder) and not folder.has_request:
         print(f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED", file=sys.stderr)
         return Exit.REFUSED
     speak_into(folder.log)
@@ -139,7 +139,7 @@ class StepCount:
 
 def train(folder: RunFolder, stop: StopSignal) -> int:
     """Train the run of `folder` from its last checkpoint to its end or waiting point, and journal its last status."""
-    run, stands = folder.run(), folder.standing()
+    run, stands = folder.run(), folder.status()
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
@@ -185,7 +185,7 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
     from gspo_lab.study.schema import WarmStart
     from gspo_lab.tasks import build_task
 
-    wish = folder.wish()
+    wish = folder.request()
     try:
         settings = WarmStart.model_validate(wish["warm_start"])
         model, seed, base, cache = wish["model"], int(wish["seed"]), Path(wish["base"]), Path(wish["cache"])

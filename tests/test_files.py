@@ -10,7 +10,7 @@ from waiting import until
 
 from gspo_lab import files
 from gspo_lab.errors import LabError
-from gspo_lab.files import SILENT_SECONDS, held, holder, read_json, waited_for, whole, whole_folder, write_json
+from gspo_lab.files import SILENT_SECONDS, atomic_folder, held, holder, read_json, wait_for_lock, whole, write_json
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:
@@ -114,12 +114,12 @@ def test_two_who_share_a_file_write_beside_each_other(tmp_path: Path) -> None:
 def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "final"
     for name in ("old", "new"):
-        with whole_folder(folder) as beside:
+        with atomic_folder(folder) as beside:
             beside.mkdir()
             (beside / name).write_text(name)
 
     def failing() -> None:
-        with whole_folder(folder) as beside:
+        with atomic_folder(folder) as beside:
             beside.mkdir()
             raise OSError("the disk is full")
 
@@ -128,7 +128,7 @@ def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) ->
     assert [path.name for path in folder.iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
     (tmp_path / ".final.partial").mkdir()  # a writer that was killed
-    with whole_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         beside.mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
@@ -158,7 +158,7 @@ def test_a_file_is_on_the_disk_before_it_is_moved_and_the_move_after(
 def test_a_folder_is_on_the_disk_before_it_is_moved_and_the_move_after(
     tmp_path: Path, synced: list[tuple[str, bool]]
 ) -> None:
-    with whole_folder(tmp_path / "new") as beside:
+    with atomic_folder(tmp_path / "new") as beside:
         (beside / "deep").mkdir(parents=True)
         (beside / "deep/a").write_text("x")
     *before, last = synced
@@ -167,6 +167,6 @@ def test_a_folder_is_on_the_disk_before_it_is_moved_and_the_move_after(
 
 
 def test_a_lock_that_is_waited_for_is_held_all_the_same(tmp_path: Path) -> None:
-    with waited_for(tmp_path / "lock"):
+    with wait_for_lock(tmp_path / "lock"):
         assert holder(tmp_path / "lock") is not None
     assert holder(tmp_path / "lock") is None

@@ -139,7 +139,7 @@ def test_an_imported_run_is_not_trained_on(study: Study, tmp_path: Path) -> None
     runs, run = tmp_path / "runs", study.runs()[0]
     write_study(study, runs)
     folder = import_run(run, runs, log(run), TRL, state=State.STOPPED)
-    assert (folder.standing().state, folder.standing().steps) == (State.STOPPED, 2)
+    assert (folder.status().state, folder.status().steps) == (State.STOPPED, 2)
     assert folder.run() == replace(run, origin=TRL)
     before = folder.journal.read_bytes()
     with pytest.raises(LabError, match=r"recorded by trl 1\.16\.0, and cannot be gone on with"):
@@ -161,7 +161,7 @@ def test_a_source_that_breaks_off_leaves_nothing(study: Study, tmp_path: Path) -
         import_run(run, runs, torn(), TRL)
     assert list(run.folder(runs).parent.iterdir()) == []
     import_run(run, runs, log(run), TRL)
-    assert RunFolder(run.folder(runs)).standing().finished
+    assert RunFolder(run.folder(runs)).status().finished
 
 
 def test_mistakes_are_one_line_and_change_nothing(study: Study, tmp_path: Path) -> None:

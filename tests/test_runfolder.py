@@ -49,32 +49,32 @@ def left(path: Path, *records: Record) -> RunFolder:
 )
 def test_the_last_word_counts(tmp_path: Path, records: list[Record], state: str, steps: int, begun: bool) -> None:
     folder = left(tmp_path, *records)
-    found = folder.standing()
+    found = folder.status()
     assert (found.state, found.steps, found.finished) == (state, steps, state == "finished")
-    assert folder.begun() == begun
+    assert folder.has_records() == begun
     with folder.held("nobody else"):
-        assert folder.standing().state == ("running" if state == "interrupted" else state)
+        assert folder.status().state == ("running" if state == "interrupted" else state)
 
 
 def test_why_it_failed_is_told(tmp_path: Path) -> None:
-    assert left(tmp_path, REFUSED).standing().message == "no fingers"
+    assert left(tmp_path, REFUSED).status().message == "no fingers"
 
 
 def test_a_folder_without_a_journal_is_planned(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).standing().state == "planned"
+    assert RunFolder(tmp_path).status().state == "planned"
     assert RunFolder(tmp_path).records() == []
 
 
 def test_the_last_step_is_found_behind_any_length_of_answers(tmp_path: Path) -> None:
     long = AnswerRecord(step=3, bench="rollout", problem="p", sample=0, text="x" * (FIRST_LOOK_BYTES // 3))
-    assert left(tmp_path, STARTED, step(0), step(1), *[long] * 40).standing().steps == 2
+    assert left(tmp_path, STARTED, step(0), step(1), *[long] * 40).status().steps == 2
 
 
 def test_a_torn_last_line_is_no_word(tmp_path: Path) -> None:
     folder = left(tmp_path, STARTED, step(0))
     with folder.journal.open("a") as file:
         file.write('{"kind":"status","state":"finished","step":1}')
-    assert (folder.standing().state, folder.standing().steps) == ("interrupted", 1)
+    assert (folder.status().state, folder.status().steps) == ("interrupted", 1)
 
 
 def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_what_a_finished_run_went_on_from_goes(tmp_path: Path) -> None:
 
 def test_a_warm_start_tells_how_far_it_is_and_where_it_lies(tmp_path: Path) -> None:
     folder = StartFolder(tmp_path / "jobs/1")
-    assert (folder.wished, folder.steps_done(), folder.made()) == (False, 0, None)
-    folder.ask({"model": "tiny"})
+    assert (folder.has_request, folder.steps_done(), folder.made()) == (False, 0, None)
+    folder.write_request({"model": "tiny"})
     folder.say(3, 9)
     write_json(tmp_path / "model/config.json", {})
     folder.finish(tmp_path / "model")
-    assert (folder.wished, folder.wish(), folder.steps_done()) == (True, {"model": "tiny"}, 3)
+    assert (folder.has_request, folder.request(), folder.steps_done()) == (True, {"model": "tiny"}, 3)
     assert folder.made() == tmp_path / "model"
     (tmp_path / "model/config.json").unlink()
     (tmp_path / "model").rmdir()

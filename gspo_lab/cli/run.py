@@ -125,7 +125,7 @@ def _carry_out(
     done = conduct(study, runs, console=console, **how)
     for line in ingest(runs).damaged:
         options.warn(line)
-    finished = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
+    finished = any(RunFolder(run.folder(runs)).status().finished for run in study.runs())
     written = finished and not done.interrupted
     # Write the report first: it may accept mismatches, and the outcome depends on them.
     page, replications = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())

@@ -170,7 +170,7 @@ def make_study(
 ) -> "Study":
     """The study of a file with these options, the same for every command. LabError for a mistake in either."""
     from gspo_lab.registry import nearest
-    from gspo_lab.study import against_itself, load_study
+    from gspo_lab.study import aa_study, load_study
 
     study = load_study(
         study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
@@ -179,7 +179,7 @@ def make_study(
         return study
     if aa not in study.arms:
         raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
-    return against_itself(study, aa)
+    return aa_study(study, aa)
 
 
 def with_study(command: Callable[..., None]) -> Callable[..., None]:

@@ -26,7 +26,7 @@ from gspo_lab.objectives.measures import calibrated_band, clipped_share
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.objectives.ratios import RATIOS, RULES, Level
 from gspo_lab.plan.check import preflight
-from gspo_lab.plan.memory import refuse_too_little
+from gspo_lab.plan.memory import require_memory
 from gspo_lab.plan.preparation import pilot, settings_digest
 from gspo_lab.progress import ProgressView
 from gspo_lab.readings import average, middle
@@ -61,7 +61,7 @@ def _pilot_item(run: Run, runs: Path) -> WorkItem | None:
     former = folder.specification()
     if former is not None and former.get("settings") != run.to_json()["settings"]:
         archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
-    if folder.standing().finished:
+    if folder.status().finished:
         return None
     return run_item(run, runs, stage="pilots", row=f"pilot {run.arm}", column="")
 
@@ -167,7 +167,7 @@ def advise(
     launcher = make_launcher(LOCAL, jobs)
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
-        refuse_too_little(study, slots)
+        require_memory(study, slots)
     home = runs / ADVICE / study.name
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
@@ -181,7 +181,7 @@ def advise(
                 if band is not None:
                     pilots.append(pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}"))
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
-            new = [run for run in pilots if not RunFolder(run.folder(runs)).standing().steps]
+            new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
             first = [replace(run, until=1) for run in new]
             if number == 0 and not _piloted(pool, "first batch of pilot 1", first, runs):
                 return None

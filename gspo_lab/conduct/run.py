@@ -30,7 +30,7 @@ from gspo_lab.launch.base import Launcher
 from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
 from gspo_lab.layout import CONDUCTOR_LOCK, database_of
 from gspo_lab.plan.check import preflight
-from gspo_lab.plan.memory import refuse_too_little
+from gspo_lab.plan.memory import require_memory
 from gspo_lab.plan.preparation import found_bands, pilot, pilot_arms
 from gspo_lab.progress import ProgressView, duration
 from gspo_lab.readings import FINISHED, Source, average, read
@@ -79,7 +79,7 @@ def conduct(
         console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
     slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:
-        refuse_too_little(study, slots)
+        require_memory(study, slots)
     runs.mkdir(parents=True, exist_ok=True)
     ingest(runs)  # a database that cannot take the records in is told now, and not after the training
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     first, *later = stages(study, declaration)
     for run in study.runs():
         item = run_item(run, runs)
-        if RunFolder(item.folder.path).standing().finished:
+        if RunFolder(item.folder.path).status().finished:
             RunFolder(item.folder.path).drop_resume()  # its worker may have been killed before it could
             item.cell.progress.state = State.FINISHED
             pool.view.add([item.cell])
@@ -200,7 +200,7 @@ def _take(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: Exit
         with held(home / CONDUCTOR_LOCK, refusal):
             places = [home] if study.tune is None or not trials.exists() else [trials, home]
             for folder in chain.from_iterable(map(work_folders, places)):
-                if (process := folder.at_work()) is not None:
+                if (process := folder.lock_holder()) is not None:
                     raise LabError(
                         f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )

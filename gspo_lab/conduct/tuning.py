@@ -78,7 +78,7 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPoo
     runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
     asked: dict[str, int] = {}
     began = len(pool.results)
-    again = {run for run, one in runs.items() if RunFolder(one.folder(pool.runs)).standing().state is State.FAILED}
+    again = {run for run, one in runs.items() if RunFolder(one.folder(pool.runs)).status().state is State.FAILED}
     if not pool.work("warm starts", starts_to_make(runs.values(), pool.runs)):
         return None
     while True:

@@ -21,7 +21,7 @@ class RunWatch:
 
     def __init__(self, folder: RunFolder, run: Run, steps: int | None = None) -> None:
         self._settings, self._arm, self._folder = run.settings, run.arm, folder
-        status = folder.standing()
+        status = folder.status()
         self.progress = Progress(run.settings.steps if steps is None else steps, status.steps)
         self.path = folder.journal
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
@@ -158,7 +158,7 @@ class StartWatch:
         self._folder = folder
         self._seen: float | None = None
         self._kind = ("step of a warm start", "")
-        self.progress = Progress(folder.wish()["warm_start"]["steps"], phase=Phase.STARTING)
+        self.progress = Progress(folder.request()["warm_start"]["steps"], phase=Phase.STARTING)
         self.progress.left = {self._kind: self.progress.steps}
 
     def look(self, now: float) -> bool:

@@ -45,7 +45,7 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[WorkItem]:
     items = []
     for folder, run in distinct_starts(wanted, runs).items():
         if folder.made() is None:
-            folder.ask(wish(run, runs))
+            folder.write_request(wish(run, runs))
             watch, seed = StartWatch(folder), f"s{run.seed}" if run.settings.warm_start.per_seed else ""
             cell = ProgressCell(WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress)
             items.append(WorkItem(cell, folder, watch))
@@ -227,7 +227,7 @@ class WorkerPool:
     def _first_free(self, waiting: Sequence[WorkItem]) -> WorkItem | None:
         """The first item whose folder is free: the worker of a killed conductor may still be finishing its step."""
         for item in waiting:
-            holder = item.folder.at_work()
+            holder = item.folder.lock_holder()
             if holder is None:
                 return item
             self._say_once(f"{item.cell.name}: waiting for the worker that is still at it (process {holder})")
@@ -278,7 +278,7 @@ class WorkerPool:
 def _result(item: WorkItem, code: int) -> WorkItemResult:
     """How an item ended. A code that no worker gives, or 0 without a last status, did not come from the worker."""
     folder, log = item.folder, item.folder.log
-    standing = folder.standing() if isinstance(folder, RunFolder) else None
+    standing = folder.status() if isinstance(folder, RunFolder) else None
     # A worker that reached the step where it is to wait has stopped.
     silent = code == Exit.FINISHED and standing is not None and standing.state not in (State.FINISHED, State.STOPPED)
     message = ""

@@ -55,8 +55,8 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         raise LabError(f"the engine '{engine}' {why}: ask `stop()` after each step")
     if code == Exit.STOPPED:
         code, _ = _work(folder, stop=False)
-    if not folder.standing().finished:  # whatever the exit code: the signal may have come behind the last word
-        said = folder.standing().message or f"exit code {code}; the end of its log:"
+    if not folder.status().finished:  # whatever the exit code: the signal may have come behind the last word
+        said = folder.status().message or f"exit code {code}; the end of its log:"
         raise LabError(f"the engine '{engine}' does not train", details=(said, *_end(folder.log)))
     able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.exporters.logged import Logged, logged, write_readings
-from gspo_lab.files import whole_folder
+from gspo_lab.files import atomic_folder
 from gspo_lab.importers.log import Row
 from gspo_lab.registry import nearest
 
@@ -71,7 +71,7 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
         raise LabError(f"{study} has recorded no number yet; nothing to export")
     to.mkdir(parents=True, exist_ok=True)
     folder = to / f"{study}-{format}"
-    with whole_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         beside.mkdir(exist_ok=True)
         with program.writer(study, beside) as writer:
             for run in runs:

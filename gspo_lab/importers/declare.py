@@ -15,7 +15,7 @@ from gspo_lab.layout import STUDY
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, Declaration, Edit
-from gspo_lab.study.dotted import flat, put
+from gspo_lab.study.dotted import flat, set_dotted
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
 from gspo_lab.study.origin import completed
@@ -214,7 +214,7 @@ def _arms(
         known = {**told.get(None, {}), **told.get(name, {})}
         raw: dict[str, Any] = {"bench": benches}
         for key, value in known.items():
-            put(raw, key, value)
+            set_dotted(raw, key, value)
         preset = known.get(PRESET)
         if preset is not None and preset not in PRESETS:
             problems.append(f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}")

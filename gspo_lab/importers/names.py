@@ -17,7 +17,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.importers.config import model_name
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
-from gspo_lab.study.dotted import BAND, flat, put
+from gspo_lab.study.dotted import BAND, flat, set_dotted
 from gspo_lab.study.origin import filled
 from gspo_lab.study.schema import KEYS
 
@@ -146,7 +146,7 @@ def _table_of(config: Collection[str]) -> Mapping[str, Any]:
 def _fits(name: str, value: Any) -> bool:
     """Whether a setting can have this value."""
     table: dict[str, Any] = {}
-    put(table, name, value)
+    set_dotted(table, name, value)
     try:
         filled(table)
     except ValidationError:

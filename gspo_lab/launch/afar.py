@@ -142,7 +142,7 @@ class Keeper:
         folder = self._launch.folder
         waits_for: str | None = None
         while not (self._stopped.is_set() or self._launch.to_stop):
-            if other := folder.at_work():
+            if other := folder.lock_holder():
                 if other != waits_for:
                     self._launch.note(waits_for=other)
                 waits_for = other
@@ -167,7 +167,7 @@ class Keeper:
         """Ask the worker to finish its step and save; one that has not begun has nothing to save, and does not hear."""
         self._stopped.set()
         if (worker := self._worker) is not None and worker.poll() is None:
-            if self._launch.folder.at_work():
+            if self._launch.folder.lock_holder():
                 worker.send_signal(signal.SIGINT)
             else:
                 self._end(worker)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import waited_for, whole_folder, write_sums
+from gspo_lab.files import atomic_folder, wait_for_lock, write_sums
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.embedded import build, byte_tokenizer, config
 from gspo_lab.models.load import encode_prompt, quiet, told_by_name, weights_digest
@@ -64,7 +64,7 @@ def warm_start(
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(f"the cache folder {cache} cannot be made ({error}); set GSPO_LAB_CACHE to another") from error
-    with waited_for(folder.with_name(f".{folder.name}.lock")):
+    with wait_for_lock(folder.with_name(f".{folder.name}.lock")):
         if not (folder / MANIFEST).is_file():
             model = build(model_name, seed)
             if settings.steps:
@@ -185,7 +185,7 @@ def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: Warm
 
 def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
     """Save the whole in one step."""
-    with told_by_name(folder, "its warm start is made again"), whole_folder(folder) as beside:
+    with told_by_name(folder, "its warm start is made again"), atomic_folder(folder) as beside:
         with quiet():
             model.save_pretrained(beside)
             byte_tokenizer().save_pretrained(beside)

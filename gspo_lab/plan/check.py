@@ -34,8 +34,8 @@ GRADER_SECONDS = 10.0
 
 
 def check(study: Study, *, data: bool = True) -> None:
-    """Build every task and look at every model, so that a mistake shows now and not in a worker, an arm's or that of a
-    candidate which `[tune]` lets it choose. Raises LabError.
+    """Build every task and read every model of all arms and candidates, so that mistakes show before training. Raises
+    LabError.
 
     `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here,
     but for a model of which nothing is known.

@@ -73,7 +73,7 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     return estimates
 
 
-def refuse_too_little(study: Study, slots: Sequence[Slot]) -> None:
+def require_memory(study: Study, slots: Sequence[Slot]) -> None:
     """LabError where an arm's estimate is above what a worker has."""
     short = [fit for fit in fits(study, slots) if fit.too_little]
     if short:

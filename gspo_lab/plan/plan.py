@@ -1,4 +1,4 @@
-"""What a study will cost, before anything is started: `gspo-lab plan` and `gspo-lab run --dry-run`."""
+"""The cost of a study before it starts: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
 import heapq
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ from gspo_lab.tasks.base import Task
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run as it stands; Where it stands is told by its folder alone."""
+    """One run with its progress, which is read from its folder."""
 
     id: str
     state: State
     steps_done: int
     steps: int
     seconds: float
-    """Estimated, for what is left of it."""
+    """Estimated remaining time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cost of what is left of a study, except where a field says otherwise."""
+    """The cost of the remaining work of a study, except where a field says otherwise."""
 
     study: str
     runs: tuple[PlannedRun, ...]
@@ -45,7 +45,7 @@ class Plan:
     """Per arm the optimizer updates on one rollout batch."""
     responses: int
     responses_max: int
-    """With those that `rollout.dynamic_sampling` may ask in the place of others."""
+    """With the replacements that `rollout.dynamic_sampling` may sample."""
     response_tokens_max: int
     evaluations: int
     evaluation_answers: int
@@ -54,18 +54,18 @@ class Plan:
     pilots: tuple[str, ...]
     """Arms whose clip range is still to be calibrated."""
     memory: tuple[MemoryFit, ...]
-    """Per arm with a model of known shape what its runs need."""
+    """Per arm with a model of known shape the memory of its runs."""
     seconds: float
     basis: str
-    """What `seconds` rests on: measured runs, or a guess and its formula."""
+    """The source of `seconds`: measured runs, or a guess with its formula."""
     trials: int = 0
     """Runs on which the arms are still to choose their values."""
     trial_steps: int = 0
-    """The steps that these will train at most; they are part of `seconds` and of no other count."""
+    """The most steps of these; only `seconds` includes them."""
     looks: tuple[int, ...] = ()
     """After how many seeds the study may end, where that is declared."""
     obstacle: str | None = None
-    """What this machine lacks to run it."""
+    """Why this machine cannot run it."""
 
     @property
     def finished(self) -> int:
@@ -134,7 +134,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     runs_of_study = study.runs()
     planned, left = [], []
     for run in runs_of_study:
-        stands = RunFolder(run.folder(runs)).standing()
+        stands = RunFolder(run.folder(runs)).status()
         done = min(stands.steps, run.settings.steps)
         remaining, seconds = Work(), 0.0
         if not stands.finished:

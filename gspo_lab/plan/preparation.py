@@ -117,5 +117,5 @@ def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:
     if before is not None and before.chosen:
         return [], 0
     trials = trial_study(study).runs()
-    done = sum(RunFolder(run.folder(runs)).standing().steps for run in trials)
+    done = sum(RunFolder(run.folder(runs)).status().steps for run in trials)
     return trials, max(0, study.tune.spent * len(study.arms) - done)

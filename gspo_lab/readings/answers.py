@@ -65,8 +65,7 @@ def counted_wrong(source: Source, bench: str, run: str) -> dict[int, float]:
 def counts_by_problem(
     source: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Per arm and problem how many answers were given and how many of them were not graded, over the evaluations after
-    these steps of the runs (arm, seed)."""
+    """Per arm and problem the answers and the ungraded ones, over the evaluations after these steps of (arm, seed)."""
     counts = tallies(source, bench)
     keys = zip(counts["arm"], counts["seed"], counts["step"], strict=True)
     rows = counts[[step in steps.get((arm, seed), ()) for arm, seed, step in keys]]
@@ -119,8 +118,9 @@ def answered(
     *,
     counted_wrong: bool = False,
 ) -> dict[str, GradedAnswers]:
-    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
-    all) answered; those that could not be graded are left out, or `counted_wrong`."""
+    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds answered.
+
+    `seeds` None: all. Ungraded answers are left out, or `counted_wrong`."""
     frame = _grades(source, benchmark)
     chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
     chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen

@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Source:
-    """One study in the database of `evidence`, which shows one moment for as long as it is open; `label` is its name
-    where several stand side by side. In `elsewhere` further executions of it lie: folders of runs, databases."""
+    """One study in the database of `evidence`, which does not change while it is open.
+
+    `label` is the study's name beside others. In `elsewhere` further executions of it lie: folders of runs,
+    databases."""
 
     evidence: "Evidence"
     study: str

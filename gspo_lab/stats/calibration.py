@@ -24,11 +24,11 @@ CHUNK = 100
 class CalibrationRow:
     """One method on one kind of study.
 
-    `rate`: share of all studies with a false alarm (the interval excludes the true difference, 0, or the word is
-    untrue), with its 99 % Clopper-Pearson interval; of a row that is "told" the share in which the word is said.
-    `withheld` studies had no interval and raised none. `lowest`, `highest`: where the rate must lie, None where that
-    side is free. `coverage`: share of the intervals given that hold the truth; it and `median_width` are None for a
-    method that gives words.
+    `rate`: share of all studies with a false alarm, with its 99 % Clopper-Pearson interval. A false alarm is an
+    interval without the true difference, or an untrue verdict. For a row "told" it is the share with the verdict, its
+    power. `withheld` studies had no interval and raised none. `lowest`, `highest`: where the rate must lie, None where
+    that side is free. `coverage`: share of the intervals given that hold the truth; it and `median_width` are None for
+    a method that gives words.
     """
 
     cell: str

@@ -32,13 +32,13 @@ from gspo_lab.stats.simulate import (
 )
 from gspo_lab.stats.stability import ArmRuns, RunPairs, decide_stability
 from gspo_lab.stats.two_way import items_variance, two_way
-from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
+from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, verdict_label
 
 RESAMPLES = 1000
 
 Expectation = Literal["inside the band", "at most the band", "at most half", "must fail", "stated", "told"]
-"""Of alpha's exact binomial band; "at most half": of that of alpha / 2; "stated": no rule keeps alpha there, so reports
-state the measured rate; "told": a power, held to nothing."""
+"""The condition on a rate, by alpha's exact binomial band; "at most half" by that of alpha / 2. "stated": no rule keeps
+alpha there, so reports state the measured rate. "told": a power, without a condition."""
 
 
 class Conclusion(NamedTuple):
@@ -178,7 +178,7 @@ def _inside(difference: float) -> Judge:
 
     def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         plain = paired_t(b_SI.mean(axis=1) - a_SI.mean(axis=1) + difference, alpha)
-        return Conclusion(word_for(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent", None)
+        return Conclusion(verdict_label(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent", None)
 
     return judge
 

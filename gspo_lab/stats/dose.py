@@ -1,9 +1,9 @@
 """Stability margin: at which dose (learning rate, mini-batches) half of the runs collapse, and two arms compared.
 
 Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the profile of the
-penalised likelihood (Heinze and Schemper 2002); where all runs of an arm ended alike, the one limit that exists follows
-from counting alone. More dose is taken never to mean fewer collapses. The likelihood counts runs as independent. Runs
-of one seed share their starting model, so a ratio's interval is also that of a paired t over seeds, the wider one.
+penalised likelihood (Heinze and Schemper 2002). If all runs of an arm ended alike, its only limit follows from counts.
+More dose is taken never to mean fewer collapses. The likelihood counts runs as independent. Runs of one seed share
+their starting model, so a ratio's interval is also that of a paired t over seeds, the wider one.
 """
 
 import math
@@ -66,9 +66,9 @@ class DoseLimits:
 def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> DoseLimits:
     """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.
 
-    The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of the best; the profile
-    is followed to m = +-infinity, so that perfectly separated doses have an interval and vague ones an open one. Runs
-    that all ended alike have the exact limit of `_counted_limit` on one side: there the profile reflects its penalty.
+    The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of the best. The profile
+    extends to m = +-infinity, so that perfectly separated doses have an interval and vague ones an open one. Runs that
+    all ended alike have the exact limit of `_counted_limit` on one side, because their profile reflects the penalty.
     """
     x_N, y_N = _runs(dose, collapsed)
     share(level, "level")
@@ -105,9 +105,9 @@ def dose_ratio(
 ) -> DoseLimits:
     """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line bioassay, Finney 1952).
 
-    The profile runs over r. That the slope is common is an assumption. An arm without a collapse has no upper limit of
-    its dose, one with nothing else no lower limit, and the ratio inherits that. With `seeds`, one per run of either
-    arm, the interval is at least as wide as that of `seed_shifts`; fewer than three complete seeds give none.
+    The profile runs over r and assumes a common slope. An arm without a collapse has no upper limit of its dose, one
+    with only collapses no lower limit, and so has the ratio. With `seeds`, one per run, the interval is at least as
+    wide as that of `seed_shifts`; fewer than three complete seeds give none.
     """
     x_a, y_a = _runs(dose_a, collapsed_a)
     x_b, y_b = _runs(dose_b, collapsed_b)

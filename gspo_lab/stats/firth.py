@@ -54,7 +54,7 @@ def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: F
 def best_fit(
     design_NP: Floats, outcome_N: Floats, directions_PQ: Floats | None = None, start_Q: Floats | None = None
 ) -> Fit:
-    """Maximise over the coefficients `directions_PQ @ free_Q` whose last free number is >= 0; without directions, over
+    """Maximise over the coefficients `directions_PQ @ free_Q` with a last free number >= 0; without directions, over
     all coefficients, the last one >= 0. The penalty keeps the whole model's information (Heinze and Schemper 2002).
 
     Fisher scoring from zero, and from `start_Q` where it is given. scipy's L-BFGS-B has the same maximum, but calls

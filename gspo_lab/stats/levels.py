@@ -52,8 +52,9 @@ class HolmStep(NamedTuple):
 
 
 def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level: float) -> list[HolmStep]:
-    """Each hypothesis in the declared `order` (places) at the whole level, until one is not rejected (Maurer, Hothorn
-    and Lehmacher 1995): the chance of any false rejection is at most `level`."""
+    """Test each hypothesis in the declared `order` (places) at the whole level, until one is not rejected.
+
+    The chance of any false rejection is at most `level` (Maurer, Hothorn and Lehmacher 1995)."""
     rejected, going = set(), True
     for place in order:
         p = p_values[place]
@@ -106,7 +107,7 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
     """Per simulated study without a difference its smallest p over the looks, sorted.
 
     The seeds that a look adds enter by their mean, z ~ N(0, 1) / sqrt(m), and their sum of squares around it,
-    chi2_{m-1}; both are drawn by quasi-Monte Carlo (Richtmyer 1951: fractional parts of i sqrt(prime)), the same
+    chi2_{m-1}. Both are drawn by quasi-Monte Carlo (Richtmyer 1951: fractional parts of i sqrt(prime)), with the same
     numbers on every machine.
     """
     if looks[0] < LEAST_SEEDS or len(looks) > len(PRIMES) // 2 or list(looks) != sorted(set(looks)):

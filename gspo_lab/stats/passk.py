@@ -51,7 +51,7 @@ class CheckpointScore:
 def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 0.95) -> CheckpointScore:
     """Mean over problems of the share of right answers, with Jeffreys' Beta interval on the effective sample size.
 
-    m (1 - m) / se^2 is the number of independent answers that would be as precise; the interval is that of
+    m (1 - m) / se^2 is the number of independent answers of the same precision. The interval is that of
     Beta(m N + 1/2, (1 - m) N + 1/2), closed at 0 or 1 when everything is wrong or right. No normal approximation
     (arXiv 2503.01747); effective sizes as in survey sampling (Franco and others 2019).
     Sampling: se^2 = sum_i p_i (1 - p_i) / (K_i - 1) / I^2. Problems too: se^2 = var_i(p_i) / I.

@@ -20,8 +20,9 @@ from gspo_lab.stats.paired import paired_t
 
 @dataclass(frozen=True)
 class ArmRank:
-    """One arm: its mean score, its rank by that (1 is the best; equal means share a rank), the first and the last rank
-    that it may truly have, and its place on every seed."""
+    """One arm with its mean score and its rank by that (1 is the best; equal means share a rank).
+
+    `first` and `last` bound the true rank; `by_seed` has the ranks on each seed."""
 
     arm: str
     mean: float

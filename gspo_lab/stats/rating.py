@@ -25,7 +25,7 @@ class RatingEstimate:
     """`rating` and its 95 % interval over problems of the same kind; None where the answers set no bound.
 
     One problem, or problems without any spread about the rating, give no interval. With no problem solved there is only
-    `high`, with all solved only `low`: the rating at which that outcome, or one more extreme, has a chance of 5 %.
+    `high`, with all solved only `low`. At that rating the outcome, or one more extreme, has a chance of 5 %.
     """
 
     rating: float | None

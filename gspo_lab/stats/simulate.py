@@ -71,8 +71,9 @@ def several(
 
 
 class Learner(NamedTuple):
-    """How an arm's runs go, in points of score: `gain` to the best score, then a `drop`, on average; a share `unstable`
-    of runs instead loses `fall` of its best score."""
+    """The mean course of an arm's runs, in points of score: a `gain` to the best score, then a `drop`.
+
+    A share `unstable` of runs instead loses `fall` of its best score."""
 
     gain: float
     drop: float

@@ -80,12 +80,11 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
 
 
 def items_variance(differences_SI: ArrayLike) -> float | None:
-    """The variance of one seed's mean difference that finitely many answers to these problems alone give, [S, I]:
-    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom.
+    """The variance of one seed's mean difference due to finitely many answers to these problems, [S, I].
 
-    It excludes problem-by-arm effects that are the same on every seed. What it does
-    to an arm on one seed alone is, for that too averages out over problems within a pair. None with fewer than 2 seeds
-    or problems.
+    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom. It excludes
+    problem-by-arm effects that are the same on every seed, and includes those of a single seed, which average out over
+    problems within a pair. None with fewer than 2 seeds or problems.
     """
     components = two_way(differences_SI)
     return None if components.var_residual is None else components.var_residual * components.seeds

@@ -81,7 +81,7 @@ class Verdict:
         return self.word == "withheld" and any(reason.code != NO_INTERVAL for reason in self.reasons)
 
 
-def word_for(low: float, high: float, margin: float) -> VerdictLabel:
+def verdict_label(low: float, high: float, margin: float) -> VerdictLabel:
     """First match: interval beyond +-margin; inside it, also when it excludes 0; excluding 0; else not resolved."""
     if low > margin or high < -margin:
         return "better beyond margin"
@@ -329,7 +329,7 @@ def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[Ve
     for word, step in zip(words, steps, strict=True):
         if step.rejected:
             levels = (step.level, *(later.level for later in steps))
-            read = [word_for(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels]
+            read = [verdict_label(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels]
             if word in read:
                 return word, levels[read.index(word)], ()
             if read[0] == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
@@ -365,7 +365,7 @@ def _notes(
     if paired.items_sd is None:
         notes.append(Reason("no answers stored"))
     former = paired_t(paired.differences, rule.alpha)
-    before = None if former.low is None or former.high is None else word_for(former.low, former.high, rule.margin)
+    before = None if former.low is None or former.high is None else verdict_label(former.low, former.high, rule.margin)
     if before not in (None, word, "not resolved"):
         few = paired.n < LEAST_FOR_EQUIVALENCE and before == "practically equivalent"
         notes.append(Reason("read otherwise in version 0.1", {"word": before, "few": few}))

@@ -25,7 +25,7 @@ from typing import Any
 
 from gspo_lab import journal
 from gspo_lab.errors import LabError
-from gspo_lab.files import holder, waited_for
+from gspo_lab.files import holder, wait_for_lock
 from gspo_lab.journal import digest_before
 from gspo_lab.layout import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.runfolder import JournalFolder, same_run
@@ -134,7 +134,7 @@ def _alone(runs: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(waited_for(lock))
+            stack.enter_context(wait_for_lock(lock))
         except OSError as error:
             raise LabError(f"{lock.parent} cannot be written to ({error.strerror}): check who owns it") from error
         yield
@@ -252,7 +252,7 @@ def take_run(
             _register(connection, run_id, runs / specification)
             remember(connection, specification, news.pop(specification))
         records = _take_sources(connection, runs, parts, news, known)
-        rows.settle(connection, run_id, alive)
+        rows.write_run_state(connection, run_id, alive)
     return records
 
 

@@ -88,7 +88,7 @@ def forget(connection: sqlite3.Connection, source: RecordFile) -> None:
         connection.execute(f"DELETE FROM {name} WHERE run_id = ?{where}", (source.run_id, *values))
 
 
-def settle(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:
+def write_run_state(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:
     """Write into the table `runs` where the run stands, from its statuses; `alive`: a worker holds its lock."""
     query = "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER BY position"
     statuses = connection.execute(query, (run_id,)).fetchall()

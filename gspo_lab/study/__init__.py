@@ -6,9 +6,9 @@ from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import load_study
 from gspo_lab.study.origin import Origin
 from gspo_lab.study.schema import BenchTable, Settings
-from gspo_lab.study.study import Run, Study, against_itself
+from gspo_lab.study.study import Run, Study, aa_study
 
 __all__ = [
     "Arm", "BenchTable", "ClaimTable", "Declaration", "Edit", "Origin", "Run", "Settings", "Study",
-    "Sweep", "VerdictTable", "against_itself", "digest", "flat", "load_study",
+    "Sweep", "VerdictTable", "aa_study", "digest", "flat", "load_study",
 ]  # fmt: skip

@@ -45,7 +45,7 @@ def alike_but(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterab
     return all(under(key, allowed) for key in differing(flat(first), flat(second)))
 
 
-def put(table: dict[str, Any], key: str, value: Any) -> None:
+def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key in nested tables, creating missing tables."""
     *path, last = key.split(".")
     for part in path:

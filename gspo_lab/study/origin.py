@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.study.dotted import flat, put, read, under
+from gspo_lab.study.dotted import flat, read, set_dotted, under
 from gspo_lab.study.schema import Settings
 
 ORIGIN = "origin"
@@ -74,7 +74,7 @@ def known_part(settings: Settings, known: Collection[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in flat(settings.model_dump(mode="json", exclude={"bench"})).items():
         if under(key, known):
-            put(out, key, value)
+            set_dotted(out, key, value)
     benches = [{"name": bench.name, "problems": bench.problems} for bench in settings.bench]
     named = [{key: value for key, value in bench.items() if value is not None} for bench in benches]
     return {**out, **({"bench": named} if named else {})}

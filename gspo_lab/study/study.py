@@ -110,7 +110,7 @@ class Study(Declaration):
         return out
 
 
-def against_itself(study: Study, arm: str) -> Study:
+def aa_study(study: Study, arm: str) -> Study:
     """An A/A study: one arm under two names, whose runs draw different random numbers when they sample.
 
     Nothing else differs, so any difference is noise.

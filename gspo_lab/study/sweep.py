@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.study.declaration import Arm, Sweep
-from gspo_lab.study.dotted import flat, put
+from gspo_lab.study.dotted import flat, set_dotted
 from gspo_lab.study.schema import STUDY_KEYS
 
 LARGEST = 1e12
@@ -58,7 +58,7 @@ def at_every_dose(
     for dose in sweep.doses:
         mistakes: list[str] = []
         settings = copy.deepcopy(base)
-        put(settings, sweep.key, dose)
+        set_dotted(settings, sweep.key, dose)
         for name, arm in resolve(settings, tables, mistakes).items():
             declared = tuple(sorted({*arm.declared, sweep.key}))
             out[f"{name}@{dose:g}"] = replace(arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose)

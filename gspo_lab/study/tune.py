@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gspo_lab.keys import Table
 from gspo_lab.objectives.presets import published_range, with_published_range
-from gspo_lab.study.dotted import put
+from gspo_lab.study.dotted import set_dotted
 from gspo_lab.study.schema import Settings
 
 REWARD = "reward"
@@ -116,7 +116,7 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
         brought = published_range(former)
         objective |= {key: None for key, bound in brought.items() if objective[key] == bound}
     for key, value in values.items():
-        put(data, key, value)
+        set_dotted(data, key, value)
     return Settings.model_validate({**data, "objective": with_published_range(objective)})
 
 

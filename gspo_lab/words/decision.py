@@ -1,5 +1,5 @@
-"""The decision on a study in English: what it says of each arm, what a reader must know of single runs, and what became
-of its verdicts in later executions."""
+"""The decision on a study in English: the verdict on each arm, notes on single runs, and replications of its
+verdicts."""
 
 from collections.abc import Mapping
 

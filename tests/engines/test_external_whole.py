@@ -136,7 +136,7 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(settings: d
     os.kill(int(worker.split()[0]), signal.SIGKILL)
     assert first.wait(1500) == 1  # the other arm is trained all the same
     until(lambda: not list(processes_of(grpo.path / settings["engine"])), seconds=120)
-    assert not grpo.standing().finished
+    assert not grpo.status().finished
 
     second = lab(tmp_path, *words)
     assert second.returncode == 0, second.stdout + second.stderr

@@ -79,19 +79,19 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
 
     folder = RunFolder(tmp_path / "torn")
     worker = start(run, folder.path)
-    until(lambda: folder.standing().steps >= 2)  # the checkpoint after the first lies there
+    until(lambda: folder.status().steps >= 2)  # the checkpoint after the first lies there
     assert len(at_work(folder.path)) == 2 + processes  # the worker, torchrun and its processes
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     until(lambda: not at_work(folder.path))
 
-    before = folder.standing().steps
+    before = folder.status().steps
     worker = start(run, folder.path)
-    until(lambda: folder.standing().steps > before)
+    until(lambda: folder.status().steps > before)
     worker.send_signal(signal.SIGTERM)
     code = worker.wait(300)
-    if folder.standing().steps < 5:
-        assert (code, folder.standing().state) == (Exit.STOPPED, State.STOPPED)
+    if folder.status().steps < 5:
+        assert (code, folder.status().state) == (Exit.STOPPED, State.STOPPED)
     until(lambda: not at_work(folder.path))
     finished(run, folder.path)
     assert without_times(folder) == without_times(whole)
@@ -155,7 +155,7 @@ def test_the_last_words_of_a_process_that_crashes_are_told(rank: int, make_run: 
     run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]", "rollout.sampler=cable.py:Cable")
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.CRASHED
-    standing = folder.standing()
+    standing = folder.status()
     assert standing.state is State.FAILED
     assert "ended with exit code 1" in standing.message
     assert "the cable was pulled" in standing.message
@@ -168,7 +168,7 @@ def test_what_people_can_mend_is_one_line(make_run: MakeRun, tmp_path: Path) -> 
     run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]")
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.REFUSED
-    told = folder.standing().message
+    told = folder.status().message
     assert told.startswith(
         "the grader failed on 16 of 16 responses of step 0, more than rollout.max_grader_errors = 0.5"
     )

@@ -99,7 +99,7 @@ def a_run(folder: Path) -> None:
 
 
 def a_wish(folder: Path) -> None:
-    StartFolder(folder / START_HOME).ask(
+    StartFolder(folder / START_HOME).write_request(
         {
             "model": "tiny-qwen3",
             "task": {"name": "addition", "options": {}},
@@ -147,7 +147,7 @@ def trained(folder: Path) -> Any:
         for one in home.records()
         if one["kind"] != RunStatus.kind
     }
-    return home.standing().state, records, contents(home.final), names(home.path)
+    return home.status().state, records, contents(home.final), names(home.path)
 
 
 def started(folder: Path) -> Any:

@@ -172,10 +172,10 @@ def test_a_second_worker_finds_the_folder_occupied(tmp_path: Path) -> None:
 
 def test_two_studies_may_ask_for_a_warm_start_at_once(tmp_path: Path) -> None:
     asking = "import sys; from gspo_lab.runfolder import StartFolder; from pathlib import Path\n"
-    asking += "for i in range(200): StartFolder(Path(sys.argv[1])).ask({'seed': i})"
+    asking += "for i in range(200): StartFolder(Path(sys.argv[1])).write_request({'seed': i})"
     both = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
     assert [one.wait(240) for one in both] == [0, 0]
-    assert StartFolder(tmp_path).wish() == {"seed": 199}
+    assert StartFolder(tmp_path).request() == {"seed": 199}
     assert not list(tmp_path.glob(".*.partial"))
 
 

@@ -101,7 +101,7 @@ def begin(pool: LocalPool, folder: RunFolder) -> ForkedProcess:
 def started(folder: RunFolder) -> int:
     """The worker's process id, once it is at work."""
     until(folder.begun)
-    return int(folder.at_work() or 0)
+    return int(folder.lock_holder() or 0)
 
 
 def without_times(folder: RunFolder) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_one_that_is_told_to_stop_before_it_can_hear_stops(pool: LocalPool, pati
     process = begin(pool, patient)
     process.stop()
     assert until(process.poll) == Exit.STOPPED
-    assert patient.standing().state == "stopped"
+    assert patient.status().state == "stopped"
 
 
 def test_told_twice_it_leaves_at_once(pool: LocalPool, patient: RunFolder) -> None:
@@ -159,7 +159,7 @@ def test_killed_it_is_gone_with_all_that_it_started(pool: LocalPool, patient: Ru
     assert process.poll() == -signal.SIGKILL
     assert gone(pid)
     until(lambda: gone(int((patient.path / "child").read_text())))
-    assert patient.standing().state == "interrupted"
+    assert patient.status().state == "interrupted"
     process.stop()  # of one that has ended: nothing to do
 
 
@@ -169,7 +169,7 @@ def test_a_killed_server_loses_its_workers_and_is_replaced(pool: LocalPool, pati
     server = parent(pid)
     os.kill(server, signal.SIGKILL)
     assert until(process.poll) == Exit.LOST
-    until(lambda: patient.standing().state == "stopped")  # nobody waits for it any more
+    until(lambda: patient.status().state == "stopped")  # nobody waits for it any more
     until(lambda: gone(pid))
     again = begin(pool, patient)
     assert started(patient) != pid
@@ -198,7 +198,7 @@ def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_star
     monkeypatch.setattr("gspo_lab.launch.local.send_handle", late) if amid else end()
     again = pool.start(patient.path, pool.slots("cpu")[0])
     assert isinstance(again, LocalProcess)
-    until(lambda: patient.at_work() == str(again.pid))
+    until(lambda: patient.lock_holder() == str(again.pid))
     again.stop()
     assert until(again.poll) == Exit.STOPPED
     monkeypatch.undo()
@@ -216,7 +216,7 @@ def test_nothing_is_left_when_the_conductor_is_killed(patient: RunFolder) -> Non
     conductor.kill()
     conductor.wait()
     until(lambda: gone(server) and gone(pid))
-    assert patient.standing().state == "stopped"
+    assert patient.status().state == "stopped"
 
 
 def test_a_server_with_a_second_thread_starts_commands_instead_of_forks(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.stats import Reason, decide
 from gspo_lab.store import Evidence, ingest
-from gspo_lab.study import Run, against_itself, load_study
+from gspo_lab.study import Run, aa_study, load_study
 from gspo_lab.words import because
 from gspo_lab.worker import StepCount
 
@@ -79,7 +79,7 @@ class Room:
         (folder / "dice.py").write_text(grader)
         (folder / "study.toml").write_text(STUDY)
         study = load_study(folder / "study.toml", name="dice")
-        self.study = study if against is None else replace(against_itself(study, against), name="dice")
+        self.study = study if against is None else replace(aa_study(study, against), name="dice")
         self.locked = declare(self.study, self.runs / "dice").digest
 
     def train(self, arm: str, run: Run | None = None, in_hand: InHand | None = None) -> None:

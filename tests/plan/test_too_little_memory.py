@@ -13,7 +13,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.models.embedded import byte_tokenizer
 from gspo_lab.plan.check import check
-from gspo_lab.plan.memory import fits, refuse_too_little, worker_memory
+from gspo_lab.plan.memory import fits, require_memory, worker_memory
 from gspo_lab.plan.plan import plan
 from gspo_lab.study import Study, load_study
 
@@ -73,7 +73,7 @@ def one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError) as refused:
-        refuse_too_little(study(tmp_path, str(huge)), LocalPool(2).slots("cpu"))
+        require_memory(study(tmp_path, str(huge)), LocalPool(2).slots("cpu"))
     said = str(refused.value)
     assert "\n" not in said
     # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two moments of 4 each
@@ -107,13 +107,13 @@ def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:
     assert {fit.has for fit in shared} == {12 * 2**30}
     sparing = ["model=Qwen/Qwen3-0.6B", "rollout.at_a_time=8", "update.gradient_checkpointing=true"]
     small = load_study(tmp_path / "fits.toml", overrides=sparing)
-    refuse_too_little(small, LocalPool().slots("cuda"))
+    require_memory(small, LocalPool().slots("cuda"))
 
 
 def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
         assert fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
-        refuse_too_little(study(tmp_path, model), LocalPool().slots("cpu"))
+        require_memory(study(tmp_path, model), LocalPool().slots("cpu"))
 
 
 def test_a_worker_has_its_share_of_main_memory() -> None:

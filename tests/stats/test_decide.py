@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide, decide_all, word_for
+from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide, decide_all, verdict_label
 from gspo_lab.words import because, say, sentence
 from gspo_lab.words.verdicts import unseen
 
@@ -32,7 +32,7 @@ def codes(found: Comparison) -> set[str]:
     ],
 )
 def test_words_in_order(low: float, high: float, word: str) -> None:
-    assert word_for(low, high, 0.02) == word
+    assert verdict_label(low, high, 0.02) == word
 
 
 def test_better_beyond_margin_names_the_arm_and_the_sentence() -> None:
@@ -164,7 +164,7 @@ def test_every_word_is_that_of_its_interval_or_explained(seed: int, n: int, arms
     rng = np.random.default_rng(seed)
     drawn = [Scores(np.zeros(n), rng.normal(rng.choice([0, 0.5, 1.5]), 0.5, n)) for _ in range(arms)]
     for found in decide_all(drawn, Rule(1.0, looks=looks)):
-        read = word_for(*found.interval, 1.0)
+        read = verdict_label(*found.interval, 1.0)
         told = {"reads otherwise alone", "read otherwise in version 0.1"} & codes(found)
         assert read == found.word or told
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.study import against_itself, load_study
+from gspo_lab.study import aa_study, load_study
 
 TOML = """
 question = "How much does it stand?"
@@ -89,7 +89,7 @@ def test_a_wrong_sweep_is_told_once(tmp_path: Path, sweep: str, said: str) -> No
 
 
 def test_an_arm_against_itself(tmp_path: Path) -> None:
-    study = against_itself(load_study(write(tmp_path)), "gspo")
+    study = aa_study(load_study(write(tmp_path)), "gspo")
     a, b = study.arms.values()
     assert (study.name, a.name, b.name) == ("swept-aa-gspo", "gspo-a", "gspo-b")
     assert a.settings == b.settings
@@ -100,6 +100,6 @@ def test_an_arm_against_itself(tmp_path: Path) -> None:
 
 
 def test_one_dose_against_itself_is_no_sweep(tmp_path: Path) -> None:
-    study = against_itself(load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]")), "gspo@0.001")
+    study = aa_study(load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]")), "gspo@0.001")
     assert "sweep" not in study.locked()
     assert [arm.settings.update.learning_rate for arm in study.arms.values()] == [1e-3, 1e-3]

@@ -33,7 +33,7 @@ from gspo_lab.engines.native.prompts import tasks_of, training_prompts
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
-from gspo_lab.files import whole_folder, write_sums
+from gspo_lab.files import atomic_folder, write_sums
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.load import encode_prompt, load_model, load_tokenizer, quiet
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord
@@ -57,7 +57,7 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
             return False
         if done != steps:
             raise LabError(f"{engine.program} ended after step {done} of {steps}, and said that all was well")
-    with whole_folder(folder.final) as final:
+    with atomic_folder(folder.final) as final:
         shutil.copytree(engine.model_after(home, run, steps), final)
         write_sums(final)
     for left in home.iterdir():  # the attempts stay, with what the program said

@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import torch
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import whole, whole_folder, write_sums
+from gspo_lab.files import atomic_folder, whole, write_sums
 from gspo_lab.models.load import told_by_name
 from gspo_lab.models.lora import merged_state
 
@@ -79,7 +79,7 @@ def load(path: Path, owner: str, trained: Mapping[str, Kept]) -> tuple[int, dict
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
     """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
-    with told_by_name(path, FROM_THERE), whole_folder(path) as beside:
+    with told_by_name(path, FROM_THERE), atomic_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)
         write_sums(beside)
