@@ -82,7 +82,7 @@ class Lab:
 FORMER = {
     "readings.runs": "runs finished=finished_runs deciding=deciding_runs not_counted seeds()=finished_seeds "
     "settled=first_settled",
-    "readings.answers": "scores benches asked=evaluated_benchmarks answered() answers_variance() counted_wrong()",
+    "readings.answers": "scores benches asked=evaluated_benchmarks answered() counted_wrong()",
     "readings.curves": "rewards=reward_curves grader_errors onsets()",
     "findings.clipped": "rules=rule_arms",
     "findings.outcomes": "stabilities outcomes()",
