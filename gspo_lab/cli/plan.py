@@ -95,10 +95,7 @@ def _resolved(study: "Study") -> Iterator[str]:
 
 
 def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
-    """Write an external engine's input files for the first seed of each arm; returns folder and command by arm.
-
-    LabError for an engine without such files.
-    """
+    """Write an external engine's input files for each arm's first seed; folder and command by arm. LabError without."""
     from gspo_lab.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):

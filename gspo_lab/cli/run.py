@@ -111,9 +111,9 @@ def _carry_out(
     how: dict[str, Any],
     also: str | None = None,
 ) -> None:
-    """Train the missing runs, write the report, print the outcome and exit with its code.
+    """Train the missing runs with the options `how`, write the report, print the outcome and exit with its code.
 
-    `how` are options of `conduct`. `also` names the original of a replication, whose report is written again.
+    `also` names the original of a replication, whose report is written again.
     """
     from gspo_lab.conduct import conduct
     from gspo_lab.conduct import outcome as outcome_of

@@ -145,10 +145,7 @@ def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
 
 
 def run_named(evidence: "Evidence", name: str) -> str:
-    """The id of the run `name`. The study may be left out (gspo/s0) where only one study has such a run.
-
-    Any other name is returned unchanged. LabError where several studies have such a run.
-    """
+    """The id of the run `name`, which may lack its study (gspo/s0); other names are returned. LabError if ambiguous."""
     studies = evidence.studies()
     study, slash, _ = name.partition("/")
     if not slash or study in studies:
@@ -183,10 +180,7 @@ def make_study(
 
 
 def with_study(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `make_study` before its own.
-
-    The command gets a function in their place, which loads the study with further overrides.
-    """
+    """Give a command the options of `make_study`, replaced by a function that loads the study with more overrides."""
     shared = inspect.signature(make_study).parameters
     parameters = [*shared.values(), *list(inspect.signature(command).parameters.values())[1:]]
 

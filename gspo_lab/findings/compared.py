@@ -97,10 +97,7 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
 
 @once
 def new_problems(source: Source) -> dict[str, TwoWay]:
-    """Per treatment its difference to the baseline on the primary benchmark, with the interval over new problems too.
-
-    Treatments without a finished pair are left out.
-    """
+    """Per treatment with a finished pair its difference on the primary benchmark, with the interval of new problems."""
     declared = source.declaration
     primary = in_training(source, declared.primary)
     blocks = {} if primary is None else answered(source, primary, list(declared.arms), decision(source).seeds)
@@ -111,10 +108,8 @@ def new_problems(source: Source) -> dict[str, TwoWay]:
 
 @once
 def ranked(source: Source) -> Ranking | None:
-    """The ranking of three or more arms on the deciding seeds.
-
-    None for two arms, for a sweep, and where a verdict is withheld for anything but too few seeds.
-    """
+    """The ranking of three or more arms on the deciding seeds; None where a verdict is withheld for other reasons than
+    too few seeds."""
     decided, declared = decision(source), source.declaration
     verdicts = decided.verdicts.values()
     if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:

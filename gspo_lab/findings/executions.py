@@ -1,7 +1,4 @@
-"""All executions of one declaration, each with its verdicts, and their combination.
-
-They are originals, replications, studies of the same content, archived ones and those of other machines.
-"""
+"""All executions of one declaration with their verdicts: originals, replications, archived and on other machines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -138,10 +138,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
 
 @once
 def stabilities(source: Source) -> dict[str, Stability]:
-    """Per run id its stability by reward and non-finite updates; runs without either are left out.
-
-    An imported run is as long as its log.
-    """
+    """Per run id with a reward or non-finite updates its stability; an imported run is as long as its log."""
     out = {}
     for run in runs(source):
         steps, reward = measured_rewards(source).get(run.id, ((), ()))

@@ -78,10 +78,7 @@ def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
 
 
 def models_changed(home: Path, start: str | None) -> Iterator[str]:
-    """The faults of the models that the run in `home` still has: they must be those that its journal names.
-
-    `start` is the digest of its starting model's list of files; None: not recorded.
-    """
+    """The faults of the models of the run in `home`, which its journal names; `start`: its starting model's digest."""
     last = next((item for item in from_end(home / JOURNAL) if item.get("kind") == RunStatus.kind), {})
     try:
         began = json_file(home / RUN).get("warm_start")

@@ -37,9 +37,8 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
     with explained(path), closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
         _refuse_foreign(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(
-            "PRAGMA synchronous = NORMAL"
-        )  # offsets and rows commit together; the journals are the truth
+        # Offsets and rows commit together, and the journals can restore both.
+        connection.execute("PRAGMA synchronous = NORMAL")
         _bring_up_to_date(connection)
         if lacking := _lacking(connection):
             raise LabError(f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild")

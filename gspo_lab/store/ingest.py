@@ -30,23 +30,9 @@ from gspo_lab.journal import digest_before
 from gspo_lab.layout import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.runfolder import JournalFolder, same_run
 from gspo_lab.states import State
-from gspo_lab.store import damage, rows
+from gspo_lab.store import damage, files, rows
 from gspo_lab.store.database import beyond_reading, transaction, writing
-from gspo_lab.store.files import (
-    FileRow,
-    RecordFile,
-    all_seen,
-    by_folder,
-    first_line,
-    folders,
-    json_file,
-    json_text,
-    remember,
-    run_folders,
-    sources,
-    stamp,
-    unchanged,
-)
+from gspo_lab.store.files import FileRow, RecordFile
 from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, TableSpec
 
 COPY, AGAIN = "restore it from a copy", "delete its folder and run it again"
@@ -141,23 +127,25 @@ def _alone(runs: Path) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    known = all_seen(connection)
+    known = files.all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
-    theirs = by_folder(known)
+    theirs = files.by_folder(known)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
     damaged: list[str] = []
     records = 0
-    for study in folders(runs):
+    for study in files.folders(runs):
         try:
             _take_study(connection, runs, study, known)
         except LabError as error:
             broken.append(error)
-        specified, unspecified = run_folders(study)
+        specified, unspecified = files.run_folders(study)
         present |= {folder.relative_to(runs).as_posix() for folder in specified}
         damaged += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
-    subjects = {f"{SUBJECTS}/{subject.name}" for subject in folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()}
+    subjects = {
+        f"{SUBJECTS}/{subject.name}" for subject in files.folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()
+    }
     for run_id in sorted(present | subjects):
         try:
             if run_id in subjects:
@@ -208,11 +196,11 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
 
 def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow]) -> None:
     path = folder / STUDY
-    now = stamp(path)
+    now = files.stamp(path)
     name = path.relative_to(runs).as_posix()
-    if now is None or unchanged(now, known.get(name)):
+    if now is None or files.unchanged(now, known.get(name)):
         return
-    text, content = json_text(path)
+    text, content = files.json_text(path)
     created: Any = content.get("created")
     declared_at = now.modified_ns / 1e9
     with suppress(TypeError, ValueError):
@@ -220,7 +208,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known:
     row = {"study": folder.name, **content, "declared_at": declared_at, "content": text}
     with transaction(connection):
         _insert(connection, STUDIES, row, path, "no study of this lab", COPY)
-        remember(connection, name, now)
+        files.remember(connection, name, now)
 
 
 def _insert(
@@ -239,7 +227,7 @@ def take_run(
     """Read the new records of one run: their number, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
     specification = f"{run_id}/{RUN}"
-    parts = sources(runs, run_id, known)
+    parts = files.sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
     if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
@@ -250,7 +238,7 @@ def take_run(
     with transaction(connection):
         if specification in news:
             _register(connection, run_id, runs / specification)
-            remember(connection, specification, news.pop(specification))
+            files.remember(connection, specification, news.pop(specification))
         records = _take_sources(connection, runs, parts, news, known)
         rows.write_run_state(connection, run_id, alive)
     return records
@@ -259,23 +247,23 @@ def take_run(
 def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow]) -> int | None:
     """The same for an evaluated model or server."""
     specification = f"{run_id}/subject.json"
-    parts = sources(runs, run_id, known)
+    parts = files.sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
     if not news:
         return None
     with transaction(connection):
         if specification in news:
-            text, content = json_text(runs / specification)
+            text, content = files.json_text(runs / specification)
             row = {**content, "run_id": run_id, "content": text}
             _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
-            remember(connection, specification, news.pop(specification))
+            files.remember(connection, specification, news.pop(specification))
         return _take_sources(connection, runs, parts, news, known)
 
 
 def _news(runs: Path, names: Sequence[str], known: dict[str, FileRow]) -> dict[str, FileRow | None]:
     """The files that have changed since they were last read, with their present stamps."""
-    stamps = {name: stamp(runs / name) for name in names}
-    return {name: now for name, now in stamps.items() if not unchanged(now, known.get(name))}
+    stamps = {name: files.stamp(runs / name) for name in names}
+    return {name: now for name, now in stamps.items() if not files.unchanged(now, known.get(name))}
 
 
 def _take_sources(
@@ -299,18 +287,18 @@ def _take_declaration(
     connection: sqlite3.Connection, path: Path, name: str, source: RecordFile, now: FileRow | None
 ) -> None:
     """Read an evaluation's declaration from its evaluation.json."""
-    remember(connection, name, now)
+    files.remember(connection, name, now)
     key = (source.run_id, source.evaluation)
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
-        text, content = json_text(path)
+        text, content = files.json_text(path)
         row = {**content, "run_id": source.run_id, "evaluation": source.evaluation, "content": text}
         _insert(connection, EVALUATIONS, row, path, "no evaluation", COPY)
 
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     """Insert a run's row from its run.json; study and arm come from its folder, so that a copied study has its own."""
-    content = json_file(path)
+    content = files.json_file(path)
     study, arm, _ = run_id.split("/")
     try:
         settings = content["settings"]
@@ -337,7 +325,7 @@ def _of_another(path: Path, source: RecordFile) -> bool:
     """Whether a journal of answers or grades belongs to another run, by its first line or the declaration beside it."""
     named = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
-    subject = json_file(declaration).get("subject") if declaration.is_file() else None
+    subject = files.json_file(declaration).get("subject") if declaration.is_file() else None
     if named is None and isinstance(subject, dict) and subject.get("kind") == "run":
         named = subject.get("name")
     return isinstance(named, str) and not same_run(named, source.run_id)
@@ -352,7 +340,7 @@ def _follow(
     before: FileRow | None,
 ) -> int:
     """Read a journal's new lines, or all lines if it is another file than before."""
-    head = None if now is None else first_line(path)
+    head = None if now is None else files.first_line(path)
     offset = 0
     if before is not None:
         # Read a damaged journal anew whenever it changes, since it may be repaired, and one that changed in place.
@@ -367,11 +355,11 @@ def _follow(
     if now is None:
         if source.part == "run" and before is not None and before.size:
             rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
-        remember(connection, name, None)
+        files.remember(connection, name, None)
         return 0
     if source.part != "run" and offset == 0 and _of_another(path, source):
         rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
-        remember(connection, name, now._replace(offset=now.size, head=head))
+        files.remember(connection, name, now._replace(offset=now.size, head=head))
         return 0
     lines = journal.JournalReader(path, offset)
     try:
@@ -385,5 +373,5 @@ def _follow(
     if shorter and not ended and not journal.sealed(path):
         damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))
     rows.insert(connection, DAMAGED, damaged)
-    remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
+    files.remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
     return lines.count

@@ -1,7 +1,4 @@
-"""The decision on a study in English: the verdict on each arm, notes on single runs, and replications of its
-verdicts."""
-
-from collections.abc import Mapping
+"""The decision on a study in English: the verdict on each arm, notes on single runs, and replications of verdicts."""
 
 from gspo_lab.findings.decision import Decision
 from gspo_lab.findings.dose_response import ArmResponse, DoseResponse
@@ -11,18 +8,14 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.findings.ungraded import Ungraded
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.dose import DoseLimits
-from gspo_lab.stats.executions import CombinedEstimate, ReplicationOutcome
+from gspo_lab.stats.executions import CombinedEstimate
 from gspo_lab.stats.paired import t_quantile
 from gspo_lab.words.reasons import label, say, sentences
 from gspo_lab.words.text import MINUS, capital, signed
 from gspo_lab.words.verdicts import sentence
 
-FATES: Mapping[ReplicationOutcome, str] = {
-    "taken back": "contradicted",
-    "not said again": "not confirmed",
-    "held": "confirmed",
-}
-"""The worst one first."""
+OUTCOMES = {"taken back": "contradicted", "not said again": "not confirmed", "held": "confirmed"}
+"""The labels of replication outcomes, the worst first."""
 
 
 def decided_sentences(decided: Decision) -> list[str]:
@@ -70,7 +63,7 @@ def _name(run: RunOutcome) -> str:
 def became(word: VerdictReplication) -> str:
     """A verdict of one execution, and what a later one makes of it."""
     by = "in" if word.fate == "held" else "by"
-    return f"{word.by}: {label(word.verdict)}; {FATES[word.fate]} {by} {word.later}."
+    return f"{word.by}: {label(word.verdict)}; {OUTCOMES[word.fate]} {by} {word.later}."
 
 
 def carries(both: CombinedEstimate) -> str:

@@ -36,7 +36,7 @@ from gspo_lab.stats.arrays import Bools, Floats
 from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.stats.series import mean_of_runs
 from gspo_lab.store.records import read_steps
-from gspo_lab.words import unstable_counts
+from gspo_lab.words.answers import unstable_counts
 from gspo_lab.words.text import MINUS, difference, level
 
 BAND = (

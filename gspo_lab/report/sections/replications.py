@@ -12,7 +12,7 @@ from gspo_lab.report.chart import Fold, Part, Section
 from gspo_lab.report.markup import NONE, Html, between, h, markdown_table, number, plain, signed, table
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.decision import FATES, carries
+from gspo_lab.words.decision import OUTCOMES, carries
 from gspo_lab.words.text import MINUS, difference
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
@@ -105,7 +105,7 @@ def linked(every: Executions) -> str | None:
         return None
     told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.executions)
     fates = Counter(one.fate for one in every.replications)
-    counts = ", ".join(f"{fates[fate]} {text}" for fate, text in FATES.items() if fates[fate])
+    counts = ", ".join(f"{fates[fate]} {text}" for fate, text in OUTCOMES.items() if fates[fate])
     times = sum(one.counts for one in every.executions)
     return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; verdicts: {counts}" if counts else "")
 
@@ -148,7 +148,7 @@ def _times(every: Executions, arm: str, seeds: int) -> str:
 
 def _in_order(every: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
-    return sorted(every.replications, key=lambda word: list(FATES).index(word.fate))
+    return sorted(every.replications, key=lambda word: list(OUTCOMES).index(word.fate))
 
 
 def _carried(every: Executions) -> Iterator[str]:
