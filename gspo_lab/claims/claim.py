@@ -1,4 +1,4 @@
-"""What a claim is: a statement with its source, what it needs, and how it is read from the records."""
+"""Claims: statements with their source, their preconditions, and their evaluation on the records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,11 +28,9 @@ class CounterEvidence:
 class Claim:
     """One entry of the library, or a claim that a study writes in place; `evaluate` reads it.
 
-    `roles` must each be played by an arm. `needs` are what the claim presupposes, names of `needs.NEEDS`: without one
-    of them it says nothing of this study. Those in `for_support` keep it from being supported too easily; what
-    contradicts it without them does so all the same. `moe`: roles are looked for among the arms whose model routes.
-    `figure` is where on a report's page the claim can be seen; the page leaves the link out where the study has no
-    such figure.
+    An arm must play each of the `roles`. `needs` are preconditions (`preconditions.NEEDS`): unless all are met, the
+    claim is not testable. An unmet one in `for_support` blocks only support. With `moe` only arms with a routed model
+    play roles. `figure` is the figure of the report that shows the claim, linked if the study has it.
     """
 
     id: str
@@ -51,11 +49,11 @@ class Claim:
 
     @property
     def exact(self) -> bool:
-        """An identity: no test, so no member of the family that Holm's rule adjusts."""
+        """Whether it is an identity, which has no test and is outside the family of Holm's rule."""
         return self.grade == "A"
 
     def as_data(self) -> dict[str, Any]:
-        """What is published and what it needs, JSON-able."""
+        """Statement, source and preconditions as plain data."""
         return {
             "id": self.id,
             "grade": self.grade,
@@ -71,9 +69,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """What a study's evidence says of one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family
-    (None outside it: then the claim is descriptive). `lacking` is what keeps it from being supported. `unstable` has
-    per arm how many runs were unstable, of how many that could be judged; empty where nothing was read."""
+    """The verdict of a study on one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family.
+
+    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` blocks support. `unstable` has per
+    arm the unstable runs, and the judged ones."""
 
     claim: Claim
     word: ClaimLabel
@@ -88,7 +87,7 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """The same as every surface states it; the estimate is that of the first number that decides."""
+        """The verdict with the estimate of the first deciding number."""
         first = next(iter(self.reading.parts), Estimate("", "", 0, None))
         return Verdict(
             question="claim",
@@ -104,10 +103,10 @@ class Result:
 
     @property
     def parts(self) -> tuple[Estimate, ...]:
-        """What decides the word."""
+        """The deciding numbers."""
         return self.reading.parts
 
     @property
     def also(self) -> tuple[Estimate, ...]:
-        """What is shown beside it."""
+        """The numbers shown beside them."""
         return self.reading.also

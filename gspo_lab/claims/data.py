@@ -36,9 +36,9 @@ from gspo_lab.study.judging import VerdictTable
 
 @dataclass(frozen=True)
 class ClaimData:
-    """One study. With `wrong` answers that could not be graded count as wrong, else they are left out.
+    """One study's numbers. With `wrong` ungraded answers count as wrong, else they are left out.
 
-    What asks for a number that was not measured raises Untestable, which says what is lacking.
+    A number that was not measured raises Untestable, which names it.
     """
 
     of: Source
@@ -54,7 +54,7 @@ class ClaimData:
         return self.of.declaration.arms[arm].settings
 
     def seeds(self, arms: Iterable[str]) -> list[int]:
-        """The seeds that decide and on which all of these arms have finished."""
+        """The deciding seeds on which all of these arms have finished."""
         return sorted({run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))})
 
     def run(self, arm: str, seed: int) -> str:
@@ -81,7 +81,7 @@ class ClaimData:
         return float(self.value(reading, arm, seed).value or 0.0)
 
     def of_arm(self, reading: Reading, arm: str) -> float:
-        """The mean over the runs of an arm that count, each run once."""
+        """The mean over the counting runs of an arm, each run once."""
         mean = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
         return math.nan if mean is None else mean
 
@@ -111,7 +111,7 @@ class ClaimData:
         score = run.counted_wrong if self.wrong else run.final
         if score is not None:
             return score
-        self.scores(arm, seed, bench)  # which says what is missing
+        self.scores(arm, seed, bench)  # raises Untestable with what is missing
         raise Untestable("not evaluated", bench=name, when="after", arm=arm, seed=seed)
 
     def over_seeds(
@@ -124,18 +124,20 @@ class ClaimData:
         ratio: bool = False,
         scores_of: Sequence[str] = (),
     ) -> Estimate:
-        """The estimate of one number per seed at the study's level. `scores_of` names the two arms of a difference of
-        primary scores: there the interval is at least as wide as finitely many answers make it."""
+        """The estimate of one number per seed at the study's level.
+
+        `scores_of` names the two arms of a difference of primary scores, whose interval includes the answers' variance.
+        """
         variance = None
         if len(scores_of) == 2 and not ratio:
-            first, second = scores_of
-            variance = answers_variance(self.of, {second: -1, first: 1}, list(values), counted_wrong=self.wrong)
+            weights = dict(zip(scores_of, (1, -1), strict=True))
+            variance = answers_variance(self.of, weights, list(values), counted_wrong=self.wrong)
         return over_seeds(
             name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
         )
 
     def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
-        """What became of a run on a benchmark (the primary one)."""
+        """The outcome of a run on a benchmark (the primary one)."""
         ended = outcomes(self.of, bench or self.of.declaration.primary or "")
         return next(run for run in ended if (run.arm, run.seed) == (arm, seed))
 

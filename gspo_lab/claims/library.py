@@ -38,5 +38,4 @@ def _row(row: Any) -> Read:
 TEXT = Path(__file__).with_name("library.toml").read_text(encoding="utf-8")
 LIBRARY: Mapping[str, Claim] = read_library(TEXT)
 UNTESTED: Mapping[str, str] = tomllib.loads(TEXT)["untested"]
-"""Statements of the literature that no study of this lab tests, by their names, each with what a test of it lacks.
-Studies may still name them."""
+"""Statements of the literature that gspo-lab cannot test, each with what a test lacks. Studies may name them."""

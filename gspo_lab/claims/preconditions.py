@@ -1,4 +1,4 @@
-"""What claims presuppose. A precondition that is unmet says what was measured of it, as a reason."""
+"""Preconditions of claims. An unmet one returns its measurement as a reason."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -66,8 +66,9 @@ def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
 
 
 def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
-    """Calibrated or chosen for this study; the paper's sequence range counts at the paper's lengths only. The token
-    ratio does not depend on length, so the paper's tuned token range counts everywhere."""
+    """The range is calibrated or chosen for this study; the paper's sequence range counts only at its lengths.
+
+    A token ratio does not depend on length, so the paper's token range counts everywhere."""
     objective = data.settings(arm).objective
     chosen = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
     if chosen or (objective.clip_low, objective.clip_high) != PAPER_BAND:
@@ -84,12 +85,11 @@ def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
 
 
 def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
-    """Something can go wrong here: a run of any of the arms was unstable, of whichever the claim expects it. Asked of
-    the one that should be alone, the need would hide that another one was in its place."""
-    judged = {arm: count for arm, (_, count) in unstable(data, roles).items()}
-    if any(count for count, _ in unstable(data, roles).values()):
-        return None
-    return Reason("no unstable runs", {"arms": tuple(roles.values()), "judged": sum(judged.values())})
+    """A run of any arm was unstable, not only of the arm that the claim expects, which another may have replaced."""
+    counts = unstable(data, roles).values()
+    judged = sum(judged for _, judged in counts)
+    lacking = Reason("no unstable runs", {"arms": tuple(roles.values()), "judged": judged})
+    return None if any(count for count, _ in counts) else lacking
 
 
 def unstable(data: ClaimData, roles: Roles) -> dict[str, tuple[int, int]]:
@@ -121,7 +121,7 @@ def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
 
 
 def _each(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
-    """Asks of one arm after the other, of which the settings `keys` must be known."""
+    """The check of each arm in turn; its settings `keys` must be known."""
 
     def of_arm(data: ClaimData, arm: str) -> Reason | None:
         unknown = [key for key in keys if not data.of.declaration.is_known(arm, key)]
@@ -149,4 +149,4 @@ NEEDS: Mapping[str, Check] = {
     "no collapse in either arm": _no_collapse,
     "verdict.reward_margin": _reward_margin,
 }
-"""What an entry of the library may ask for. Routing is that of the arm that plays the first of the claim's roles."""
+"""The preconditions of library entries. Routing is that of the arm in the claim's first role."""

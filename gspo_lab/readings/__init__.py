@@ -1,6 +1,6 @@
-"""Every number of a study is a reading of its record: which metric, of which rows, weighed how, of which runs.
+"""Readings: numbers of a study's record, by metric, rows, weights and runs.
 
-Only this room pools rows. What stands above it compares, words and draws the values that it is given.
+Only this package pools rows. Packages above it compare and show its values.
 """
 
 from gspo_lab.readings.read import by_layer, by_minibatch, by_step, pooled, read, summarise

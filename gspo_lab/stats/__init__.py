@@ -1,4 +1,4 @@
-"""Pure functions over arrays: from scores per seed to a verdict, and the proof that it does not cry wolf. No I/O."""
+"""Pure functions over arrays: from scores per seed to a verdict, and simulations of its error rates. No I/O."""
 
 from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.levels import holm
@@ -7,17 +7,6 @@ from gspo_lab.stats.two_way import TwoWay, two_way
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, decide, decide_all
 
 __all__ = [
-    "Comparison",
-    "PairedT",
-    "Reason",
-    "Rule",
-    "Scores",
-    "TwoWay",
-    "Verdict",
-    "clopper_pearson",
-    "decide",
-    "decide_all",
-    "holm",
-    "paired_t",
-    "two_way",
-]
+    "Comparison", "PairedT", "Reason", "Rule", "Scores", "TwoWay", "Verdict", "clopper_pearson", "decide", "decide_all",
+    "holm", "paired_t", "two_way",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every file here takes in: finite float arrays of a known number of axes."""
+"""Checks of the arrays that statistics take: finite floats with a known number of axes."""
 
 from typing import Any
 
