@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What the lab knows of a key. A key inside a table has the table's `read`, `arms` and `acts` unless it says its
+    """The properties of a key. A key inside a table has the table's `read`, `arms` and `acts` unless it says its
     own."""
 
     read: Read | None = None

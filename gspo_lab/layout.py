@@ -1,4 +1,4 @@
-"""The names of what lies under `runs/` (docs/explanation/architecture.md), and the folder of the lab's cache."""
+"""The names of everything under `runs/` (docs/explanation/architecture.md), and the folder of the cache."""
 
 import hashlib
 import os

@@ -2,7 +2,7 @@
 
 A name stands for `"module:attribute"`, which is imported only when the name is used. It comes from
 
-    the lab's own table of the kind         ENGINES, LAUNCHERS, SAMPLERS, ...
+    gspo_lab's table of the kind            ENGINES, LAUNCHERS, SAMPLERS, ...
     an installed package's entry points     [project.entry-points."gspo_lab.engines"]   mine = "my_pkg.engine:Mine"
     the name itself                         "my_pkg.module:Thing", or "my_file.py:thing" for a file beside the study
 """
@@ -44,7 +44,7 @@ def installed(kind: str) -> Mapping[str, str]:
 
 
 def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:
-    """The lab's `table` of a kind and what installed packages add; the lab's own names cannot be taken."""
+    """The built-in `table` of a kind with the additions of installed packages, which cannot replace built-in names."""
     return {**installed(kind), **table}
 
 

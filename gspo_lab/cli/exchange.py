@@ -1,4 +1,4 @@
-"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, and the lab's own parts."""
+"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, engines and the database."""
 
 import tomllib
 from pathlib import Path

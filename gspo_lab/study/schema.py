@@ -1,4 +1,4 @@
-"""The TOML of a study: every key of a run, its default, its meaning, and what the lab knows of it (`keys.Key`).
+"""The TOML of a study: every key of a run with its default, its meaning and its properties (`keys.Key`).
 
 docs/reference/study-keys.md is made from it. What judges a study is in judging.py.
 """

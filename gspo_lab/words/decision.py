@@ -9,12 +9,13 @@ from gspo_lab.findings.ungraded import Ungraded
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.dose import DoseLimits
 from gspo_lab.stats.executions import CombinedEstimate
+from gspo_lab.stats.executions import ReplicationOutcome as Outcome
 from gspo_lab.stats.paired import t_quantile
 from gspo_lab.words.reasons import label, say, sentences
 from gspo_lab.words.text import MINUS, capital, signed
 from gspo_lab.words.verdicts import sentence
 
-OUTCOMES = {"taken back": "contradicted", "not said again": "not confirmed", "held": "confirmed"}
+OUTCOMES: dict[Outcome, str] = {"taken back": "contradicted", "not said again": "not confirmed", "held": "confirmed"}
 """The labels of replication outcomes, the worst first."""
 
 

@@ -203,7 +203,7 @@ def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_star
     assert until(again.poll) == Exit.STOPPED
     monkeypatch.undo()
     third = begin(pool, patient)
-    assert parent(int(until(patient.at_work))) not in (server, os.getpid()), "another server"
+    assert parent(int(until(patient.lock_holder))) not in (server, os.getpid()), "another server"
     third.stop()
     assert until(third.poll) == Exit.STOPPED
 
