@@ -100,7 +100,7 @@ def begin(pool: LocalPool, folder: RunFolder) -> ForkedProcess:
 
 def started(folder: RunFolder) -> int:
     """The worker's process id, once it is at work."""
-    until(folder.begun)
+    until(folder.has_records)
     return int(folder.lock_holder() or 0)
 
 
