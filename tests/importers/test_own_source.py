@@ -35,7 +35,7 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_an_installed_package_s_reader_is_a_source(tmp_path: Path, add_entry_points: Callable[[str], None]) -> None:
     (tmp_path / "readers_of_mine.py").write_text(READER)
-    add_entry_points("[gspo_lab.user_code]\nmine = readers_of_mine:Reader\n")
+    add_entry_points("[gspo_lab.sources]\nmine = readers_of_mine:Reader\n")
     (tmp_path / "log.txt").write_text("0.25 0.5")
     run = bring(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
     assert run.code == 0, run.err
