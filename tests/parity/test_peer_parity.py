@@ -113,6 +113,25 @@ def test_trl_s_off_policy_mask(
     assert abs(ours(data, mine).loss - ours(data, mine.replace(off_policy_mask=None)).loss) > 1e-4
 
 
+@pytest.mark.parametrize(("loss_type", "aggregation"), [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean")])
+def test_trl_s_mask_of_truncated_completions(
+    trl: Callable[..., Result], loss_type: str, aggregation: Aggregation
+) -> None:
+    """It empties their masks: `truncated = "mask"` where its loss is a mean over responses, "drop" where it is one over
+    tokens, whose count then lacks theirs."""
+    data = near()
+    emptied_BT, adv_BT = data.mask_BT.clone(), data.adv_BT.clone()
+    emptied_BT[[1, 4]], adv_BT[[1, 4]] = False, 0.0
+    theirs = trl(replace(data, mask_BT=emptied_BT, adv_BT=adv_BT), GRPO, loss_type)
+    batch = replace(data, adv_BT=adv_BT).batch()
+    batch = replace(batch, tokens=int(emptied_BT.sum())) if loss_type == "dapo" else batch
+    leaf = data.logp_BT.clone().requires_grad_()
+    loss = surrogate(leaf, batch, GRPO.replace(aggregation=aggregation)).loss
+    loss.backward()
+    assert leaf.grad is not None
+    agree(Result(float(loss.detach()), leaf.grad, {}), theirs)
+
+
 def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
     data = near()
     for part in (slice(0, 2), slice(2, 6)):
