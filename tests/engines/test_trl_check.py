@@ -51,6 +51,9 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(make_run: MakeRu
     [
         (("objective.kl_coef=0.1",), "would ignore objective.kl_coef = 0.1"),
         (("objective.aggregation=token-mean",), "would ignore objective.aggregation = 'token-mean'"),
+        (("objective.off_policy_mask=0.5",), "would ignore objective.off_policy_mask = 0.5"),
+        (("objective.entropy_coef=0.1",), "would ignore objective.entropy_coef = 0.1"),
+        (("arm.gspo.policy_loss=kl-cov",), "would ignore objective.policy_loss = 'kl-cov'"),
         (("objective.dual_clip=3.0",), "would ignore objective.dual_clip = 3.0"),
         (("arm.gspo.advantage=gae",), "has no trainer with a critic: advantage = 'gae' trains with the engines 'nati"),
         (("arm.gspo.advantage=gae", "critic.value_clip=0.2"), "would ignore critic.value_clip = 0.2"),

@@ -274,7 +274,7 @@ def test_verl_k3(verl_modules: Any) -> None:
 
 def test_verl_s_gdpo(verl_modules: Any) -> None:
     """It whitens over tokens; here every response has one, so that they are responses."""
-    core_algos, _ = verl_modules
+    core_algos, *_ = verl_modules
     torch.manual_seed(13)
     reward_KPG = torch.stack([torch.rand(5, 4), (torch.rand(5, 4) > 0.5).float() * 30])
     names, weights = ("style", "correct"), (0.5, 2.0)
@@ -284,7 +284,7 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
         index=[prompt for prompt in range(5) for _ in range(4)],
         config={"gdpo_reward_keys": names, "gdpo_reward_weights": weights},
         non_tensor_batch=dict(zip(names, reward_KPG.flatten(1).numpy(), strict=True)),
-        batch={"prompts": torch.zeros(20, 1), "attention_mask": torch.ones(20, 2)},
+        batch={"prompts": torch.zeros(20, 1), "attention_mask": torch.ones(20, 2, dtype=torch.long)},
     )
     assert torch.allclose(decoupled(reward_KPG, weights), theirs[:, 0].view(5, 4), atol=1e-4)
 
