@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 from gspo_lab.records import Record, StepRecord, UpdateRecord
-from gspo_lab.registry import nearest
+from gspo_lab.registry import installed, look_up, nearest
 from gspo_lab.study.judging import ClaimTable
 
 CLAIM_ROLES: dict[str, str] = {
@@ -28,11 +28,17 @@ OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 
+def library_files() -> list[Path]:
+    """The lab's library of claims, and those that the entry points `gspo_lab.claims` of installed packages give."""
+    return [LIBRARY, *(Path(look_up("claim", name, {})) for name in installed("claim"))]
+
+
 @cache
 def claim_names() -> tuple[str, ...]:
-    """The names that a study may give without a metric: built-in claims, and the untested ones."""
-    entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
-    return tuple(sorted({*entries, *entries["untested"]} - {"counter", "untested"}))
+    """The names that a study may give without a metric: claims of the libraries, and the untested ones."""
+    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in library_files()]
+    names = {name for entries in tables for name in (*entries, *entries.get("untested", ()))}
+    return tuple(sorted(names - {"counter", "untested"}))
 
 
 def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:

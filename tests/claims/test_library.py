@@ -1,31 +1,37 @@
 """library.toml: the example that it opens with works, and every row says what the records and the claim can give."""
 
+import json
+import os
+import subprocess
+import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from claim_lab import Fields, evidence, gives
 
-from gspo_lab.claims import library
+from gspo_lab.claims import functions, library
 from gspo_lab.claims.claim_specs import LAST_EVALUATIONS, OF_RESPONSES, RISE, STATISTICS
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.preconditions import NEEDS
 from gspo_lab.readings import Source
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run
-from gspo_lab.study.claim_rules import CLAIM_ROLES
+from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
 
 TEXT = Path(library.__file__).with_name("library.toml").read_text(encoding="utf-8")
 ENTRIES = {name: entry for name, entry in tomllib.loads(TEXT).items() if name not in ("counter", "untested")}
 BETWEEN_ARMS = ("first update", "first rollout batch")
 
 
+EXAMPLE = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     ")).replace("C27-", "C00-")
+
+
 def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
-    example = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     "))
-    renamed = example.replace("[C27-keeps-entropy]", "[C00-example]")
-    claims = library.read_library(f"{renamed}\n{TEXT}")
-    assert set(claims) - set(library.LIBRARY) == {"C00-example"}
-    claim = claims["C00-example"]
+    claims = library.read_library(f"{EXAMPLE}\n{TEXT}")
+    assert set(claims) - set(library.LIBRARY) == {"C00-keeps-entropy"}
+    claim = claims["C00-keeps-entropy"]
     assert claim.as_data()["needs"] == ["3 seeds"]
     assert claim.as_data()["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
 
@@ -39,12 +45,29 @@ def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     assert (part.side, part.resolved) == ("supported", True)
 
 
+def test_an_installed_package_brings_a_library_and_functions(
+    tmp_path: Path, add_entry_points: Callable[[str], None]
+) -> None:
+    theirs = EXAMPLE.replace('counter = ["diverged"]', 'code = "claims_of_theirs:always"')
+    (tmp_path / "claims.toml").write_text(theirs[: theirs.index("rows = [")])
+    code = f"PATH = {str(tmp_path / 'claims.toml')!r}\ndef always(data, roles): ...\n"
+    (tmp_path / "claims_of_theirs.py").write_text(code)
+    add_entry_points("[gspo_lab.claims]\ntheirs = claims_of_theirs:PATH\n")
+    listed = [sys.executable, "-m", "gspo_lab", "claims", "--json"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}"}
+    done = subprocess.run(listed, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    assert [claim["id"] for claim in json.loads(done.stdout)] == ["C00-keeps-entropy", *library.LIBRARY]
+    claim_names.cache_clear()
+    assert "C00-keeps-entropy" in claim_names()
+    claim_names.cache_clear()
+
+
 @pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if "rows" in entry])
 def test_rows_name_statistics_recorded_metrics_and_roles_of_their_claim(name: str) -> None:
     entry = ENTRIES[name]
     for row in (*entry["rows"], *entry.get("also", ())):
         if isinstance(row, str):
-            assert row in library.CODE
+            assert callable(getattr(functions, row))
             continue
         pair = "at_most" in row and "against" in row
         assert row["statistic"] in (BETWEEN_ARMS if pair else {*STATISTICS, *OF_RESPONSES, LAST_EVALUATIONS, RISE})
