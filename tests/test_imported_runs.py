@@ -86,7 +86,8 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Stud
     assert matched.ok
     assert matched.on_trust == ("recorded by trl 1.16.0: taken on trust",)
     assert matched.unproven == ("own record", "weights", "prompts", "first rollout")
-    assert matched.headline.startswith("toy: not proven to be matched, recorded by trl 1.16.0: taken on trust (2 pairs")
+    assert matched.headline.startswith("toy: not proven to be matched, recorded by trl 1.16.0: taken on trust (")
+    assert "2 comparisons of two runs" in matched.headline
     assert {check.name for pair in matched.pairs for check in pair.checks if check.state == "equal"} == {
         "other facts",
         "benchmark items",

@@ -116,8 +116,10 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]
 
 
 def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:
-    """Dose, collapsed and seed of every run that could be judged."""
+    """Dose, collapsed and seed of every run that could be judged; none before runs at two doses could."""
     judged = [(dose, run) for dose, run in runs if run.judged]
+    if len({dose for dose, _ in judged}) < 2:
+        return [], [], []
     return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
 
 

@@ -179,7 +179,7 @@ class Certificate:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
         made = sum(set(states) != {NOT_VERIFIED} for states in counts.values())
-        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {made} checks"
+        scale = f"{made} checks, {len(self.pairs)} comparison{'s' * (len(self.pairs) > 1)} of two runs"
         unknown = [name for name, states in counts.items() if states[UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         gaps = f"; {self.grade}" if self.grade else gaps

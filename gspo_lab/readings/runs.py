@@ -44,6 +44,13 @@ class HasSeed(Protocol):
         ...
 
 
+def seeds_text(seeds: Iterable[int]) -> str:
+    """Seeds for people: "0 to 4", or one by one where they do not follow each other."""
+    listed = sorted(seeds)
+    whole = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
+    return f"{listed[0]} to {listed[-1]}" if whole else ", ".join(map(str, listed))
+
+
 @dataclass(frozen=True)
 class Seeds:
     """Which runs a number is of, by a `name` that the report's JSON gives too."""
@@ -63,10 +70,7 @@ class Seeds:
         kind = "finished runs" if self.finished else "recorded runs"
         if not self.only:
             return kind
-        listed = sorted(self.only)
-        whole = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
-        seeds = f"{listed[0]} to {listed[-1]}" if whole else ", ".join(map(str, listed))
-        return f"{kind} of seed{'s' * (len(listed) > 1)} {seeds}"
+        return f"{kind} of seed{'s' * (len(self.only) > 1)} {seeds_text(self.only)}"
 
 
 RECORDED = Seeds("recorded", finished=False)

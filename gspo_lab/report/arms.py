@@ -13,37 +13,56 @@ from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
-from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, join, number, percent, signed, slug, unbroken
+from gspo_lab.report.markup import (
+    NONE,
+    NOT_MEASURED,
+    Html,
+    between,
+    h,
+    join,
+    markdown_table,
+    number,
+    percent,
+    plain,
+    signed,
+    slug,
+    unbroken,
+)
 from gspo_lab.stats import PairedT, Verdict
 from gspo_lab.study.contrast import formula, sides
 from gspo_lab.words import short, tone
 from gspo_lab.words.text import level
 
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
+Cells = tuple[Html | str, ...]
+"""A row of the table, a cell for each column of `HEAD`."""
 
 
-def arms_table(found: Source, answer: StudyAnswer) -> Html | None:
-    """One table per baseline, the declared one shown first; None where no score decides. What is withheld is red only
-    where the answer is."""
-    if not decision(found).verdicts:
-        return None
-    declared = found.declaration.baseline
-    order = [declared, *(arm for arm in found.arms if arm != declared)]
-    key = f"against-{slug(found.label)}"
+def arms_table(study: Source, answer: StudyAnswer) -> tuple[Html | None, str]:
+    """One table per baseline, the declared one shown first, and that as Markdown; nothing where no score decides. What
+    is withheld is red only where the answer is."""
+    if not decision(study).verdicts:
+        return None, ""
+    declared = study.declaration.baseline
+    order = [declared, *(arm for arm in study.arms if arm != declared)]
+    key = f"against-{slug(study.label)}"
+    tables = [_rows(study if arm == declared else against_of(study, arm), study, answer) for arm in order]
     parts: list[Html] = []
-    for place, baseline in enumerate(order):
-        own = found if baseline == declared else against_of(found, baseline)
-        parts.append(h("label", h("input", type="radio", name=key, value=baseline, checked=place == 0), baseline))
-        parts.append(_table(own, found, answer, declared=baseline == declared))
-    legend = h("legend", "Baseline")
-    return h("fieldset", legend, *parts, class_="arms")
+    for baseline, (caption, rows) in zip(order, tables, strict=True):
+        checked = baseline == declared
+        parts.append(h("label", h("input", type="radio", name=key, value=baseline, checked=checked), baseline))
+        parts.append(_table(caption, rows))
+    caption, rows = tables[0]
+    markdown = f"{markdown_table(HEAD, rows)}\n\n{plain(caption)}"
+    return h("fieldset", h("legend", "Baseline"), *parts, class_="arms"), markdown
 
 
-def _table(own: Source, found: Source, answer: StudyAnswer, *, declared: bool) -> Html:
-    usual, rule = own.declaration.baseline, own.declaration.verdict
-    rows, contrast = _of_arms(own), decision(own).contrast if declared else None
-    if declared and (pair := rule_arms(own)) is not None and usual not in pair:
-        rows += [row for row in _of_arms(against_of(found, pair[0])) if row.subject == pair[1]]
+def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, list[Cells]]:
+    """Caption and rows of the table whose baseline is that of `rebased`."""
+    usual, rule, declared = rebased.declaration.baseline, rebased.declaration.verdict, rebased is study
+    rows, contrast = _of_arms(rebased), decision(rebased).contrast if declared else None
+    if declared and (pair := rule_arms(rebased)) is not None and usual not in pair:
+        rows += [row for row in _of_arms(against_of(study, pair[0])) if row.subject == pair[1]]
     margin = rows[0].margin or rule.margin
     rows += [contrast] if contrast is not None else []
     judged = {row.paired: row.interval or () for row in rows if row.paired is not None}
@@ -53,7 +72,7 @@ def _table(own: Source, found: Source, answer: StudyAnswer, *, declared: bool) -
         what = f"Drop from best, relative to the gain: smaller by, than that of {usual}"
     caption = (
         f"{what}. Shaded: the margin ±{margin:.3g}. Intervals: {level(rule.alpha)}, where several arms share alpha as "
-        f"stated. Numbers of an arm: {decision(found).runs.label()}."
+        f"stated. Numbers of an arm: {decision(study).runs.label()}."
     )
     if not declared:
         caption += " This baseline was not declared: its verdicts are descriptive."
@@ -63,50 +82,59 @@ def _table(own: Source, found: Source, answer: StudyAnswer, *, declared: bool) -
             " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary. It "
             f"compares {second} with {first}."
         )
-    lines = [_line(found, usual, "", h("span", "baseline", class_="soft"), "")]
+    lines = [_row(study, usual, "", h("span", "baseline", class_="soft"), "")]
     for row in rows:
         second = "" if row.baseline in (None, usual) and row is not contrast else str(row.baseline)
-        lines.append(_line(found, row.subject, second, *_judged(found, row, answer, wide)))
+        lines.append(_row(study, row.subject, second, *_judged(study, row, answer, wide)))
+    return caption, lines
+
+
+def _table(caption: str, rows: Iterable[Cells]) -> Html:
+    looks: dict[str, dict[str, str]] = {HEAD[2]: {"class_": "drawn-cell"}, HEAD[-1]: {}}
+    lines = []
+    for name, *cells in rows:
+        columns = zip(HEAD[1:], cells, strict=True)
+        data = (h("td", cell, **looks.get(head, {"class_": "n", "data_head": head})) for head, cell in columns)
+        lines.append(h("tr", h("th", name, scope="row"), *data))
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     shown = h("table", head, h("tbody", *lines), class_="forest", aria_label=caption)
     return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
 
 
-def _of_arms(found: Source) -> list[Verdict]:
+def _of_arms(study: Source) -> list[Verdict]:
     """The verdict on every arm: on its stability where that is the question, else on its final score."""
-    stability = found.declaration.verdict.question == "stability"
-    return list((stability_verdicts(found) if stability else decision(found).verdicts).values())
+    stability = study.declaration.verdict.question == "stability"
+    return list((stability_verdicts(study) if stability else decision(study).verdicts).values())
 
 
-def _line(found: Source, subject: str, against: str, difference: Html, word: Html | str) -> Html:
+def _row(study: Source, subject: str, against: str, difference: Html, word: Html | str) -> Cells:
     """The row of an arm, or of a contrast, which has no numbers of its own."""
-    cells, name = dict.fromkeys(("score", "unstable", "clipped", "spent"), NONE), unbroken(subject)
-    if subject in found.arms:
-        seeds = decision(found).runs
-        runs = [run for run in outcomes(found, found.declaration.primary) if run.arm == subject and seeds.has(run)]
-        seconds = summarise(found, DEVICE_SECONDS, subject, seeds).mean
-        memory = summarise(found, PEAK_MEMORY, subject, seeds).largest
-        share = summarise(found, CLIP, subject, seeds).mean
+    cells, name = (NONE,) * 4, unbroken(subject)
+    if subject in study.arms:
+        seeds = decision(study).runs
+        runs = [run for run in outcomes(study, study.declaration.primary) if run.arm == subject and seeds.has(run)]
+        seconds = summarise(study, DEVICE_SECONDS, subject, seeds).mean
+        memory = summarise(study, PEAK_MEMORY, subject, seeds).largest
+        share = summarise(study, CLIP, subject, seeds).mean
         size = NOT_MEASURED if memory is None else f"{number(memory / 2**30)} GiB"
-        cells = {
-            "score": number(average(run.final for run in runs)),
-            "unstable": fell(runs),
-            "clipped": percent(share, 2) if clips(found.declaration, subject) else NO_CLIP,
-            "spent": f"{_time(seconds)}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED,
-        }
+        cells = (
+            number(average(run.final for run in runs)),
+            fell(runs),
+            percent(share, 2) if clips(study.declaration, subject) else NO_CLIP,
+            f"{_time(seconds)}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED,
+        )
         name = join([h("i", class_="swatch", data_arm=subject), name])
-    row = h("th", name, h("span", f" against {against}", class_="soft") if against else "", scope="row")
-    score, *rest = (h("td", value, class_="n", data_head=head) for head, value in cells.items())
-    return h("tr", row, score, h("td", difference, class_="drawn-cell"), *rest, h("td", word))
+    title = join([name, h("span", f" against {against}", class_="soft") if against else ""])
+    return title, cells[0], difference, *cells[1:], word
 
 
 def fell(runs: Sequence[RunOutcome]) -> str:
     """How many runs were unstable, of those that could be judged."""
-    judged = [one.unstable for one in runs if one.stability_judged]
+    judged = [run.unstable for run in runs if run.stability_judged]
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 
-def _judged(found: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tuple[Html, Html]:
+def _judged(study: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tuple[Html, Html]:
     """The cells of the difference and of the verdict, which stands in its subject's row."""
     text, look = short(row), str(tone(row))
     if answer.word == "all collapsed":
@@ -118,7 +146,7 @@ def _judged(found: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tu
     if paired is None or row.margin is None or paired.estimate is None:
         return h("span", NOT_MEASURED, class_="missing"), word
     ends = row.interval or (paired.low, paired.high)
-    adjusted = f"{level(row.level)}: " if row.interval and row.level < found.declaration.verdict.alpha else ""
+    adjusted = f"{level(row.level)}: " if row.interval and row.level < study.declaration.verdict.alpha else ""
     cell = drawn(paired.estimate, ends, paired.differences, row.subject, wide, row.margin, paired.reason, adjusted)
     return cell, word
 
@@ -126,13 +154,13 @@ def _judged(found: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tu
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return NOT_MEASURED
-    size, unit = next((one for one in ((1, "s"), (60, "min")) if seconds < 90 * one[0]), (3600, "h"))
+    size, unit = next((unit for unit in ((1, "s"), (60, "min")) if seconds < 90 * unit[0]), (3600, "h"))
     return f"{number(seconds / size)} {unit}"
 
 
-def reach(found: Iterable[PairedT], *more: float | None) -> float:
+def reach(tests: Iterable[PairedT], *more: float | None) -> float:
     """Half the width of the drawings of a column: all their values, and `more`, lie within."""
-    ends = [*more, *(value for one in found for value in (one.low, one.high, *one.differences))]
+    ends = [*more, *(value for test in tests for value in (test.low, test.high, *test.differences))]
     return 1.05 * max((abs(end) for end in ends if end is not None), default=0.0) or 1.0
 
 

@@ -26,9 +26,9 @@ def record() -> dict[str, Any]:
     return dict(json.loads(Path(__file__).with_name("calibration.json").read_text(encoding="utf-8")))
 
 
-def calibration(found: Source) -> Section | None:
+def calibration(study: Source) -> Section | None:
     """The rates of this report's rules, and of common analyses that fail; None where no score decides."""
-    if found.declaration.primary is None or len(found.arms) < 2:
+    if study.declaration.primary is None or len(study.arms) < 2:
         return None
     about = (
         f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code that judged this "
@@ -50,7 +50,7 @@ def calibration(found: Source) -> Section | None:
 def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
     """Per kind of verdict, and of several arms and of looks, its own measured rate in one line each;
     none where nothing was measured (n < 3, another alpha)."""
-    n, alpha, family = max(one.paired.n for one in verdicts), verdicts[0].alpha, len(verdicts)
+    n, alpha, family = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, len(verdicts)
     looks = verdicts[0].rule.looks
     lines = [
         calibration_line(n, alpha),
@@ -58,7 +58,7 @@ def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
         if family > 1
         else None,
         _row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)") if len(looks) > 1 else None,
-        any(one.word == "practically equivalent" for one in verdicts) and _equivalence_line(n, alpha),
+        any(verdict.word == "practically equivalent" for verdict in verdicts) and _equivalence_line(n, alpha),
     ]
     return [line for line in lines if line]
 
@@ -68,17 +68,17 @@ def calibration_line(n: int, alpha: float) -> str | None:
     rows = _rows(n, alpha, lambda row: row["method"] == cells.PAIRED.name and row["cell"].startswith("score"))
     if not rows:
         return None
-    own = {row["cell"]: row["rate"] for row in rows}
+    shares = {row["cell"]: row["rate"] for row in rows}
     uneven = ""
     if (rates := _uneven_rates(n, alpha, cells.UNEVEN_PAIRED)) is not None:
         uneven = (
-            f"; {_percent(rates[1])} where 15 % of one arm's runs alone are unstable, {_percent(rates[2])} where one "
-            f"arm alone is skewed ({rates[0]} pairs, means equal)"
+            f"; {_percent(rates[1])} where 15 % of the runs of only one arm are unstable, {_percent(rates[2])} where "
+            f"only one arm is skewed ({rates[0]} pairs, means equal)"
         )
     return (
-        f"Calibrated: {_percent(own['score, normal'])} false alarms in {record()['studies']:,} simulated studies of "
-        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(own.values()))} where both arms are alike "
-        f"skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
+        f"Calibrated: {_percent(shares['score, normal'])} false alarms in {record()['studies']:,} simulated studies of "
+        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(shares.values()))} where both arms are "
+        f"alike skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
     )
 
 
@@ -137,9 +137,9 @@ def _equivalence_line(n: int, alpha: float) -> str | None:
     )  # fmt: skip
 
 
-def _rows(n: int, alpha: float, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+def _rows(n: int, alpha: float, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
     """The wanted rows with the most pairs that are no more than `n`; none where alpha is not the simulated one."""
-    rows = [row for row in record()["rows"] if wanted(row) and row["n"] <= n and alpha == ALPHA]
+    rows = [row for row in record()["rows"] if holds(row) and row["n"] <= n and alpha == ALPHA]
     return [row for row in rows if row["n"] == max(row["n"] for row in rows)]
 
 

@@ -13,45 +13,46 @@ from gspo_lab.words.text import MINUS, capital, counted, difference, level
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
     """Name and value of each fact, for the table below the answer."""
-    one, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
-    paired = one.paired
+    compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
+    paired = compared.paired
     what = "drop from best, relative to the gain, smaller than that of" if stability else "difference to"
     missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     out = {
         f"{what} {verdict.baseline}": signed(paired.estimate, paired.low, paired.high),
-        f"{level(one.alpha)} interval, these problems": between(paired.low, paired.high, missing),
+        f"{level(compared.alpha)} interval, these problems": between(paired.low, paired.high, missing),
     }
-    if adjusted := _adjusted(one):
+    if adjusted := _adjusted(compared):
         out["interval of the verdict"] = adjusted
     if isinstance(verdict, StabilityVerdict):
         beside = {"the same in points of score": verdict.points, "difference of final scores": verdict.final}
-        out |= {name: signed(one.estimate, one.low, one.high) for name, one in beside.items()}
+        out |= {name: signed(test.estimate, test.low, test.high) for name, test in beside.items()}
         for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
             out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
     else:
         out["interval, new problems too"] = _new_problems(wider)
     return out | {
-        "margin of equivalence": f"±{one.margin:.3g}",
+        "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
         "sd of a pair": number(paired.sd, 2),
         "sampling sd": number(paired.items_sd, 2),
-        "smallest detectable effect": _detectable(one),
+        "smallest detectable effect": _detectable(compared),
     }
 
 
 def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     """What limits a verdict and what its pairs show one by one."""
-    one = comparison(verdict)
-    paired = one.paired
+    compared = comparison(verdict)
+    paired = compared.paired
     # That one seed turns the sign already stands in a score's sentence.
-    out = [say(note) for note in one.notes if one is not verdict or note.code != "one seed turns the sign"]
-    if one.word == "not resolved" and one.more_seeds:
-        out.append(f"about {counted(one.more_seeds, 'more seed')} would settle it at the spread seen, itself uncertain")
-    if one is verdict and (uneven := uneven_line(one)) is not None:
+    out = [say(note) for note in compared.notes if compared is not verdict or note.code != "one seed turns the sign"]
+    if compared.word == "not resolved" and compared.more_seeds:
+        more = counted(compared.more_seeds, "more seed")
+        out.append(f"about {more} would settle it at the spread seen, itself uncertain")
+    if compared is verdict and (uneven := uneven_line(compared)) is not None:
         out.append(uneven)
     if paired.n:
         ahead = sum(apart > 0 for apart in paired.differences)
-        out.append(f"in {ahead} of {paired.n} pairs {one.subject} is ahead")
+        out.append(f"in {ahead} of {paired.n} pairs {compared.subject} is ahead")
         out.append(f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}")
     if paired.low is None and paired.n:
         out.append("these numbers are descriptive; they have no verdict")
@@ -62,21 +63,24 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
 
 def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
-    one, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
-    paired = one.paired
+    compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
+    paired = compared.paired
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
-    told = difference(paired.estimate, (paired.low, paired.high), one.alpha)
-    what = f"Drop from best of {one.subject}, relative to the gain, smaller than that of {one.baseline} by"
-    parts = [f"{what} {told}" if stability else f"{one.subject} {MINUS} {one.baseline}: {told}"]
-    if adjusted := _adjusted(one):
+    name = f"{compared.subject} {MINUS} {compared.baseline}:"
+    if stability:
+        name = (
+            f"Drop from best of {compared.subject}, relative to the gain, smaller than that of {compared.baseline} by"
+        )
+    parts = [f"{name} {difference(paired.estimate, (paired.low, paired.high), compared.alpha)}"]
+    if adjusted := _adjusted(compared):
         parts.append(f"interval of the verdict {adjusted}")
     if wider is not None and wider.low is not None and not stability:
         parts.append(f"new problems too {_new_problems(wider)}")
-    parts += [f"margin ±{one.margin:.3g}", counted(paired.n, "pair")]
-    if one.smallest_detectable is not None:
-        parts.append(f"smallest detectable effect {_detectable(one)}")
-    uneven = uneven_line(one) if one is verdict else None
+    parts += [f"margin ±{compared.margin:.3g}", counted(paired.n, "pair")]
+    if compared.smallest_detectable is not None:
+        parts.append(f"smallest detectable effect {_detectable(compared)}")
+    uneven = uneven_line(compared) if compared is verdict else None
     return ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
 
 
@@ -94,11 +98,11 @@ def _detectable(verdict: Comparison) -> str:
     return f"{number(verdict.smallest_detectable, 2)} ({number(low, 2)} to {number(high, 2)})"
 
 
-def _new_problems(found: TwoWay | None) -> str:
+def _new_problems(wider: TwoWay | None) -> str:
     """The interval over seeds and problems, which decides nothing."""
-    if found is None or found.low is None:
-        return f"{NOT_MEASURED}: {'too few pairs' if found is None else found.reason}"
-    return between(found.low, found.high)
+    if wider is None or wider.low is None:
+        return f"{NOT_MEASURED}: {'too few pairs' if wider is None else wider.reason}"
+    return between(wider.low, wider.high)
 
 
 def head(verdict: Verdict) -> dict[str, Any]:
@@ -146,7 +150,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "arms_judged_together": verdict.family,
         "looks": list(verdict.rule.looks) if len(verdict.rule.looks) > 1 else [],
         "smallest_detectable_range": verdict.detectable_range,
-        "collapsed": None if verdict.collapsed is None else [list(one) for one in verdict.collapsed],
+        "collapsed": None if verdict.collapsed is None else [list(share) for share in verdict.collapsed],
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out),
         "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],
         "notes": [*map(say, verdict.notes), *([uneven] if uneven else [])],

@@ -164,10 +164,10 @@ def sentence(chart: Chart) -> str:
             parts.append(f"{series.label} {NOT_MEASURED}")
         elif chart.kind == "lines":
             (first, start), (last, end) = known[0], known[-1]
-            ends = f"from {chart.shown(start)} at {chart.x_title} {_at(first)} to {chart.shown(end)} at {_at(last)}"
+            ends = f"from {chart.shown(start)} at {chart.x_title} {place(first)} to {chart.shown(end)} at {place(last)}"
             parts.append(f"{series.label} {ends}")
         else:
-            parts.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.shown(y)}" for x, y in known))
+            parts.append(f"{series.label} " + ", ".join(f"{place(x)}: {chart.shown(y)}" for x, y in known))
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(parts)}."
 
 
@@ -204,7 +204,8 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     return head, rows, chart.y_title
 
 
-def _at(position: Any) -> str:
+def place(position: Any) -> str:
+    """A position on the horizontal axis, for people."""
     return f"{position:g}" if isinstance(position, float | int) else str(position)
 
 

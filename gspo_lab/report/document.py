@@ -76,7 +76,7 @@ def document(
     )
     figures = Figures(arms)
     several = len(articles) > 1
-    shown = [_article(one, figures, f"{slug(one.title)}." if several else "") for one in articles]
+    shown = [_article(article, figures, f"{slug(article.title)}." if several else "") for article in articles]
     body = h(
         "body",
         h("a", "Skip to the answer", href="#_answer", class_="skip"),

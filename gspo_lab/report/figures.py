@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gspo_lab.report.chart import Chart, numbers, sentence
+from gspo_lab.report.chart import Chart, numbers, place, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, table
 from gspo_lab.report.palette import DARK, LIGHT, dash
 from gspo_lab.report.plots import plot, template
@@ -33,14 +33,14 @@ class Figures:
             return {key: self._packed(value) for key, value in part.items()}
         if not isinstance(part, list):
             return rounded(part)
-        if len(part) < SHARED or any(isinstance(one, dict | list) for one in part):
-            return [self._packed(one) for one in part]
+        if len(part) < SHARED or any(isinstance(entry, dict | list) for entry in part):
+            return [self._packed(entry) for entry in part]
         return {"$": self._lists.setdefault(tuple(map(rounded, part)), len(self._lists))}
 
     def script(self) -> Html:
         """The script block that holds them all: `lists`, `figures`, and both schemes with their templates."""
         held = {
-            "lists": [list(one) for one in self._lists],
+            "lists": [list(entries) for entries in self._lists],
             "figures": self._plots,
             "templates": {"light": template(LIGHT), "dark": template(DARK)},
             "dark": {LIGHT[name]: DARK[name] for name in LIGHT},
@@ -57,15 +57,15 @@ def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
     figures.add(prefix + chart.id, chart, study)
     head, rows, caption = numbers(chart)
     shown = [
-        [_position(row[0]), *(cell if isinstance(cell, str) else chart.shown(cell) for cell in row[1:])] for row in rows
+        [place(row[0]), *(cell if isinstance(cell, str) else chart.shown(cell) for cell in row[1:])] for row in rows
     ]
-    told = sentence(chart)
+    words = sentence(chart)
     about = (h("p", chart.note) if chart.note else None, table(head, shown, caption=caption))
     return h(
         "figure",
         heading,
         h("figcaption", chart.title) if chart.finding else None,
-        h("div", told, class_="plot", role="img", aria_label=told),
+        h("div", words, class_="plot", role="img", aria_label=words),
         h("details", h("summary", "Method and numbers"), *about),
         id=chart.id,
         class_=f"of-{chart.kind}" + (" small" if chart.small else ""),
@@ -103,7 +103,3 @@ def rounded(value: Any) -> Any:
         return None
     short = float(f"{value:.6g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
-
-
-def _position(position: Any) -> str:
-    return f"{position:g}" if isinstance(position, float) else str(position)

@@ -48,7 +48,7 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
-    articles = [Article(one.label, one.declaration.question, _sections(one), written_on(one)) for one in sources]
+    articles = [Article(of.label, of.declaration.question, _sections(of), written_on(of)) for of in sources]
     front = [together(sources)] if len(sources) > 1 else []
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -77,13 +77,8 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 def written_on(study: Source) -> str:
     """The day of the latest start or end of a run; empty where none is known."""
-    known = [
-        time
-        for name in ("started_at", "finished_at")
-        for time in study.evidence.runs(study.study)[name]
-        if time == time
-    ]
-    return datetime.fromtimestamp(max(known), UTC).date().isoformat() if known else ""
+    times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
+    return datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
 
 
 def _sections(study: Source) -> dict[str, tuple[Section, ...]]:
@@ -122,9 +117,9 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     parts = [f"# {', '.join(plain(article.title) for article in articles)}"]
     several = len(articles) > 1
     for article in articles:
-        told = _gist(article, several=several)
-        more = [] if len(told) <= GIST else [f"and {len(told) - GIST + 1} more lines below"]
-        shown = [*told[: GIST - len(more)], *more]
+        lines = _gist(article, several=several)
+        more = [] if len(lines) <= GIST else [f"and {len(lines) - GIST + 1} more lines below"]
+        shown = [*lines[: GIST - len(more)], *more]
         parts += [] if several else [plain(article.question)]
         parts.append("\n".join(f"- {plain(line)}" for line in shown))
     parts.append(f"[The report]({quote(name)}.html) and [its numbers]({quote(name)}.json)")
@@ -140,20 +135,20 @@ def together(sources: Sequence[Source]) -> Section:
     """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
     verdicts: list[list[Any]] = []
     scores: dict[str, dict[str, float | None]] = {}
-    for one in sources:
-        for verdict in verdicts_of(one).values():
+    for study in sources:
+        for verdict in verdicts_of(study).values():
             ends = verdict.interval or (None, None)
-            link, pairs = h("a", one.label, href=f"#{slug(one.label)}"), verdict.paired.n if verdict.paired else 0
+            link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
             verdicts.append([link, label(verdict), signed(verdict.estimate), between(*ends), str(pairs)])
-        primary = one.declaration.primary
-        ended = [] if primary is None else outcomes(one, primary)
-        for arm in one.arms:
-            finals = (run.final for run in ended if run.arm == arm and decision(one).runs.has(run))
-            scores.setdefault(arm, {})[one.label] = average(finals)
-    labels = [one.label for one in sources]
+        primary = study.declaration.primary
+        ended = [] if primary is None else outcomes(study, primary)
+        for arm in study.arms:
+            finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
+            scores.setdefault(arm, {})[study.label] = average(finals)
+    labels = [study.label for study in sources]
     head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
     rows = [
-        [arm, *(number(found[label]) if label in found else NONE for label in labels)] for arm, found in scores.items()
+        [arm, *(number(means[label]) if label in means else NONE for label in labels)] for arm, means in scores.items()
     ]
     body = (
         h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),

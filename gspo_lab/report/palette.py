@@ -41,8 +41,8 @@ def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
             if level in levels and not taken:
                 colours.setdefault(levels[level], colour)
     names = dict.fromkeys(arm for study in studies for arm in study.arms)
-    rest = [arm for arm in names if arm not in colours]
-    colours |= {arm: len(LEVELS) + place for place, arm in enumerate(rest)}
+    neither = [arm for arm in names if arm not in colours]
+    colours |= {arm: len(LEVELS) + place for place, arm in enumerate(neither)}
     return {arm: colours[arm] for arm in names}
 
 

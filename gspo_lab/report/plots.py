@@ -49,18 +49,21 @@ def axis_range(chart: Chart) -> tuple[float, float]:
 
 def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
     """`data` and `layout`. A chart of anything but the page's `arms` has a legend of its own."""
+    colours = {series.label: _colour(chart, series, arms) for series in chart.series}
     layout: Json = {
         "height": height_of(chart),
         "hovermode": "x unified",
-        "showlegend": not {series.label for series in chart.series} <= set(arms),
+        "showlegend": len(colours) > 1 and not colours.keys() <= arms.keys(),
         "xaxis": {"title": {"text": inert(chart.x_title)}},
         "yaxis": {"title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))}, **_value_axis(chart)},
         "meta": {"x": chart.x_title, "y": chart.y_title, "named": chart.kind == "dots", "zero": chart.axis.zero},
     }
-    colours = {series.label: _colour(chart, series, arms) for series in chart.series}
     if chart.kind == "lines":
         data = _lines(chart, colours)
-        layout["annotations"] = _names_at_ends(chart, colours)
+        sides = set(chart.focus) - set(arms)  # the page's own legend does not name them
+        for trace in data:
+            trace["showlegend"] &= not sides or trace["meta"]["series"] in sides
+        layout["annotations"] = _names_at_ends(chart, {name: colours[name] for name in colours if name not in sides})
         layout["xaxis"]["unifiedhovertitle"] = {"text": f"{inert(chart.x_title)} %{{x}}"}
         if chart.reach is not None:
             room = 0.02 * (chart.reach[1] - chart.reach[0])
@@ -110,17 +113,18 @@ def template(scheme: dict[str, str]) -> Json:
 
 
 def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
-    """A colour of the palette: of arms that the figure is not about, grey."""
+    """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides the first two."""
     if chart.focus and series.label not in chart.focus:
         return NEUTRAL_LIGHT
-    return series.colour if series.colour is not None else arms.get(series.label, NEUTRAL_LIGHT)
+    place = chart.focus.index(series.label) if chart.focus else NEUTRAL_LIGHT
+    return series.colour if series.colour is not None else arms.get(series.label, place)
 
 
 def _value_axis(chart: Chart) -> Json:
     out: Json = {"range": list(axis_range(chart))}
     if chart.log:
-        told = percent if chart.share else number
-        ticks = [(chart.axis.zero if tick == 0 else tick, told(tick, 1)) for tick in chart.axis.ticks]
+        written = percent if chart.share else number
+        ticks = [(chart.axis.zero if tick == 0 else tick, written(tick, 1)) for tick in chart.axis.ticks]
         out |= {"type": "log", "tickvals": [place for place, _ in ticks], "ticktext": [text for _, text in ticks]}
     elif chart.share:
         out["tickformat"] = ".3~%"
@@ -252,7 +256,7 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     ends = []
     for series in chart.means or chart.seeds:
         known = [y for y in series.y if y is not None]
-        if known:
+        if known and series.label in colours:
             ends.append(((_at(chart, known[-1]) - low) / (high - low) * inside, known[-1], series))
     ends.sort(key=lambda end: -end[0])
     if len(ends) * LINE > inside + LINE or len({series.label for *_, series in ends}) < 2:
@@ -296,5 +300,6 @@ def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
             "dash": "dot"}, "layer": "below"}  # fmt: skip
     name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 10.5},
             "bgcolor": LIGHT["paper"], "opacity": 0.9}  # fmt: skip
-    lines = [line | {"y0": one.value, "y1": one.value} for one in chart.references]
-    return lines, [name | {"y": _at(chart, one.value), "text": inert(one.label)} for one in chart.references]
+    values = [(reference.value, inert(reference.label)) for reference in chart.references]
+    lines = [line | {"y0": value, "y1": value} for value, _ in values]
+    return lines, [name | {"y": _at(chart, value), "text": label} for value, label in values]

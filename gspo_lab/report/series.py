@@ -1,5 +1,6 @@
 """From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds with its band."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from gspo_lab.readings import Reading, Source, Steps, Window, average, by_miniba
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import mean_of_runs
+from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40
 """From so many runs on no line is drawn for a seed: nobody tells them apart, and the page stays small."""
@@ -56,10 +58,38 @@ def column(values: Floats) -> tuple[Value, ...]:
     return tuple(entry if math.isfinite(entry) else None for entry in values.tolist())
 
 
-def all_lines(by_run: ByRun) -> tuple[Series, ...]:
-    """`lines` of every arm; without those of seeds where there are many runs."""
-    thin = sum(map(len, by_run.values())) >= MANY_RUNS
-    return tuple(series for arm, seeds in by_run.items() for series in lines(arm, seeds, thin=thin))
+def sides_of(study: Source, by_run: ByRun) -> ByRun:
+    """The two sides of the declared contrast by their names, the negative one first; empty where none is declared."""
+    rule = study.declaration.verdict
+    if rule.contrast is None:
+        return {}
+    both = zip(side_names(rule), sides(rule.contrast), strict=True)
+    return {name: _weighted(by_run, weights) for name, weights in both}
+
+
+def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
+    """Seed by seed the weighted mean of arms, at the places that all of them have."""
+    out = {}
+    for seed in sorted(set.intersection(*(set(by_run.get(arm, {})) for arm in weights))):
+        runs_ = [by_run[arm][seed] for arm in weights]
+        x = functools.reduce(np.intersect1d, [run.x[np.isfinite(run.y)] for run in runs_])
+        places = [np.searchsorted(run.x, x) for run in runs_]
+        shares = np.array(list(weights.values()))
+        heights = shares @ np.array([run.y[place] for run, place in zip(runs_, places, strict=True)])
+        at = {}
+        for axis in AXES:
+            if all(axis in run.at for run in runs_):
+                at[axis] = shares @ np.array([run.at[axis][place] for run, place in zip(runs_, places, strict=True)])
+        out[seed] = Points(x, heights, at=at)
+    return out
+
+
+def all_lines(by_run: ByRun, both: ByRun | None = None) -> tuple[Series, ...]:
+    """`lines` of every arm, and of `both` sides of a contrast, which alone have lines of seeds then. Where there are
+    many runs no seed has a line."""
+    thin = sum(map(len, (both or by_run).values())) >= MANY_RUNS
+    out = [line for arm, seeds in by_run.items() for line in lines(arm, seeds, thin=thin or bool(both))]
+    return (*out, *(line for name, seeds in (both or {}).items() for line in lines(name, seeds, thin=thin)))
 
 
 def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
@@ -72,9 +102,9 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
 
     def placed(points: Points, values: Floats | None) -> Floats:
         out = np.full(len(positions), np.nan)
-        there = np.isfinite(points.y)
+        finite = np.isfinite(points.y)
         if values is not None:
-            out[np.searchsorted(positions, points.x[there])] = values[there]
+            out[np.searchsorted(positions, points.x[finite])] = values[finite]
         return out
 
     def rows(name: str) -> Floats:
@@ -90,8 +120,8 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
     out = []
     if len(known) > 1 and not thin:
         for row, seed in enumerate(known):
-            there = {axis: column(places[row]) for axis, places in at.items()}
-            out.append(Series(arm, x, column(heights[row]), seed=seed, at=there))
+            points_at = {axis: column(places[row]) for axis, places in at.items()}
+            out.append(Series(arm, x, column(heights[row]), seed=seed, at=points_at))
     enveloped = all(points.low is not None for points in known.values())
     low, high = (rows("low"), rows("high")) if enveloped else (heights, heights)
     edges = (np.fmin.reduce(low), np.fmax.reduce(high))
@@ -101,13 +131,13 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
     return (*out, Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means))
 
 
-def by_run(found: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:
+def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:
     """Arm by arm the lines of a frame with one row per arm, seed and x; axes of `AXES` may be columns too."""
     names = [name for name in (x, y, *AXES) if name in frame.columns]
     rows: dict[tuple[str, int], list[list[float]]] = {}
     for arm, seed, *numbers in zip(*(frame[name].tolist() for name in ("arm", "seed", *names)), strict=True):
         rows.setdefault((arm, int(seed)), []).append(numbers)
-    out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
     for (arm, seed), listed in rows.items():
         values = dict(zip(names, np.asarray(listed, dtype=np.float64).T, strict=True))
         at = {axis: values[axis] for axis in AXES if axis in values}
@@ -115,12 +145,12 @@ def by_run(found: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict
     return out
 
 
-def axes(found: Source) -> tuple[dict[str, str], str]:
+def axes(study: Source) -> tuple[dict[str, str], str]:
     """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
     apart = {}
-    for arm in found.arms:
+    for arm in study.arms:
         paces = [
-            pace for track in course(found).tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
+            pace for track in course(study).tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
         ]
         if paces and max(paces) > UNEVEN * min(paces):
             apart[arm] = max(paces) / min(paces)
@@ -141,20 +171,20 @@ def _pace(columns: Mapping[str, Floats]) -> float | None:
     return None
 
 
-def steps_of(found: Source) -> int:
+def steps_of(study: Source) -> int:
     """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
-    if found.declaration.recorded is not None:
-        return course(found).last + 1
-    return max(arm.settings.steps for arm in found.declaration.arms.values())
+    if study.declaration.recorded is not None:
+        return course(study).last + 1
+    return max(arm.settings.steps for arm in study.declaration.arms.values())
 
 
 def points(
-    found: Source, metric: str, *, envelope: bool = False, compute: bool = False
+    study: Source, metric: str, *, envelope: bool = False, compute: bool = False
 ) -> dict[str, dict[int, Points]]:
     """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
-    out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
-    places = axes(found)[0] if compute else {}
-    for track in course(found).tracks:
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
+    places = axes(study)[0] if compute else {}
+    for track in course(study).tracks:
         if track.arm in out:
             values = track.columns
             low, high = (values[f"{metric}.low"], values[f"{metric}.high"]) if envelope else (None, None)
@@ -164,7 +194,7 @@ def points(
 
 
 def curve(
-    found: Source, metric: str, title: str, unit: str, *, id: str = "", note: str = "", envelope: bool = False,
+    study: Source, metric: str, title: str, unit: str, *, id: str = "", note: str = "", envelope: bool = False,
     compute: bool = False, **look: Any,
 ) -> Chart:  # fmt: skip
     """One metric over the training steps: span means of every seed, and per arm their mean.
@@ -172,16 +202,16 @@ def curve(
     With `envelope` the band reaches from the lowest to the highest single value (of a metric of `EXTREMES`). `compute`
     lets the chart be drawn against prompts, tokens, FLOPs and device seconds too. `look` goes to the chart.
     """
-    own = course(found)
-    parts = [note, DRAWN, own.note, axes(found)[1] if compute else ""]
+    by_arm = points(study, metric, envelope=envelope, compute=compute)
+    parts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
     return Chart(
         id or f"m-{metric.replace('_', '-')}",
         title,
         "step",
         unit,
-        all_lines(points(found, metric, envelope=envelope, compute=compute)),
+        all_lines(by_arm, sides_of(study, by_arm) if compute else None),
         note=" ".join(part for part in parts if part),
-        reach=(0.0, float(max(1, steps_of(found) - 1))),
+        reach=(0.0, float(max(1, steps_of(study) - 1))),
         reading=Reading(metric, Window(Steps.ALL)).key,
         **look,
     )
@@ -190,7 +220,8 @@ def curve(
 def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
     """Per arm the reading by mini-batch index: every recorded run, and their mean."""
     pools = by_minibatch(of, reading)
-    return dots_by_arm(of, {run: {index: pool.value for index, pool in own.items()} for run, own in pools.items()})
+    values = {run: {index: pool.value for index, pool in by_index.items()} for run, by_index in pools.items()}
+    return dots_by_arm(of, values)
 
 
 def dots_by_arm(of: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[Series, ...]:

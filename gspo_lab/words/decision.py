@@ -131,7 +131,7 @@ def bounds(of: PairedT, digits: int = 3) -> str:
 def _half(arm: ArmResponse, key: str) -> str:
     half = arm.half
     if half is None:
-        return "no finished run that is long enough to be judged yet"
+        return "fewer than two values have finished runs that are long enough to be judged"
     collapsed, judged = (sum(counts) for counts in zip(*((p.collapsed, p.runs) for p in arm.points), strict=True))
     runs = f"{collapsed} of {judged} runs collapsed"
     if half.resolved and half.estimate is not None:

@@ -46,10 +46,12 @@ def lab(
     stands: dict[str, float] = STANDS,
     steps: int = 30,
     first: Callable[[Run], str] = lambda run: str(run.seed),
+    broken_from: float = 1.0,
 ) -> Path:
     """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands.
 
-    `first` is the digest of what a run sampled; pairs differ in none of it.
+    `first` is the digest of what a run sampled; pairs differ in none of it. From the dose `broken_from` on an update is
+    not finite.
     """
     path = tmp_path / "margin.toml"
     path.write_text(TOML.replace("30", str(steps)))
@@ -62,7 +64,7 @@ def lab(
         records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
         for step in range(steps):
             reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
-            records.append(UpdateRecord(step=step, minibatch=0, nonfinite=0))
+            records.append(UpdateRecord(step=step, minibatch=0, nonfinite=int(arm.dose >= broken_from and step == 5)))
             digest = first(run)
             records.append(StepRecord(step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=digest))
         right = int(not falls)
@@ -167,7 +169,17 @@ def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path)
     assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
     assert [one.half for one in found.arms] == [None, None]
     assert found.ratios == {}
-    assert doses(found)[0] == "grpo: no finished run that is long enough to be judged yet"
+    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
+
+
+def test_a_sweep_of_which_one_dose_can_be_judged_has_a_report_and_no_half_collapse(tmp_path: Path) -> None:
+    """Runs of eight steps are too short, but for those of the highest dose, whose updates are not finite."""
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=3e-3)) as evidence:
+        found = dose_response(Source(evidence, "margin"))
+        assert render([Source(evidence, "margin")]).html
+    assert [point.runs for arm in found.arms for point in arm.points] == [0, 0, 0, 4] * 2
+    assert [arm.half for arm in found.arms] == [None, None]
+    assert found.ratios == {}
 
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:

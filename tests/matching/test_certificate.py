@@ -56,7 +56,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
         "objective.importance_sampling_level",
         "objective.preset",
     )
-    assert found.headline == "toy: matched (3 pairs of runs, 28 checks)"
+    assert found.headline == "toy: matched (28 checks, 3 comparisons of two runs)"
     assert lab.verdict()["word"] == "better beyond margin"
 
 

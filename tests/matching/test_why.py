@@ -176,11 +176,11 @@ def test_certify_prints_and_its_exit_code_tells(
 ) -> None:
     lab = SealedLab(tmp_path)
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
-    assert (code, out.splitlines()[0]) == (0, "toy: matched (3 pairs of runs, 30 checks)")
+    assert (code, out.splitlines()[0]) == (0, "toy: matched (30 checks, 3 comparisons of two runs)")
     lab.set_facts("gspo/s1", threads=2)
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
     assert code == 1
-    assert "NOT matched (3 pairs of runs, 30 checks): numerics" in out
+    assert "NOT matched (30 checks, 3 comparisons of two runs): numerics" in out
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--json", "--runs", lab.runs)
     assert (code, json.loads(out)["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
     code, out, err = command(capsys, monkeypatch, "certify", "toi", "--runs", lab.runs)

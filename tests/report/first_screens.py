@@ -1,6 +1,6 @@
-"""Nine studies whose first screen must say something else, made of records as workers leave them, and their pictures.
+"""Twelve studies whose first screen must say something else, made of records as workers leave them, and their pictures.
 
-PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # nine reports, six pictures of each
+PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # twelve reports, six pictures of each
 """
 
 import shutil
@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from browser import Browser
+from calling import gspo_lab
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab.records import Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import write
+from gspo_lab.store import ingest
 from gspo_lab.study import Run
 
 STABILITY = '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\n'
+CONTRAST = """[verdict]
+contrast = {{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}}
+names = ["GSPO averaged over replay", "GRPO averaged over replay"]
+"""
+SWEEP = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n[[bench]]")
+SCORES = ((0.50, 0.62), (0.48, 0.63), (0.52, 0.60), (0.49, 0.66), (0.51, 0.64))
+"""Of grpo and gspo, seed by seed, in a table that another program wrote."""
 TWELVE = TWO_ARMS + "".join(
     f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n' for width in range(5, 15)
 )
@@ -96,6 +105,14 @@ CASES = {
         "running",
         "grey",
     ),
+    "contrast": Case(FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
+    "sweep": Case(
+        SWEEP,
+        {"seeds": 3, "steps": 20, "change": scored(rising, lambda run: "@0.01" in run.arm)},
+        "not resolved",
+        "grey",
+    ),
+    "import": Case("", {}, "gspo better", "green"),
     "one-seed": Case(TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey"),
     "twelve-arms": Case(TWELVE, {"seeds": 5, "change": scored(ahead)}, "resolved in part", "blue"),
 }
@@ -104,10 +121,23 @@ CASES = {
 def page_of(name: str, folder: Path) -> Path:
     """The page of one case, written under `folder`."""
     case = CASES[name]
+    if name == "import":
+        return write(rendered(imported(folder / name), name), folder)[0]
     database = make_lab(folder / name, case.toml, name=name, **{"steps": 8, **case.how})
     if name == "running":
         alive(database, [f"{name}/{arm}/s{seed}" for arm in ("grpo", "gspo") for seed in (3, 4)])
     return write(rendered(database, name), folder)[0]
+
+
+def imported(folder: Path) -> Path:
+    """The database of final scores that `gspo-lab import` has read from a table."""
+    folder.mkdir()
+    rows = (f"{arm},{seed},{both[i]}" for seed, both in enumerate(SCORES) for i, arm in enumerate(("grpo", "gspo")))
+    (folder / "scores.csv").write_text("\n".join(("arm,seed,score", *rows)) + "\n", encoding="utf-8")
+    done = gspo_lab("import", "csv", folder / "scores.csv", "--study", "import", "--runs", folder / "runs")
+    assert done.code == 0, done
+    ingest(folder / "runs")
+    return folder / "runs" / "lab.db"
 
 
 def alive(database: Path, runs: list[str]) -> None:

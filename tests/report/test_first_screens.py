@@ -1,4 +1,4 @@
-"""Nine studies, nine first screens: each says what its study found, fits its window, and breaks no rule of axe-core."""
+"""First screens of twelve studies: each says what its study found, fits its window, and breaks no rule of axe-core."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert f'<div class="said {case.colour}"><p class="chip">{said["label"]}</p>' in page
     assert ('class="word against"' in page) is (name == "withheld"), "red is what must be mended"
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
-    assert (runs in page) is (name not in ("all-collapsed", "running"))
+    assert (runs in page) is (name not in ("all-collapsed", "running", "sweep"))
     rows = page.partition('class="variant table"')[2].partition("</table>")[0]
     assert ('class="word open">collapsed' in rows) is (name == "all-collapsed")
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
@@ -91,7 +91,7 @@ def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser,
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_violation_of_axe(browser: Browser, pages: dict[str, Path], axe: str, dark: bool) -> None:
-    for name in ("not-resolved", "all-collapsed", "twelve-arms"):
+    for name in CASES:
         browser.open(pages[name], dark=dark)
         browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         browser.evaluate(axe)

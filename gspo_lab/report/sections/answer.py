@@ -34,76 +34,78 @@ from gspo_lab.words import (
 )
 
 
-def answer(found: Source) -> Section | None:
+def answer(study: Source) -> Section | None:
     """The answer, what it rests on, what not to conclude, the next command; then the table of arms."""
-    declared, decided, again = found.declaration, decision(found), all_executions(found)
-    answered, verdicts, link = answer_to(found), list(verdicts_of(found).values()), linked(all_executions(found))
-    wider = new_problems(found) if verdicts else {}
-    denied, progress = " ".join(map(became, again.contradicted)), progress_of(found)
+    declared, decided, again = study.declaration, decision(study), all_executions(study)
+    answered, verdicts, link = answer_to(study), list(verdicts_of(study).values()), linked(all_executions(study))
+    wider = new_problems(study) if verdicts else {}
+    denied, progress = " ".join(map(became, again.contradicted)), progress_of(study)
     data: dict[str, Any] = {
         "question": declared.question,
         "answer": answer_to_json(answered),
         "baseline": decided.baseline,
         "primary": decided.primary,
-        "runs": dict(Counter(run.state for run in runs_of(found))),
-        "grader_errors": grader_errors(found),
+        "runs": dict(Counter(run.state for run in runs_of(study))),
+        "grader_errors": grader_errors(study),
         "readings": {"grader_errors": "grader_errors.share"},
-        **({} if link is None else {"executions": {one.name: one.relation for one in again.executions}}),
+        **({} if link is None else {"executions": {each.name: each.relation for each in again.executions}}),
         **({} if decided.doses is None else {"stability": decided.doses.to_json()}),
     }
     if verdicts:
-        data["verdicts"] = {one.subject: head(one) for one in verdicts}
+        data["verdicts"] = {verdict.subject: head(verdict) for verdict in verdicts}
         data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
-        data["steadiness"] = {arm: summary(one) for arm, one in stability_verdicts(found).items()}
+        data["steadiness"] = {arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()}
         data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
-    if (ranking := ranked_of(found)) is not None:
+    if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
         data["ranking"] = {**ranking.to_json(), "sentence": best_arms(ranking), "reading": reading}
     card = h(
         "div",
         h("p", chip(answered), class_="chip"),
         _headline(answered, denied),
-        h("p", unbroken(f"{rests_on(answered)} {time_left(found)}".strip())),
-        h("p", do_not_conclude(found), class_="soft"),
+        h("p", unbroken(f"{rests_on(answered)} {time_left(study)}".strip())),
+        h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
     )
-    body = tuple(part for part in (card, arms_table(found, answered)) if part is not None)
+    arms, arms_markdown = arms_table(study, answered)
+    body = tuple(part for part in (card, arms) if part is not None)
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    of_arms = [(sentence(one), numbers(one, wider.get(one.subject))) for one in verdicts]
-    told = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
+    of_arms = [(sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
+    details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
-    shown = (*lines(answered), *([denied] if denied else []), *told, matched, *([f"{link}."] if link else []))
+    shown = (*lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
     first = " ".join(filter(None, (*answer_sentences(answered), denied)))
     markdown = [
         f"**{plain(first)}** {plain(rests_on(answered))}",
-        plain(do_not_conclude(found)),
+        plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
+        arms_markdown,
         plain(" ".join(filter(None, (f"Matching: {matched}", link)))),
     ]
     return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
 
 
 def _headline(answered: StudyAnswer, denied: str) -> Html:
-    first, *rest = answer_sentences(answered)
-    below = h("small", unbroken(" ".join(rest))) if rest else None
+    first, *limits = answer_sentences(answered)
+    below = h("small", unbroken(" ".join(limits))) if limits else None
     return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")
 
 
-def time_left(found: Source) -> str:
+def time_left(study: Source) -> str:
     """Of a running study: what its runs still have to train at their pace so far, those under way side by side."""
-    running = [run for run in runs_of(found) if run.state == State.RUNNING]
+    running = [run for run in runs_of(study) if run.state == State.RUNNING]
     if not running:
         return ""
     pace, done = (
-        read(found, Reading("seconds_step", Window(Steps.ALL))),
-        found.evidence.runs(found.study).set_index("run_id")["steps_done"],
+        read(study, Reading("seconds_step", Window(Steps.ALL))),
+        study.evidence.runs(study.study).set_index("run_id")["steps_done"],
     )
     known = [value.value for value in pace.values() if value.value is not None]
     if not known:
         return "No step has been timed yet."
-    left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(found) if run.state != State.FINISHED)
+    left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(study) if run.state != State.FINISHED)
     minutes = left * max(known) / len(running) / 60
     return f"About {number(minutes, 2)} min of training are left at the slowest pace so far, without evaluations."

@@ -16,26 +16,27 @@ BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolv
 HEAD = ("claim", "its source says", "here", "verdict", "reason")
 
 
-def claims(found: Source) -> Section | None:
+def claims(study: Source) -> Section | None:
     """One row per declared claim, and under each the published evidence against it."""
-    if not found.declaration.claims:
+    if not study.declaration.claims:
         return None
-    results = judge(found)
-    counter = [(result, one) for result in results for one in result.claim.counter]
+    results = judge(study)
+    claims_ = [result.claim for result in results]
+    rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
     body: list[Html] = [
         h("p", INTRODUCTION),
         table(HEAD, [_row(result) for result in results], class_="prose"),
     ]
-    if counter:
-        rows = [(result.claim.id, one.text, one.source) for result, one in counter]
+    if rows:
         shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
         body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
-    told = [[one.claim.id, one.claim.value, "; ".join(_parts(one)) or NOT_MEASURED, *_verdict(one)] for one in results]
-    against = [
-        f"- {plain(result.claim.id)}, against: {plain(one.text)} ({plain(one.source)})" for result, one in counter
+    listed = [
+        (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
+        for result in results
     ]
+    against = [f"- {plain(id)}, against: {plain(text)} ({plain(source)})" for id, text, source in rows]
     data = {"claims": [claim_to_json(result) for result in results]}
-    markdown = "\n".join([markdown_table(HEAD, told), "", *against]).strip()
+    markdown = "\n".join([markdown_table(HEAD, listed), "", *against]).strip()
     return Section("claims", "Claims", tuple(body), data, markdown)
 
 
@@ -45,19 +46,19 @@ def _verdict(result: Result) -> tuple[Html, str]:
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:
-    claim, said = result.claim, _parts(result)
-    here = join([h("div", one) for one in said]) if said else NOT_MEASURED
+    claim, parts = result.claim, _parts(result)
+    measured = join([h("div", part) for part in parts]) if parts else NOT_MEASURED
     about = h("div", f"{claim.source} · grade {claim.grade}", class_="soft")
     name = join([h("strong", claim.id), h("div", claim.statement), about])
     link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.parts else ""
-    return name, claim.value, join([here, link]), *_verdict(result)
+    return name, claim.value, join([measured, link]), *_verdict(result)
 
 
 def _parts(result: Result) -> list[str]:
-    beside = [f"{_estimate(one)}, {BESIDE[one.word]}" for one in result.also]
+    beside = [f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.also]
     return [*map(_estimate, result.parts), *beside]
 
 
-def _estimate(one: Estimate) -> str:
-    where = one.interval
-    return f"{one.name}: {number(one.estimate)}" + (f" ({number(where[0])} to {number(where[1])})" if where else "")
+def _estimate(part: Estimate) -> str:
+    where = part.interval
+    return f"{part.name}: {number(part.estimate)}" + (f" ({number(where[0])} to {number(where[1])})" if where else "")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,28 +32,28 @@ NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change", "entrop
 TOLD = dict(zip(SIGNALS, NAMES, strict=True))
 
 
-def collapse(found: Source) -> Section | None:
+def collapse(study: Source) -> Section | None:
     """One row per run that collapsed or regressed, or whose entropy did, with the signals that crossed before, and how
     often they crossed in stable runs."""
-    judged = stabilities(found)
+    judged = stabilities(study)
     if not judged:
         return None
-    tracks = [track for track in course(found).tracks if track.run in judged]
-    spent = entropy_collapses(found)
+    tracks = [track for track in course(study).tracks if track.run in judged]
+    spent = entropy_collapses(study)
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
     listed = [track for track in tracks if track in fallen or _entropy(track, spent) is not None]
-    seeds, ended = decision(found).runs, outcomes(found, found.declaration.primary)
+    seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
     known = [run for run in ended if run.stability is not None]
-    told = _summary([run for run in known if seeds.has(run)])
+    summary = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
-        told += f" Counted: {seeds.label()}."
+        summary += f" Counted: {seeds.label()}."
     entropies = [spent[track.run] for track in tracks if track.run in spent and spent[track.run].judged]
     if gone := sum(entropy.step is not None for entropy in entropies):
-        told += f" The entropy collapsed in {gone} of {len(entropies)} runs."
+        summary += f" The entropy collapsed in {gone} of {len(entropies)} runs."
     title = "Collapse and what came before"
     if not listed:
-        return Section("collapse", title, (h("p", told), h("p", RULES, class_="soft")), {"runs": {}}, told)
-    onsets = {track.run: onsets_of(found, track.run) for track in tracks}
+        return Section("collapse", title, (h("p", summary), h("p", RULES, class_="soft")), {"runs": {}}, summary)
+    onsets = {track.run: onsets_of(study, track.run) for track in tracks}
     rows = [_row(track, judged[track.run], onsets[track.run], _entropy(track, spent)) for track in listed]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {
@@ -67,9 +68,9 @@ def collapse(found: Source) -> Section | None:
         "reading": "stability.step",
     }
     early = [track.run for track in fallen if any(signal.judged for signal in onsets[track.run].values())]
-    told = f"{told} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
-    body = (h("p", told), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
-    return Section("collapse", title, body, data, f"{told}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
+    summary = f"{summary} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
+    body = (h("p", summary), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
+    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
 
 
 def _fell(stable: Stability) -> int | None:
@@ -81,36 +82,36 @@ def _entropy(track: Track, spent: Mapping[str, Onset]) -> int | None:
 
 
 def _summary(runs: list[RunOutcome]) -> str:
-    known = [one for one in runs if one.stability_judged]
-    collapsed = sum(one.collapsed for one in known)
-    halved = sum(one.ended_below_half and not (one.collapsed or one.regressed) for one in known)
-    unstable = sum(one.unstable for one in known)
+    known = [run for run in runs if run.stability_judged]
+    collapsed = sum(run.collapsed for run in known)
+    halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in known)
+    unstable = sum(run.unstable for run in known)
     counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
-    counts["ended below half of their best score alone"] = halved
+    counts["only ended below half of their best score"] = halved
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    told = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
+    sentences = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
     if not known:
-        told = [f"Whether runs were unstable is {NOT_JUDGED}."]
-    if short := sum(not one.judged for one in runs):
-        told.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
-    return " ".join(told)
+        sentences = [f"Whether runs were unstable is {NOT_JUDGED}."]
+    if short := sum(not run.judged for run in runs):
+        sentences.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
+    return " ".join(sentences)
 
 
 def _before(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, int]:
     """The signals that crossed before the run became unstable, the earliest first."""
     fell = _fell(stable)
-    found = {signal: one.step for signal, one in onsets.items() if one.step is not None}
-    return dict(sorted(((s, step) for s, step in found.items() if fell is None or step < fell), key=lambda one: one[1]))
+    crossed = [(signal, onset.step) for signal, onset in onsets.items() if onset.step is not None]
+    return dict(sorted(((signal, step) for signal, step in crossed if fell is None or step < fell), key=itemgetter(1)))
 
 
 def _first(before: Sequence[Mapping[str, int]]) -> str:
     if not before:
         return ""
-    firsts = [[one for one, step in own.items() if step == min(own.values())] for own in before]
-    counted = Counter(TOLD[signal] for own in firsts for signal in own).most_common()
-    told = [f"{signal} in {count}" for signal, count in counted]
-    told += [f"nothing in {firsts.count([])}"] if [] in firsts else []
-    return f"What left its range first, in {len(before)} unstable runs: {', '.join(told)}."
+    firsts = [[signal for signal, step in crossings.items() if step == min(crossings.values())] for crossings in before]
+    counted = Counter(TOLD[signal] for signals in firsts for signal in signals).most_common()
+    parts = [f"{signal} in {count}" for signal, count in counted]
+    parts += [f"nothing in {firsts.count([])}"] if [] in firsts else []
+    return f"What left its range first, in {len(before)} unstable runs: {', '.join(parts)}."
 
 
 def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> list[str]:
@@ -120,7 +121,7 @@ def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: 
         for signal, step in _before(stable, onsets).items()
         if fell is None or step < fell
     ]
-    if not any(one.judged for one in onsets.values()):
+    if not any(onset.judged for onset in onsets.values()):
         early = ["too few steps to judge" if onsets else NOT_MEASURED]
     events = (stable.collapse, stable.regression, entropy)
     collapsed, regressed, entropy_at = ("" if step is None else str(step) for step in events)
@@ -145,10 +146,10 @@ def _false_alarms(
 ) -> dict[str, list[int]]:
     """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
     stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
-    seen = {signal: [onsets[run][signal] for run in stable if signal in onsets[run]] for signal in SIGNALS}
-    known = {signal: [one for one in of_runs if one.judged] for signal, of_runs in seen.items()}
+    crossings = {signal: [onsets[run][signal] for run in stable if signal in onsets[run]] for signal in SIGNALS}
+    known = {signal: [onset for onset in of_runs if onset.judged] for signal, of_runs in crossings.items()}
     return {
-        signal: [sum(one.step is not None for one in of_runs), len(of_runs)]
+        signal: [sum(onset.step is not None for onset in of_runs), len(of_runs)]
         for signal, of_runs in known.items()
         if of_runs
     }
@@ -157,12 +158,12 @@ def _false_alarms(
 def _alarmed(alarms: dict[str, list[int]]) -> str:
     if not alarms:
         return "False alarms: no stable run is long enough to count them."
-    told = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
-    return f"False alarms, that is crossings in runs that stayed stable: {told}."
+    counts = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
+    return f"False alarms, that is crossings in runs that stayed stable: {counts}."
 
 
 def _data(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, Any]:
     names = ("collapse", "cause", "regression")
-    signals = {signal: one.step for signal, one in onsets.items() if one.judged}
+    signals = {signal: onset.step for signal, onset in onsets.items() if onset.judged}
     of_run = {name: getattr(stable, name) for name in names}
     return {**of_run, "signals": signals, "crossed_before": _before(stable, onsets)}

@@ -30,12 +30,14 @@ from gspo_lab.report.series import (
     column,
     curve,
     points,
+    sides_of,
     steps_of,
 )
 from gspo_lab.stats.arrays import Bools, Floats
 from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.stats.series import mean_of_runs
 from gspo_lab.store.records import read_steps
+from gspo_lab.study.contrast import side_names
 from gspo_lab.words.answers import unstable_counts
 from gspo_lab.words.text import MINUS, difference, level
 
@@ -70,69 +72,74 @@ FEW_ARMS = 4
 """A heading names no more arms than this one by one."""
 
 
-def curves(found: Source) -> Section | None:
+def curves(study: Source) -> Section | None:
     """The five figures that every study opens with, as far as they were measured; all others are folded."""
-    about = pair(found) or ()
-    reward = curve(found, "reward_mean", "Training reward", "mean reward", id="m-reward", note=REWARD, compute=True,
-                   finding=reward_difference(found))  # fmt: skip
-    scores = dict(_scores(found))
-    primary = scores.pop(found.declaration.primary or "", None)
+    about = pair(study) or ()
+    reward = curve(study, "reward_mean", "Training reward", "mean reward", id="m-reward", note=REWARD, compute=True,
+                   finding=reward_difference(study))  # fmt: skip
+    scores = dict(_scores(study))
+    primary = scores.pop(study.declaration.primary or "", None)
     if primary is not None:
-        primary = replace(primary, finding=score_difference(found))
-    clip = curve(found, "clip_fraction_tokens", "Clipped tokens", "share of tokens", id="m-clip", note=CLIP, log=True,
-                 share=True, references=CLIPPED, finding=clip_gap(found))  # fmt: skip
+        primary = replace(primary, finding=score_difference(study))
+    clip = curve(study, "clip_fraction_tokens", "Clipped tokens", "share of tokens", id="m-clip", note=CLIP, log=True,
+                 share=True, references=CLIPPED, finding=clip_gap(study))  # fmt: skip
     routing = None
-    if course(found).measured("expert_change"):
-        routing = curve(found, "expert_change", "Expert change", "share of experts", note=ROUTING, whole=True,
+    if course(study).measured("expert_change"):
+        routing = curve(study, "expert_change", "Expert change", "share of experts", note=ROUTING, whole=True,
                         share=True, references=EXPERT_CHANGE)  # fmt: skip
-    by_score = by_run(found, _of(found, found.declaration.primary), "step", "score")
-    apart = _difference(found, f"score-{found.declaration.primary}", f"Benchmark {found.declaration.primary}", by_score)
-    open_figures = (reward, primary, apart, clip, _stable(found), routing)
-    shown = [replace(chart, focus=about) for chart in open_figures if chart is not None]
-    folded = [*scores.values(), _difference(found, "reward", "Training reward", points(found, "reward_mean"))]
+    by_score = by_run(study, _of(study, study.declaration.primary), "step", "score")
+    apart = _difference(study, f"score-{study.declaration.primary}", f"Benchmark {study.declaration.primary}", by_score)
+    arms = arm_pair(study) or ()
+    shown = [replace(chart, focus=about) for chart in (reward, primary, apart) if chart is not None]
+    shown += [replace(chart, focus=arms) for chart in (clip, _stable(study), routing) if chart is not None]
+    folded = [*scores.values(), _difference(study, "reward", "Training reward", points(study, "reward_mean"))]
     more = tuple(replace(chart, focus=about) for chart in folded if chart is not None)
     title = "Other benchmarks, and the difference in training reward"
     return Section("curves", "Figures", (*shown, *([Fold(title, more)] if more else [])))
 
 
-def _of(found: Source, bench: str | None) -> pd.DataFrame:
-    return scores_of(found)[scores_of(found)["bench"] == bench]
+def _of(study: Source, bench: str | None) -> pd.DataFrame:
+    return scores_of(study)[scores_of(study)["bench"] == bench]
 
 
-def _scores(found: Source) -> Iterator[tuple[str, Chart]]:
-    every = _with_compute(found)
-    for bench in benches_of(found):
-        rows = every[every["bench"] == bench]
+def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
+    scores = _with_compute(study)
+    for bench in benches_of(study):
+        rows = scores[scores["bench"] == bench]
         answers, problems = rows["answers"].max(), rows["problems"].max()
         each = f"{answers / problems:g} answer{'' if answers == problems else 's'} each"
-        series = all_lines(by_run(found, rows, "step", "score"))
+        by_arm = by_run(study, rows, "step", "score")
+        series = all_lines(by_arm, sides_of(study, by_arm))
         note = f"{problems} held-out problems, {each}. {DRAWN}"
         yield bench, Chart(f"m-score-{bench}", f"Benchmark {bench}", "step", "score", series, note=note,
-                           reach=(0.0, float(steps_of(found))), reading=f"score.{bench}")  # fmt: skip
+                           reach=(0.0, float(steps_of(study))), reading=f"score.{bench}")  # fmt: skip
 
 
-def _with_compute(found: Source) -> pd.DataFrame:
+def _with_compute(study: Source) -> pd.DataFrame:
     """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
-    scores = scores_of(found)
+    scores = scores_of(study)
     before = {int(step) - 1 for step in scores["step"]}
-    spent = read_steps(found.evidence, found.study, list(AXES.values()), at=before)
+    spent = read_steps(study.evidence, study.study, list(AXES.values()), at=before)
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
     both = scores.merge(spent, on=["run_id", "step"], how="left")
     both.loc[both["step"] == 0, list(AXES.values())] = 0.0
-    return both.rename(columns={total: axis for axis, total in axes(found)[0].items()})
+    return both.rename(columns={total: axis for axis, total in axes(study)[0].items()})
 
 
-def _difference(found: Source, name: str, title: str, own: ByRun) -> Chart | None:
-    """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
-    declared, baseline = found.declaration, found.declaration.baseline
-    if declared.sweep is not None or not own.get(baseline) or not declared.treatments:
+def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | None:
+    """Arm minus baseline, pair by pair, or one side of a declared contrast minus the other; None for a sweep (its arms
+    have no one baseline) and for a single arm."""
+    declared, baseline, subjects = study.declaration, study.declaration.baseline, study.declaration.treatments
+    if both := sides_of(study, by_arm):
+        by_arm, (baseline, *subjects) = both, both
+    if declared.sweep is not None or not by_arm.get(baseline) or not subjects:
         return None
     alpha = declared.verdict.alpha
-    series = [one for arm in declared.treatments for one in _pairs(arm, own[baseline], own.get(arm, {}), alpha)]
-    last = steps_of(found) - (0 if name.startswith("score") else 1)
+    series = [line for arm in subjects for line in _pairs(arm, by_arm[baseline], by_arm.get(arm, {}), alpha)]
+    last = steps_of(study) - (0 if name.startswith("score") else 1)
     return Chart(
         f"m-{name}-difference",
-        f"{title}: arm − {baseline}",
+        f"{title}: {subjects[0] if both else 'arm'} {MINUS} {baseline}",
         "step",
         "difference",
         tuple(series),
@@ -142,11 +149,12 @@ def _difference(found: Source, name: str, title: str, own: ByRun) -> Chart | Non
     ) if series else None  # fmt: skip
 
 
-def _pairs(arm: str, base: Mapping[int, Points], own: Mapping[int, Points], alpha: float) -> list[Series]:
+def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
     """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
     steps that every pair has."""
-    seeds = [seed for seed in sorted(base.keys() & own.keys()) if _known(base[seed]).any() and _known(own[seed]).any()]
-    known = [points for seed in seeds for points in (base[seed], own[seed])]
+    common = sorted(base.keys() & subject.keys())
+    seeds = [seed for seed in common if _known(base[seed]).any() and _known(subject[seed]).any()]
+    known = [points for seed in seeds for points in (base[seed], subject[seed])]
     if not known:
         return []
     steps = known[0].x[_known(known[0])]
@@ -156,10 +164,10 @@ def _pairs(arm: str, base: Mapping[int, Points], own: Mapping[int, Points], alph
         return []
 
     def heights(line: Points) -> Floats:
-        there = _known(line)
-        return line.y[there][np.searchsorted(line.x[there], steps)]
+        known = _known(line)
+        return line.y[known][np.searchsorted(line.x[known], steps)]
 
-    apart = np.array([heights(own[seed]) - heights(base[seed]) for seed in seeds])
+    apart = np.array([heights(subject[seed]) - heights(base[seed]) for seed in seeds])
     x = tuple(steps.tolist())
     thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
     judged = pointwise_t(apart, alpha)
@@ -172,14 +180,14 @@ def _known(line: Points) -> Bools:
     return np.isfinite(line.y)
 
 
-def _few(found: Source, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def _few(study: Source, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """The counts of four arms or fewer; of more arms the pair's, and the others' sum."""
-    about = pair(found)
+    about = arm_pair(study)
     if len(counts) <= FEW_ARMS or about is None:
         return dict(counts)
-    rest = [count for arm, count in counts.items() if arm not in about]
-    others = (sum(k for k, _ in rest), sum(n for _, n in rest))
-    return {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": others}
+    grey = [count for arm, count in counts.items() if arm not in about]
+    totals = (sum(k for k, _ in grey), sum(n for _, n in grey))
+    return {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": totals}
 
 
 def unstable_from(run: RunOutcome, last: int) -> int | None:
@@ -189,10 +197,10 @@ def unstable_from(run: RunOutcome, last: int) -> int | None:
     return min(first, default=last if run.ended_below_half else None)
 
 
-def _stable(found: Source) -> Chart | None:
-    last = steps_of(found)
-    counted = [run for run in outcomes(found, found.declaration.primary) if decision(found).runs.has(run)]
-    by_arm = {arm: [run for run in counted if run.arm == arm and run.stability_judged] for arm in found.arms}
+def _stable(study: Source) -> Chart | None:
+    last = steps_of(study)
+    counted = [run for run in outcomes(study, study.declaration.primary) if decision(study).runs.has(run)]
+    by_arm = {arm: [run for run in counted if run.arm == arm and run.stability_judged] for arm in study.arms}
     series = []
     for arm, judged in by_arm.items():
         left = sorted(step for run in judged if (step := unstable_from(run, last)) is not None)
@@ -202,50 +210,57 @@ def _stable(found: Source) -> Chart | None:
     counts = {arm: (sum(run.unstable for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
     if not counts:
         return None
-    told = STABLE.format(runs=decision(found).runs.label())
-    return Chart("m-stable", "Runs still stable", "step", "share of runs", tuple(series), note=told, whole=True,
+    note = STABLE.format(runs=decision(study).runs.label())
+    return Chart("m-stable", "Runs still stable", "step", "share of runs", tuple(series), note=note, whole=True,
                   share=True, steps=True, reach=(0.0, float(last)), reading="stable",
-                  finding=unstable_counts(_few(found, counts)))  # fmt: skip
+                  finding=unstable_counts(_few(study, counts)))  # fmt: skip
 
 
-def pair(found: Source) -> tuple[str, str] | None:
+def arm_pair(study: Source) -> tuple[str, str] | None:
     """The baseline and the arm that the study is about: GSPO's, else the first one. None for a sweep and one arm."""
-    declared, rules = found.declaration, rule_arms(found)
+    declared, rules = study.declaration, rule_arms(study)
     if declared.sweep is not None or not declared.treatments:
         return None
     subject = rules[1] if rules is not None and rules[1] in declared.treatments else next(iter(declared.treatments))
     return declared.baseline, subject
 
 
-def score_difference(found: Source) -> str:
+def pair(study: Source) -> tuple[str, str] | None:
+    """What the study compares, by name: the sides of its contrast, else two arms."""
+    rule = study.declaration.verdict
+    return arm_pair(study) if rule.contrast is None else side_names(rule)
+
+
+def score_difference(study: Source) -> str:
     """The pair's difference in final scores as its verdict states it; empty where there is none."""
-    about = pair(found)
-    verdict = None if about is None else decision(found).verdicts.get(about[1])
+    about, decided = arm_pair(study), decision(study)
+    verdict = decided.contrast or (None if about is None else decided.verdicts.get(about[1]))
     if verdict is None or verdict.estimate is None or verdict.word == "withheld":
         return ""
-    told = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
-    return f"{verdict.subject} {MINUS} {verdict.baseline}, final score: {told}"
+    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
+    return f"{verdict.subject} {MINUS} {verdict.baseline}, final score: {numbers}"
 
 
-def reward_difference(found: Source) -> str:
-    """The pair's difference in training reward, mean over the steps."""
-    about = pair(found)
-    known = [one.paired for one in compared(found) if about and one.arm == about[1] and not one.scalar.scored]
+def reward_difference(study: Source) -> str:
+    """The pair's difference in training reward, mean over the steps; of a contrast it is not tested."""
+    about = pair(study)
+    rewards = (result for result in compared(study) if not result.scalar.scored)
+    known = [result.paired for result in rewards if about and result.arm == about[1]]
     if about is None or not known or known[0].estimate is None:
         return ""
-    told = difference(known[0].estimate, (known[0].low, known[0].high), known[0].alpha)
-    return f"{about[1]} {MINUS} {about[0]}, mean training reward: {told}"
+    numbers = difference(known[0].estimate, (known[0].low, known[0].high), known[0].alpha)
+    return f"{about[1]} {MINUS} {about[0]}, mean training reward: {numbers}"
 
 
-def clip_gap(found: Source) -> str:
+def clip_gap(study: Source) -> str:
     """How many times as many tokens GSPO's arm clips as GRPO's, in finished pairs, over all mini-batches."""
-    arms = rule_arms(found)
-    if arms is None or pair(found) not in (arms, arms[::-1]):
+    arms = rule_arms(study)
+    if arms is None or arm_pair(study) not in (arms, arms[::-1]):
         return ""
     first, second = arms
-    values = read(found, CLIP_EVERYWHERE)
+    values = read(study, CLIP_EVERYWHERE)
     shares: dict[str, dict[int, float]] = {first: {}, second: {}}
-    for run in runs(found, FINISHED, (first, second)):
+    for run in runs(study, FINISHED, (first, second)):
         if (share := values[run.id].value) is not None:
             shares[run.arm][run.seed] = share
     low, high = (average(by_seed.values()) for by_seed in shares.values())
@@ -255,7 +270,7 @@ def clip_gap(found: Source) -> str:
     ratios = [shares[second][seed] / shares[first][seed] for seed in sorted(both) if shares[first][seed]]
     if not both or len(ratios) < len(both) or min(ratios) <= 1:
         return f"{second} clips {percent(high, 2)} of the tokens, {first} {percent(low, 2)}"
-    ceiling = "; its ceiling is reached" if saturated(found, second) else ""
+    ceiling = "; its ceiling is reached" if saturated(study, second) else ""
     spread = f"by seed {factor(min(ratios))} to {factor(max(ratios))}" if len(ratios) > 1 else "one seed"
     times = factor(math.exp(average(map(math.log, ratios)) or 0.0))
     return f"{second} clips {times} times as many tokens as {first} ({spread}{ceiling})"

@@ -53,13 +53,13 @@ DETAILS = 50
 """Steps whose responses are read, evenly over the run: each holds every response of its updates."""
 
 
-def diagnostics(found: Source) -> Section | None:
+def diagnostics(study: Source) -> Section | None:
     """One small chart per entry of `DIAGNOSTICS`, and the sequence ratio's spread by length."""
     body: list[Part] = [h("p", INTRODUCTION)]
-    if skipping(found.declaration):
+    if skipping(study.declaration):
         body.append(h("p", COVERED, class_="soft"))
-    body += [curve(found, metric, title, unit, small=True, **look) for metric, title, unit, look in DIAGNOSTICS]
-    return Section("diagnostics", "Diagnostics", (*body, by_length(found)))
+    body += [curve(study, metric, title, unit, small=True, **look) for metric, title, unit, look in DIAGNOSTICS]
+    return Section("diagnostics", "Diagnostics", (*body, by_length(study)))
 
 
 def skipping(declared: Declaration) -> bool:
@@ -69,16 +69,16 @@ def skipping(declared: Declaration) -> bool:
     return any(settings.update.skip_zero_advantage and not settings.objective.regularised for settings in known)
 
 
-def by_length(found: Source) -> Chart:
+def by_length(study: Source) -> Chart:
     """Per arm the standard deviation of the sequence log-ratio, for responses of like length."""
-    recorded = math.lcm(*(arm.settings.record.detail_every for arm in found.declaration.arms.values()))
-    last = course(found).last
+    recorded = math.lcm(*(arm.settings.record.detail_every for arm in study.declaration.arms.values()))
+    last = course(study).last
     stride = max(1, -(-(last + 1) // (recorded * DETAILS))) * recorded
-    details = responses(found, ("length", "sum_log_ratio"), LATER, range(0, last + 1, stride))
+    details = responses(study, ("length", "sum_log_ratio"), LATER, range(0, last + 1, stride))
     lengths: dict[str, Floats] = {}
     ratios: dict[str, Floats] = {}
-    for arm in found.arms:
-        parts = [details[run.id] for run in runs(found) if run.arm == arm and len(details[run.id]["length"])]
+    for arm in study.arms:
+        parts = [details[run.id] for run in runs(study) if run.arm == arm and len(details[run.id]["length"])]
         if parts:  # an update whose responses all had no advantage measured none
             lengths[arm] = np.concatenate([part["length"] for part in parts])
             ratios[arm] = np.concatenate([part["sum_log_ratio"] / np.maximum(part["length"], 1) for part in parts])

@@ -23,24 +23,24 @@ CHANGE, REPLAY = "expert_change", "routing_replay"
 LAYERS = Reading("expert_change_layers", LATER)
 
 
-def experts(found: Source) -> Section | None:
+def experts(study: Source) -> Section | None:
     """Expert change by mini-batch and by layer, arms with and without replay, and replay's cost; None for dense models,
     which have no experts."""
-    own = course(found)
-    if not own.measured(CHANGE):
+    curves = course(study)
+    if not curves.measured(CHANGE):
         return None
-    layers = {run: dict(enumerate(values)) for run, values in by_layer(found, LAYERS, own.sampled).items()}
+    layers = {run: dict(enumerate(values)) for run, values in by_layer(study, LAYERS, curves.sampled).items()}
     charts = (
         Chart("m-expert-minibatch", "Expert change by mini-batch", "mini-batch within the rollout batch",
-              "share of experts", per_minibatch(found, Reading(CHANGE)), kind="dots", whole=True, share=True,
+              "share of experts", per_minibatch(study, Reading(CHANGE)), kind="dots", whole=True, share=True,
               note=f"After the learning rate's warm-up. {DOTS} Mini-batch 0 comes before any update of its batch.",
               reading=Reading(CHANGE).key),
         Chart("m-expert-layer", "Expert change by layer", "mixture-of-experts layer, first to last", "share of experts",
-              dots_by_arm(found, layers), kind="dots", whole=True, share=True, reading=LAYERS.key,
-              note=f"{LAYERS.label().capitalize()}. {own.sample_note}".strip()),
-        *_replay(found),
+              dots_by_arm(study, layers), kind="dots", whole=True, share=True, reading=LAYERS.key,
+              note=f"{LAYERS.label().capitalize()}. {curves.sample_note}".strip()),
+        *_replay(study),
     )  # fmt: skip
-    rows = _cost(found)
+    rows = _cost(study)
     shown = [
         (arm, row["replay"], number(row["bytes"]), number(row["seconds"]), percent(row["share"]))
         for arm, row in rows.items()
@@ -65,9 +65,9 @@ def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     return out
 
 
-def _replay(found: Source) -> list[Chart]:
+def _replay(study: Source) -> list[Chart]:
     """Expert change and clipped tokens with and without replay, for arms that differ in nothing else."""
-    pairs = replayed(found.declaration.arms)
+    pairs = replayed(study.declaration.arms)
     kinds = ["none", *dict.fromkeys(kind for twins in pairs.values() for kind in twins)]
     colours = [NEUTRAL_LIGHT, NEUTRAL_DARK, *range(len(kinds))]
 
@@ -76,24 +76,24 @@ def _replay(found: Source) -> list[Chart]:
         for kind, colour in zip(kinds, colours, strict=False):
             label = "without replay" if kind == "none" else f"replay: {kind}"
             shown = {arm: arm if kind == "none" else twins.get(kind, "") for arm, twins in pairs.items()}
-            series += per_arm(found, reading, label, colour, shown)
+            series += per_arm(study, reading, label, colour, shown)
         note = f"{reading.label().capitalize()}. Arms that differ in nothing but the replay. {DOTS}"
         return Chart(f"m-replay-{name}", f"{what}, with and without replay", "arm", unit, tuple(series), kind="dots",
                      log=name == "clip", whole=name != "clip", share=True, note=note, reading=reading.key)  # fmt: skip
 
     both = (("experts", "Expert change", "share of experts", CHANGE_LATER),
             ("clip", "Clipped tokens", "share of tokens", CLIP))  # fmt: skip
-    return [chart(*one) for one in both] if pairs else []
+    return [chart(*arguments) for arguments in both] if pairs else []
 
 
 NAMED = {"bytes": "replay_bytes", "seconds": "seconds_replay", "step": "seconds_step"}
 COSTS = {name: Reading(metric, Window(Steps.ALL)) for name, metric in NAMED.items()}
 
 
-def _cost(found: Source) -> dict[str, dict[str, Any]]:
+def _cost(study: Source) -> dict[str, dict[str, Any]]:
     rows = {}
-    for name, arm in found.declaration.arms.items():
-        cost = {key: summarise(found, reading, name, RECORDED) for key, reading in COSTS.items()}
+    for name, arm in study.declaration.arms.items():
+        cost = {key: summarise(study, reading, name, RECORDED) for key, reading in COSTS.items()}
         replay, whole = (cost[key].by_seed for key in ("seconds", "step"))
         known = [seed for seed in replay if replay[seed].weight and whole[seed].total]
         rows[name] = {

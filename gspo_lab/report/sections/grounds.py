@@ -46,23 +46,25 @@ class Ground(NamedTuple):
     target: str
 
 
-def grounds(found: Source) -> Section | None:
+def grounds(study: Source) -> Section | None:
     """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
-    decided, verdicts, ranked = decision(found), list(verdicts_of(found).values()), ranked_of(found)
+    decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
     badges = []
-    for ground in _grounds(found):
+    for ground in _grounds(study):
         mark = h("b", MARKS[ground.grade], aria_hidden="true")
         text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
         link = h("a", ground.name, href=f"#{ground.target}")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {ground.grade}"))
     body: list[Html] = [h("ul", *badges, class_="trust")]
     if verdicts:
-        wider = new_problems(found)
-        columns = {one.subject: facts(one, len(decided.seeds), wider.get(one.subject)) for one in verdicts}
+        wider = new_problems(study)
+        planned = len(decided.seeds)
+        columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
         names = list(next(iter(columns.values())))
         rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
         body.append(table(["", *columns], rows, caption="What each verdict rests on"))
-        body += [h("p", f"{sentence(one)} {notes(one, decided.missing.get(one.subject, ()))}") for one in verdicts]
+        for verdict in verdicts:
+            body.append(h("p", f"{sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
     if ranked is not None:
         caption = (
             f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
@@ -72,7 +74,7 @@ def grounds(found: Source) -> Section | None:
     rule = " ".join(sentences(decided.described))
     if verdicts:
         rule = (
-            f"Decided on {decided.primary}: a run's score is the mean of its last {found.declaration.verdict.last} "
+            f"Decided on {decided.primary}: a run's score is the mean of its last {study.declaration.verdict.last} "
             f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
             f"baseline. {' '.join(flags(decided))}"
         ).strip()
@@ -83,103 +85,104 @@ def grounds(found: Source) -> Section | None:
     return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
 
 
-def _grounds(found: Source) -> Iterator[Ground]:
+def _grounds(study: Source) -> Iterator[Ground]:
     """Matching and completeness first: without them there is no verdict."""
-    declared, matched, verdicts = found.declaration, study_certificate(found), list(decision(found).verdicts.values())
+    declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield Ground("Matching", badge_text(matched), grade, "certificate")
-    planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(found)
-    states = [run.state for run in runs_of(found)]
-    whole = states.count(State.FINISHED) == (len(states) if decision(found).stopped else planned)
-    blocked = runs.all_collapsed or (any(decision(found).missing.values()) and State.RUNNING not in states)
+    planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
+    states = [run.state for run in runs_of(study)]
+    whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
+    blocked = runs.all_collapsed or (any(decision(study).missing.values()) and State.RUNNING not in states)
     grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
-    yield Ground("Runs", progress_of(found), grade, "provenance")
-    pairs = min((one.paired.n for one in verdicts), default=len(declared.deciding))
+    yield Ground("Runs", progress_of(study), grade, "provenance")
+    pairs = min((verdict.paired.n for verdict in verdicts), default=len(declared.deciding))
     grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
     yield Ground("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
-    yield Ground("Starting models", *_starts(found), "limits")
-    yield Ground("Model", models(found), "neutral", "limits")
+    yield Ground("Starting models", *_starts(study), "limits")
+    yield Ground("Model", models(study), "neutral", "limits")
     if verdicts:
         family, alpha = len(verdicts), verdicts[0].alpha
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
         yield Ground("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
-        yield Ground("New problems", *_new_problems(found), "scores")
+        yield Ground("New problems", *_new_problems(study), "scores")
         rates = calibration_lines(verdicts)
-        told = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-        yield Ground("Calibration", told, "good" if rates else "neutral", "calibration")
-    grade = "warn" if all_executions(found).contradicted else "neutral"
-    yield Ground("Replications", linked(all_executions(found)) or "none yet", grade, "replications")
+        measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
+        yield Ground("Calibration", measured, "good" if rates else "neutral", "calibration")
+    grade = "warn" if all_executions(study).contradicted else "neutral"
+    yield Ground("Replications", linked(all_executions(study)) or "none yet", grade, "replications")
 
 
-def progress_of(found: Source) -> str:
+def progress_of(study: Source) -> str:
     """How many runs are finished, what became of the others, and how many were unstable."""
-    states = Counter(run.state for run in runs_of(found))
-    planned = len(found.declaration.arms) * len(found.declaration.seeds)
+    states = Counter(run.state for run in runs_of(study))
+    planned = len(study.declaration.arms) * len(study.declaration.seeds)
     finished = states[State.FINISHED]
-    if decision(found).stopped and finished == states.total() < planned:
+    if decision(study).stopped and finished == states.total() < planned:
         text = f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
     elif finished == planned:
         text = f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
     else:
-        rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
+        counts = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
         if (unborn := planned - states.total()) > 0:
-            rest.append(f"{unborn} {'not begun' if found.declaration.recorded is None else 'not imported'}")
-        text = f"{finished} of {planned} runs are finished ({', '.join(rest)})."
+            counts.append(f"{unborn} {'not begun' if study.declaration.recorded is None else 'not imported'}")
+        text = f"{finished} of {planned} runs are finished ({', '.join(counts)})."
     failed = [
-        f"{run.arm} seed {run.seed} {grader_errors(found)[run.id]:.1%}"
-        for run in runs_of(found)
-        if grader_errors(found).get(run.id)
+        f"{run.arm} seed {run.seed} {grader_errors(study)[run.id]:.1%}"
+        for run in runs_of(study)
+        if grader_errors(study).get(run.id)
     ]
     if failed:
         text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
-    return f"{text} {unstable_runs(count_unstable_runs(found))}" if count_unstable_runs(found).finished else text
+    return f"{text} {unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
 
 
 def badge_text(matched: Certificate) -> str:
     """Whether the runs are matched, in one line; an accepted mismatch is always given with its reason."""
-    return ". ".join([capital(matched.summary), *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+    accepted = (f"Mismatch accepted: {acceptance.reason}" for acceptance in matched.acceptances)
+    return ". ".join([capital(matched.summary), *accepted])
 
 
-def _starts(found: Source) -> tuple[str, Grade]:
-    if not all(found.declaration.is_known(arm, "model") for arm in found.arms):
+def _starts(study: Source) -> tuple[str, Grade]:
+    if not all(study.declaration.is_known(arm, "model") for arm in study.arms):
         return ABSENT, "neutral"
-    every = [arm.settings for arm in found.declaration.arms.values()]
-    if not all(one.embedded for one in every):
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if not all(settings.embedded for settings in by_arm):
         return "one checkpoint, which is the question", "neutral"
-    own = all(one.warm_start.per_seed for one in every)
-    return ("one per seed", "good") if own else ("one for all seeds", "neutral")
+    per_seed = all(settings.warm_start.per_seed for settings in by_arm)
+    return ("one per seed", "good") if per_seed else ("one for all seeds", "neutral")
 
 
-def models(found: Source) -> str:
+def models(study: Source) -> str:
     """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
-    names = sorted({arm.settings.model for arm in found.declaration.arms.values()})
+    names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
     sizes = {
         json.loads(text).get("parameters")
-        for text in found.evidence.runs(found.study)["facts"]
+        for text in study.evidence.runs(study.study)["facts"]
         if isinstance(text, str)
     } - {None}
     counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
     return f"{', '.join(names)}, {counts} parameters"
 
 
-def _new_problems(found: Source) -> tuple[str, Grade]:
+def _new_problems(study: Source) -> tuple[str, Grade]:
     """The widest interval that holds for other problems too, and whether every arm has one."""
-    known = [one for one in new_problems(found).values() if one.low is not None and one.high is not None]
+    known = [ends for ends in new_problems(study).values() if ends.low is not None and ends.high is not None]
     if not known:
         return NOT_MEASURED, "neutral"
-    widest = max(known, key=lambda one: (one.high or 0.0) - (one.low or 0.0))
-    told = between(widest.low, widest.high) + (", the widest" if len(known) > 1 else "")
-    verdicts = decision(found).verdicts.values()
-    stored = len(known) == len(verdicts) and all(one.paired.items_sd is not None for one in verdicts)
-    return told, "good" if stored else "neutral"
+    widest = max(known, key=lambda interval: (interval.high or 0.0) - (interval.low or 0.0))
+    shown = between(widest.low, widest.high) + (", the widest" if len(known) > 1 else "")
+    verdicts = decision(study).verdicts.values()
+    stored = len(known) == len(verdicts) and all(verdict.paired.items_sd is not None for verdict in verdicts)
+    return shown, "good" if stored else "neutral"
 
 
 def _ranks(ranked: Ranking) -> list[list[str]]:
     rows = []
-    for one in ranked.places:
-        places = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
-        rows.append([one.arm, number(one.mean), str(one.place), places, ", ".join(map(str, one.by_seed))])
+    for place in ranked.places:
+        places = str(place.first) if place.first == place.last else f"{place.first} to {place.last}"
+        rows.append([place.arm, number(place.mean), str(place.place), places, ", ".join(map(str, place.by_seed))])
     return rows
 
 
@@ -195,35 +198,35 @@ IMPORTED = (
 )
 
 
-def limits_section(found: Source) -> Section | None:
+def limits_section(study: Source) -> Section | None:
     """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
-    said = [*limits(found.declaration), *_open_grades(found), *_unfinished(found)]
-    body = [h("ul", *(h("li", line) for line in said))]
-    if not found.declaration.claims:
-        against = {one.text: one.source for name in CENTRAL for one in LIBRARY[name].counter}
+    lines = [*limits(study.declaration), *_open_grades(study), *_unfinished(study)]
+    body = [h("ul", *(h("li", line) for line in lines))]
+    if not study.declaration.claims:
+        against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
         listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
         title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
         body.append(h("details", h("summary", title), h("ul", *listed)))
-    markdown = "\n".join(f"- {plain(line)}" for line in said)
-    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
+    markdown = "\n".join(f"- {plain(line)}" for line in lines)
+    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines}, markdown)
 
 
-def do_not_conclude(found: Source) -> str:
+def do_not_conclude(study: Source) -> str:
     """One sentence: what the study says nothing about."""
-    every = [arm.settings for arm in found.declaration.arms.values()]
-    if found.declaration.recorded is not None or not every:
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if study.declaration.recorded is not None or not by_arm:
         return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
-    tokens = average(value.value for value in read(found, Reading("response_tokens_mean", Window(Steps.ALL))).values())
+    tokens = average(value.value for value in read(study, Reading("response_tokens_mean", Window(Steps.ALL))).values())
     mean = "" if tokens is None else f" (here {number(tokens, 2)} tokens on average)"
-    out = [f"larger models (here {models(found)})", f"longer answers{mean}"]
-    if not all(one.embedded and one.warm_start.per_seed for one in every):
+    out = [f"larger models (here {models(study)})", f"longer answers{mean}"]
+    if not all(settings.embedded and settings.warm_start.per_seed for settings in by_arm):
         out.append("other starting models (here one, shared by all seeds)")
     return f"Do not conclude anything about {listed(out, 'or')}."
 
 
-def _open_grades(found: Source) -> list[str]:
-    ended = decision(found).ended
-    errors = sum(one.errors for one in ended if one.final is not None)
+def _open_grades(study: Source) -> list[str]:
+    ended = decision(study).ended
+    errors = sum(run.errors for run in ended if run.final is not None)
     if not errors:
         return []
     return [
@@ -250,17 +253,17 @@ def _tuned(declared: Declaration, tasks: str) -> list[str]:
     return out
 
 
-def _unfinished(found: Source) -> list[str]:
-    if all(arm.settings.rollout.tokens_per_step is None for arm in found.declaration.arms.values()):
+def _unfinished(study: Source) -> list[str]:
+    if all(arm.settings.rollout.tokens_per_step is None for arm in study.declaration.arms.values()):
         return []
-    waiting = read(found, Reading("waiting_responses", Window(Steps.LAST)))
-    left = sum(int(waiting[run.id].value or 0) for run in runs(found, FINISHED))
+    waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
+    left = sum(int(waiting[run.id].value or 0) for run in runs(study, FINISHED))
     return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
 
 
 def limits(declared: Declaration) -> list[str]:
     """What the reader should not conclude, from what this study is."""
-    every = [arm.settings for arm in declared.arms.values()]
+    by_arm = [arm.settings for arm in declared.arms.values()]
     seeds = len(declared.seeds)
     out = [
         f"The check {name} says that this comparison says little. The study's author answers: {reason}"
@@ -273,20 +276,20 @@ def limits(declared: Declaration) -> list[str]:
     out += starting_limits(declared)
     if declared.recorded is not None:
         return [*out, *IMPORTED]
-    models = sorted({one.model for one in every})
-    if any(one.embedded for one in every):
+    models = sorted({settings.model for settings in by_arm})
+    if any(settings.embedded for settings in by_arm):
         out.append(
             f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
             "objectives work, not what they do to a large model with long responses."
         )
-    tasks = sorted({one.task.name for one in every})
+    tasks = sorted({settings.task.name for settings in by_arm})
     out += _tuned(declared, ", ".join(tasks))
-    if any(one.rollout.coupled for one in every):
+    if any(settings.rollout.coupled for settings in by_arm):
         out.append(
             "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
             "seeds."
         )
     out.append("Only the declared score carries the verdict; the curves and the other numbers are descriptive.")
-    if not any(bench for one in every for bench in one.bench):
+    if not any(bench for settings in by_arm for bench in settings.bench):
         out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
     return out

@@ -19,9 +19,9 @@ from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ABSENT, ORIGIN
 
 
-def provenance(found: Source) -> Section | None:
+def provenance(study: Source) -> Section | None:
     """Commands, the declaration's digest and its edits, versions and device."""
-    declared = found.declaration
+    declared = study.declaration
     commands = reproduce(declared)
     body: list[Html] = [h("h3", "To reproduce"), h("pre", h("code", "\n".join(commands)), tabindex="0")]
     if declared.comment:
@@ -29,19 +29,18 @@ def provenance(found: Source) -> Section | None:
     if declared.digest:
         body.append(h("p", "Digest of the declared study: ", h("code", declared.digest)))
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
-    origins = _origins(found)
-    body += [h("p", f"{one}: taken on trust.", class_="warn") for one in origins]
-    damaged, gaps, ends, foreign = (_damaged(found, gap) for gap in (0, 1, END_LOST, FOREIGN))
-    told = [
+    origins = _origins(study)
+    body += [h("p", f"{origin}: taken on trust.", class_="warn") for origin in origins]
+    damaged, gaps, ends, foreign = (_damaged(study, gap) for gap in (0, 1, END_LOST, FOREIGN))
+    damages = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
         *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
         *(f"Gone, or damaged: the end of {path}, from line {lines[0]} on" for path, lines in ends.items()),
         *(f"Recorded for another run and left out: {path}" for path in foreign),
     ]
-    body += [
-        h("p", f"{one}. What was recorded there is missing from every number above.", class_="warn") for one in told
-    ]
-    known, varying = _facts(found)
+    missing = "What was recorded there is missing from every number above."
+    body += [h("p", f"{damage}. {missing}", class_="warn") for damage in damages]
+    known, varying = _facts(study)
     if known:
         rows = [[key, setting(entry, NOT_MEASURED)] for key, entry in known.items()]
         body.append(table(["fact", "all runs"], rows, caption="Versions and device"))
@@ -56,23 +55,23 @@ def provenance(found: Source) -> Section | None:
         body.append(h("details", h("summary", f"{len(varying)} facts in which runs differ"), listing))
     data = {"facts": known, "facts_by_run": varying, "commands": commands, "digest": declared.digest}
     data |= {"origins": origins, "damaged": damaged, "gaps": gaps, "ends": ends, "foreign": foreign}
-    gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
+    gist = "".join(f"{plain(line)}\n\n" for line in (*origins, *damages))
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
 
 
-def downloads(found: Source) -> Section | None:
+def downloads(study: Source) -> Section | None:
     """What to take along. The buttons are the script's; the line says where the same numbers are without it."""
     buttons = [
         h("button", label, type="button", data_save=kind, hidden=True)
         for kind, label in (("json", "All figures and tables, JSON"), ("csv", "All figures, CSV"))
     ]
     buttons.append(h("button", "Print the whole page", type="button", data_print="all", hidden=True))
-    told = (
+    about = (
         "Each figure and table has its own CSV button. Printing gives two sheets of the sections that decide; the "
         "button here prints all. The report's .json beside this file holds the same numbers with "
         "six digits and stable keys, and gspo-lab export writes every record."
     )
-    return Section("data", "Data", (h("p", told), h("p", *buttons, class_="downloads")))
+    return Section("data", "Data", (h("p", about), h("p", *buttons, class_="downloads")))
 
 
 def reproduce(declared: Declaration) -> list[str]:
@@ -88,31 +87,32 @@ def reproduce(declared: Declaration) -> list[str]:
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
 
 
-def _origins(found: Source) -> dict[str, list[str]]:
+def _origins(study: Source) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
-    for run in records(found.evidence.runs(found.study)):
-        told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
-        if told is not None:
-            one = Origin.from_fact(told, run["run_id"])
-            changed = f" ({'; '.join(one.converted)})" if one.converted else ""
-            runs.setdefault(f"Recorded by {one.recorder}, read from {one.source}{changed}", []).append(run["run_id"])
+    for run in records(study.evidence.runs(study.study)):
+        fact = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
+        if fact is not None:
+            origin = Origin.from_fact(fact, run["run_id"])
+            changed = f" ({'; '.join(origin.converted)})" if origin.converted else ""
+            recorded = f"Recorded by {origin.recorder}, read from {origin.source}{changed}"
+            runs.setdefault(recorded, []).append(run["run_id"])
     return runs
 
 
-def _damaged(found: Source, gap: int) -> dict[str, list[int]]:
+def _damaged(study: Source, gap: int) -> dict[str, list[int]]:
     """By journal the lines that are damaged, those before which one is missing, or that from which on all are."""
     lines: dict[str, list[int]] = {}
     of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap}"
     query = f"SELECT path, line {of_it} ORDER BY path, line"
-    for row in records(found.evidence.select(found.study, query)):
+    for row in records(study.evidence.select(study.study, query)):
         lines.setdefault(row["path"], []).append(int(row["line"]))
     return lines
 
 
-def _facts(found: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     by_run = {
-        run["run_id"].removeprefix(f"{found.study}/"): flat(json.loads(run["facts"]))
-        for run in records(found.evidence.runs(found.study))
+        run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"]))
+        for run in records(study.evidence.runs(study.study))
         if isinstance(run["facts"], str)
     }
     known: dict[str, Any] = {}
@@ -135,9 +135,9 @@ INTRODUCTION = (
 )
 
 
-def certificate(found: Source) -> Section | None:
+def certificate(study: Source) -> Section | None:
     """A table of check and state over all pairs, every pair's detail folded, and what was accepted with its reason."""
-    matched = study_certificate(found)
+    matched = study_certificate(study)
     if not matched.pairs:
         return None
     states = matched.states()
@@ -153,7 +153,7 @@ def certificate(found: Source) -> Section | None:
         for state, text, where in grouped(matched.of(name))
     ]
     odd = [row for row in details if row[1] == UNDECLARED]
-    accepted = [f"Mismatch accepted on {one.at}: {one.reason}" for one in matched.acceptances]
+    accepted = [f"Mismatch accepted on {acceptance.at}: {acceptance.reason}" for acceptance in matched.acceptances]
     body: list[Html] = [h("p", INTRODUCTION), h("p", matched.summary, class_="warn" if matched.undeclared else None)]
     body += [h("p", line, class_="warn") for line in accepted]
     if odd:
@@ -174,15 +174,15 @@ def _differs(text: Any) -> Html:
     return h("span", text, class_="differs")
 
 
-def settings(found: Source) -> Section | None:
+def settings(study: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
-    arms, order, told = found.declaration.arms, found.arms, found.declaration.is_known
-    imported = found.declaration.recorded is not None
-    resolved = {name: {k: v for k, v in flat(arm.resolved).items() if told(name, k)} for name, arm in arms.items()}
-    keys = sorted({key for one in resolved.values() for key in one})
+    arms, order, is_known = study.declaration.arms, study.arms, study.declaration.is_known
+    imported = study.declaration.recorded is not None
+    resolved = {name: {k: v for k, v in flat(arm.resolved).items() if is_known(name, k)} for name, arm in arms.items()}
+    keys = sorted({key for settings in resolved.values() for key in settings})
     values = {key: [resolved[arm].get(key, ABSENT if imported else None) for arm in order] for key in keys}
     shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
-    odd = {key for one, other in combinations(order, 2) for key in undeclared(arms[one], arms[other])}
+    odd = {key for first, second in combinations(order, 2) for key in undeclared(arms[first], arms[second])}
     declared = {key: _differs("no") if key in odd else "yes" for key in keys}
     rows = [[key, *map(setting, values[key]), declared[key]] for key in keys if key not in shared]
     head = ["setting", *order, "declared"]
@@ -205,25 +205,25 @@ ABOUT_LOGS = (
 )
 
 
-def logged(found: Source) -> Section | None:
+def logged(study: Source) -> Section | None:
     """What spoils the comparison, what is defined differently, and every name with its definition and its last mean."""
-    known = logged_of(found)
+    known = logged_of(study)
     if known is None:
         return None
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
     for arm, names in known.names.items():
-        for one in names:
-            value = "in the figures" if one.column else number(one.value)
-            values.setdefault((one.name, one.meaning, one.column), {})[arm] = value
+        for metric in names:
+            value = "in the figures" if metric.column else "in the scores" if metric.score else number(metric.value)
+            values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = value
     rows = [
-        [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in found.arms)]
+        [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in study.arms)]
         for (name, meaning, column), of_arm in sorted(
-            values.items(), key=lambda one: (one[0][1] is None, one[0][2] is None, one[0][0])
+            values.items(), key=lambda entry: (entry[0][1] is None, entry[0][2] is None, entry[0][0])
         )
     ]
-    head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in found.arms)]
-    told = (*known.warnings, *known.apart)
-    body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in told)]
+    head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in study.arms)]
+    lines = (*known.warnings, *known.apart)
+    body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in lines)]
     body.append(h("details", h("summary", f"The {len(rows)} names in the logs"), table(head, rows, class_="prose")))
     data: dict[str, Any] = {
         "warnings": list(known.warnings),
@@ -231,11 +231,11 @@ def logged(found: Source) -> Section | None:
         "not_understood": known.strange,
         "names": {
             arm: {
-                one.name: {key: entry for key, entry in vars(one).items() if key != "name" and entry is not None}
-                for one in names
+                metric.name: {key: entry for key, entry in vars(metric).items() if key != "name" and entry is not None}
+                for metric in names
             }
             for arm, names in known.names.items()
         },
     }
-    markdown = "\n".join(f"- {plain(line)}" for line in told) + f"\n\n{markdown_table(head, rows)}"
-    return Section("logged", "As logged", tuple(body), data, markdown.strip(), told)
+    markdown = "\n".join(f"- {plain(line)}" for line in lines) + f"\n\n{markdown_table(head, rows)}"
+    return Section("logged", "As logged", tuple(body), data, markdown.strip(), lines)

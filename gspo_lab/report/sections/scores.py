@@ -57,20 +57,20 @@ NOISE = (
 )
 
 
-def scores(found: Source) -> Section | None:
+def scores(study: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
-    declared, counted = found.declaration, decision(found).runs
-    benches, every = sorted(benches_of(found)), evaluated_benchmarks(found)
-    if not benches and not every:
+    declared, counted = study.declaration, decision(study).runs
+    benches, evaluations = sorted(benches_of(study)), evaluated_benchmarks(study)
+    if not benches and not evaluations:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
     data: dict[str, Any] = {}
     later: dict[str, Any] = {}
     markdown = []
     for bench in benches:
-        ended = outcomes(found, bench)
-        by_arm = {arm: [one for one in ended if one.arm == arm] for arm in found.arms}
-        last, failed = declared.verdict.last, any(one.errors for one in ended)
+        ended = outcomes(study, bench)
+        by_arm = {arm: [run for run in ended if run.arm == arm] for arm in study.arms}
+        last, failed = declared.verdict.last, any(run.errors for run in ended)
         caption = f"{bench}: mean of the last {last} evaluations of a finished run. Means: {counted.label()}"
         if failed:
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
@@ -84,17 +84,18 @@ def scores(found: Source) -> Section | None:
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
         data[bench] = {arm: _data(runs, counted) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
-        own = in_training(found, bench)
-        if own is not None and (more := _by_problem(found, own)) is not None:
+        evaluation = in_training(study, bench)
+        if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
             # With one answer to a problem its table repeats the scores above.
             body += more.body if more.data["samples"] > 1 else [Fold(BY_PROBLEM, _unfolded(more.body))]
             data[bench]["problems"] = more.data
-    for one in every:
-        if one.evaluation:
-            asked = _by_problem(found, one)
-            body += [h("h3", one.title), *(asked.body if asked else (h("p", NOT_MEASURED, class_="missing"),))]
-            later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **(asked.data if asked else {})}
-            markdown += [asked.markdown] if asked else []
+    for benchmark in evaluations:
+        if benchmark.evaluation:
+            missing = Section(benchmark.key, benchmark.title, (h("p", NOT_MEASURED, class_="missing"),))
+            problems = _by_problem(study, benchmark) or missing
+            body += [h("h3", problems.title), *problems.body]
+            later[slug(benchmark.key)] = {"evaluation": benchmark.evaluation, "bench": benchmark.bench, **problems.data}
+            markdown += filter(None, [problems.markdown])
     parts = {"benches": data, "readings": {name: f"score.{name}" for name in READINGS}, "seeds": counted.label()}
     parts |= {"later": later} if later else {}
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
@@ -104,40 +105,40 @@ def _unfolded(parts: Iterable[Part]) -> tuple[Html | Chart, ...]:
     return tuple(part for whole in parts for part in (whole.body if isinstance(whole, Fold) else (whole,)))
 
 
-def _by_problem(study: Source, one: EvaluatedBenchmark) -> Section | None:
+def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
     """An evaluation's answers problem by problem: of each arm, and folded how arms differ. None without any grade."""
     alpha = study.declaration.verdict.alpha
-    found = answered(study, one, study.arms, decision(study).seeds)
-    if not found:
+    graded = answered(study, benchmark, study.arms, decision(study).seeds)
+    if not graded:
         return None
-    samples = min(block.samples for block in found.values())
+    samples = min(block.samples for block in graded.values())
     ks = [k for k in (1 << i for i in range(1, 11)) if k < samples] + ([samples] if samples > 1 else [])
     head = ["arm", f"avg@{samples}", "interval, new seeds", "interval, new problems too", *(f"pass@{k}" for k in ks)]
-    levels = {arm: _level(block, alpha, ks) for arm, block in found.items()}
+    levels = {arm: _level(block, alpha, ks) for arm, block in graded.items()}
     rows = [[arm, *row] for arm, (row, _) in levels.items()]
-    problems = len(next(iter(found.values())).problems)
-    spread = " of the last evaluations" if len(one.steps) > 1 else ""
+    problems = len(next(iter(graded.values())).problems)
+    spread = " of the last evaluations" if len(benchmark.steps) > 1 else ""
     caption = (
-        f"{one.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
+        f"{benchmark.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
         "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
     )
-    tables, apart = _differences(study, one.title, found, samples)
+    tables, apart = _differences(study, benchmark.title, graded, samples)
     folds = [Fold(BY_PROBLEM, tuple(tables))] if tables else []
     data = {"samples": samples, "problems": problems, "levels": {arm: level for arm, (_, level) in levels.items()}}
     markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
-    return Section(one.key, one.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
+    return Section(benchmark.key, benchmark.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
 
 
 def _differences(
-    study: Source, title: str, found: Mapping[str, GradedAnswers], samples: int
+    study: Source, title: str, graded: Mapping[str, GradedAnswers], samples: int
 ) -> tuple[list[Html], dict[str, Any]]:
     """How arms differ from the baseline, where that noise comes from, what changed sides: tables and data."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
-    if baseline not in found:
+    if baseline not in graded:
         return [], {}
-    others = {arm: block for arm, block in found.items() if arm != baseline}
-    noises = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
-    changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
+    arms = {arm: block for arm, block in graded.items() if arm != baseline}
+    noises = [part for arm, block in arms.items() if (part := noise(graded[baseline], block, arm, alpha))]
+    changed = [line for arm, block in arms.items() for line in flips(graded[baseline], block, arm)]
     tables: list[Html] = []
     data: dict[str, Any] = {}
     if noises:
@@ -177,7 +178,7 @@ def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str]
     seeds, both = paired_t(block.score_S, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
-    told = [
+    intervals = [
         str(part.reason)
         if part.low is None or part.high is None
         else f"{number(max(part.low, 0.0))} to {number(min(part.high, 1.0))}"
@@ -185,7 +186,7 @@ def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str]
     ]
     mean = seeds.estimate or 0.0
     data = {"avg": mean, "new_seeds": _ends(seeds), "new_seeds_and_problems": _ends(both), "pass": passed}
-    return [number(mean), *told, *map(number, passed.values())], data
+    return [number(mean), *intervals, *map(number, passed.values())], data
 
 
 def _ends(part: PairedT | TwoWay) -> list[float | None] | None:
@@ -197,19 +198,19 @@ def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[A
     return [
         arm,
         number(average(run.final for run in counted)),
-        ", ".join(_seed(one) for one in runs) or "not begun",
+        ", ".join(_seed(run) for run in runs) or "not begun",
         number(average(run.start for run in counted)),
         signed(average(run.gain for run in counted)),
         fell(counted),
-        f"{sum(one.state == State.FINISHED for one in runs)} of {planned}",
-        str(sum(one.errors for one in runs)),
+        f"{sum(run.state == State.FINISHED for run in runs)} of {planned}",
+        str(sum(run.errors for run in runs)),
     ]
 
 
-def _seed(one: RunOutcome) -> str:
-    if one.final is not None:
-        return number(one.final)
-    return f"({one.state}{'' if one.latest is None else f', at {number(one.latest)}'})"
+def _seed(run: RunOutcome) -> str:
+    if run.final is not None:
+        return number(run.final)
+    return f"({run.state}{'' if run.latest is None else f', at {number(run.latest)}'})"
 
 
 def _data(runs: list[RunOutcome], seeds: Seeds) -> dict[str, Any]:
@@ -228,34 +229,34 @@ PAIRS = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
 DRAWN = ("number", "arm", "difference, each pair a dot", "pairs", "p", "p, adjusted")
 
 
-def pairs(found: Source) -> Section | None:
+def pairs(study: Source) -> Section | None:
     """A row per number and arm, scores over the margin and rewards on a scale of their own; None without two arms."""
-    compared = compared_of(found)
-    if found.declaration.sweep is not None or not compared:
+    compared = compared_of(study)
+    if study.declaration.sweep is not None or not compared:
         return None
-    margin = found.declaration.verdict.margin
+    margin = study.declaration.verdict.margin
     margins = {True: margin, False: None}
     wide = {
-        scored: reach((one.paired for one in compared if one.scalar.scored is scored), margins[scored])
+        scored: reach((result.paired for result in compared if result.scalar.scored is scored), margins[scored])
         for scored in margins
     }
     rows, shown, data = [], [], []
-    for one in compared:
-        scalar, paired, name = one.scalar, one.paired, one.scalar.title
-        ends, scored = (paired.low, paired.high), one.scalar.scored
-        svg = drawn(paired.estimate, ends, paired.differences, one.arm, wide[scored], margins[scored], paired.reason)
-        p, adjusted = (NONE if value is None else number(value, 2) for value in (paired.p, one.p_adjusted))
-        told = (str(paired.n), p, "decides" if scalar.primary else adjusted)
-        rows.append((name, one.arm, signed(paired.estimate, *ends), between(*ends, paired.reason), *told))
-        shown.append((name, one.arm, svg, *told))
+    for result in compared:
+        scalar, paired, name = result.scalar, result.paired, result.scalar.title
+        ends, scored = (paired.low, paired.high), result.scalar.scored
+        svg = drawn(paired.estimate, ends, paired.differences, result.arm, wide[scored], margins[scored], paired.reason)
+        p, adjusted = (NONE if value is None else number(value, 2) for value in (paired.p, result.p_adjusted))
+        counts = (str(paired.n), p, "decides" if scalar.primary else adjusted)
+        rows.append((name, result.arm, signed(paired.estimate, *ends), between(*ends, paired.reason), *counts))
+        shown.append((name, result.arm, svg, *counts))
         data.append(
             {name: getattr(paired, name) for name in ("estimate", "low", "high", "p", "reason")}
-            | {"number": name, "arm": one.arm, "primary": scalar.primary, "p_adjusted": one.p_adjusted}
+            | {"number": name, "arm": result.arm, "primary": scalar.primary, "p_adjusted": result.p_adjusted}
             | {"reading": f"score.{scalar.bench}" if scalar.bench else f"reward_mean.{scalar.name}", "pairs": paired.n}
         )
-    level = 100 * (1 - found.declaration.verdict.alpha)
+    level = 100 * (1 - study.declaration.verdict.alpha)
     caption = (
-        f"Differences to {found.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
+        f"Differences to {study.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
         f"verdict's intervals are wider where several arms share its error rate. Shaded: the margin of scores, "
         f"±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
         "Holm's rule"

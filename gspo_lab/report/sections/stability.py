@@ -22,16 +22,16 @@ FITTED = (
 )
 
 
-def stability(found: Source) -> Section | None:
+def stability(study: Source) -> Section | None:
     """None for a study that sweeps nothing. What it says is the answer: no half collapse where runs are not matched."""
-    doses, lines = dose_response(found), decided_sentences(decision(found))
+    doses, lines = dose_response(study), decided_sentences(decision(study))
     if doses is None:
         return None
     rows = []
-    for one in doses.arms:
-        for point in one.points:
+    for arm in doses.arms:
+        for point in arm.points:
             collapsed = f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED
-            rows.append([one.arm, f"{point.dose:g}", collapsed, number(point.score)])
+            rows.append([arm.arm, f"{point.dose:g}", collapsed, number(point.score)])
     body: tuple[Html | Chart, ...] = (
         h("ul", *(h("li", line) for line in lines)),
         h("p", FITTED, class_="soft"),
@@ -42,13 +42,13 @@ def stability(found: Source) -> Section | None:
     return Section("stability", "Stability margin", body, doses.to_json(), markdown)
 
 
-def _charts(found: DoseResponse) -> tuple[Chart, ...]:
+def _charts(doses: DoseResponse) -> tuple[Chart, ...]:
     def chart(name: str, title: str, unit: str, value: Callable[[DosePoint], float | None], **look: Any) -> Chart:
         series = tuple(
             Series(arm.arm, tuple(f"{point.dose:g}" for point in arm.points), tuple(map(value, arm.points)))
-            for arm in found.arms
+            for arm in doses.arms
         )
-        return Chart(f"m-{name}-by-dose", title, found.key, unit, series, kind="dots", whole=True, **look)
+        return Chart(f"m-{name}-by-dose", title, doses.key, unit, series, kind="dots", whole=True, **look)
 
     return (
         chart("collapsed", "Collapsed runs by swept value", "share of runs",
@@ -74,9 +74,9 @@ NOT_EXTRAPOLATED = (
 )
 
 
-def lengths(found: Source) -> Section | None:
+def lengths(study: Source) -> Section | None:
     """None for a study that does not sweep the answers' limit, and while no run of it has finished."""
-    laws, lines = lengths_of(found), decided_sentences(decision(found))
+    laws, lines = lengths_of(study), decided_sentences(decision(study))
     if laws is None or not any(laws.runs.values()):
         return None
     rows = [
@@ -105,21 +105,21 @@ def lengths(found: Source) -> Section | None:
 def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:
     shares = ("clipped_grpo", "clipped_gspo")
     names = ("length", *QUANTITIES, "reward_first", "gain")
-    found = {name: average(getattr(run, name) for run in runs.values()) for name in names}
-    return [NOT_MEASURED if y is None else percent(y) if name in shares else number(y) for name, y in found.items()]
+    means = {name: average(getattr(run, name) for run in runs.values()) for name in names}
+    return [NOT_MEASURED if y is None else percent(y) if name in shares else number(y) for name, y in means.items()]
 
 
 def _length_charts(laws: Lengths) -> tuple[Chart, ...]:
     """The two spreads and the clipped shares, length by length; the last one goes on to the extrapolated lengths."""
-    spread = [one for name in laws.runs for one in _of_family(laws, name, name, attrgetter("spread"), None)]
+    spread = [line for name in laws.runs for line in _of_family(laws, name, name, attrgetter("spread"), None)]
     clipped = [
-        one
+        line
         for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False))
-        for one in _of_family(laws, family, f"{rule.upper()}'s range", attrgetter(f"clipped_{rule}"), colour)
+        for line in _of_family(laws, family, f"{rule.upper()}'s range", attrgetter(f"clipped_{rule}"), colour)
     ]
     if laws.predicted:
-        x = [f"{one.length:,.0f}" for one in laws.predicted]
-        by_seed = zip(*(one.share.differences for one in laws.predicted), strict=True)
+        x = [f"{share.length:,.0f}" for share in laws.predicted]
+        by_seed = zip(*(share.share.differences for share in laws.predicted), strict=True)
         seeds = {seed: dict(zip(x, y, strict=True)) for seed, y in enumerate(by_seed)}
         clipped += dots_of("GSPO's range, extrapolated", x, seeds, 2)
     return (

@@ -37,12 +37,12 @@ class Item(NamedTuple):
     arms: dict[str, int | None]
 
 
-def transcripts(found: Source) -> Section | None:
+def transcripts(study: Source) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
-    order, every = found.arms, evaluated_benchmarks(found)
+    order, evaluations = study.arms, evaluated_benchmarks(study)
     # Without a seed that all arms finished, those of the arms that have.
-    seeds = finished_seeds(found, order) or sorted({seed for _, seed in finished_runs(found)})
-    if not seeds or not every:
+    seeds = finished_seeds(study, order) or sorted({seed for _, seed in finished_runs(study)})
+    if not seeds or not evaluations:
         return None
     buttons = [
         h("button", label, type="button", data_show=tag, aria_pressed="false")
@@ -58,11 +58,11 @@ def transcripts(found: Source) -> Section | None:
     body: list[Html] = [h("p", rule), filters]
     data: dict[str, Any] = {}
     room, taken = BUDGET, set[str]()
-    for one in every:
-        asked = (found.evidence, found.study, one.bench, one.steps[-1], seeds[0])
-        frame = store.first_answers(*asked, one.evaluation)
+    for benchmark in evaluations:
+        query = (study.evidence, study.study, benchmark.bench, benchmark.steps[-1], seeds[0])
+        frame = store.first_answers(*query, benchmark.evaluation)
         items = chosen(frame, order)
-        rows = store.transcripts(*asked, [item.problem for item in items], one.evaluation)
+        rows = store.transcripts(*query, [item.problem for item in items], benchmark.evaluation)
         shown: list[Html] = []
         for item in items:
             answers = [row for arm in order for row in rows if row["arm"] == arm and row["problem"] == item.problem]
@@ -70,13 +70,14 @@ def transcripts(found: Source) -> Section | None:
             if size > room:
                 break
             room -= size
-            shown.append(_item(item, answers, _id(one, item.problem, taken), order))
-        said = (
-            f"{one.title}: step {one.steps[-1]}, seed {seeds[0]}; {len(shown)} of {frame['problem'].nunique()} problems"
+            shown.append(_item(item, answers, _id(benchmark, item.problem, taken), order))
+        title = (
+            f"{benchmark.title}: step {benchmark.steps[-1]}, seed {seeds[0]}; "
+            f"{len(shown)} of {frame['problem'].nunique()} problems"
         )
-        body.append(h("div", h("h3", said), *shown, class_="transcripts"))
-        data[slug(one.key)] = {
-            "step": one.steps[-1],
+        body.append(h("div", h("h3", title), *shown, class_="transcripts"))
+        data[slug(benchmark.key)] = {
+            "step": benchmark.steps[-1],
             "seed": seeds[0],
             "problems": {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]},
         }
@@ -116,9 +117,9 @@ def _natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))
 
 
-def _id(one: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
+def _id(benchmark: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
-    plain = slug(f"item-{slug(one.key)}-{visible(problem)}")[:120]
+    plain = slug(f"item-{slug(benchmark.key)}-{visible(problem)}")[:120]
     names = (plain, *(f"{plain}-{turn}" for turn in range(2, len(taken) + 3)))
     new = next(name for name in names if name not in taken)
     taken.add(new)
@@ -131,7 +132,8 @@ def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[s
     prompts = list(dict.fromkeys(str(row["prompt"]) for row in answers if row["prompt"] is not None))
     asked_ = [h("div", h("h4", "problem"), _text(prompt), class_="prompt") for prompt in prompts]
     references = dict.fromkeys(_cut(row["reference"], SHORT) for row in answers if row["reference"] is not None)
-    reference = h("p", "Reference: ", *(h("code", marked(one)) for one in references)) if references else None
+    codes = (h("code", marked(text)) for text in references)
+    reference = h("p", "Reference: ", *codes) if references else None
     columns = [_answer(row) for row in answers]
     summary = h("summary", h("b", marked(item.problem)), " ", *chips, *tags)
     link = h("p", h("a", "Link to this problem", href=f"#{id_}"), class_="soft")
@@ -140,9 +142,9 @@ def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[s
 
 
 def _chip(arm: str, correct: int | None) -> Html:
-    mark, said = {1: ("✓", "right"), 0: ("✗", "wrong")}.get(-1 if correct is None else correct, ("?", "not graded"))
-    return h("span", h("b", mark, aria_hidden="true"), f" {arm}", h("span", f" {said}", class_="unseen-label"),
-             class_=f"chip {said.replace(' ', '-')}")  # fmt: skip
+    mark, grade = {1: ("✓", "right"), 0: ("✗", "wrong")}.get(-1 if correct is None else correct, ("?", "not graded"))
+    return h("span", h("b", mark, aria_hidden="true"), f" {arm}", h("span", f" {grade}", class_="unseen-label"),
+             class_=f"chip {grade.replace(' ', '-')}")  # fmt: skip
 
 
 def _answer(row: dict[str, Any]) -> Html:
@@ -155,13 +157,13 @@ def _answer(row: dict[str, Any]) -> Html:
         ("reward", number(row["reward"])),
     ]
     listed = [h("div", h("dt", name), h("dd", shown)) for name, shown in facts if shown is not None]
-    said = _text(row["text"]) if row["text"] is not None else h("p", NOT_MEASURED, class_="missing")
-    return h("div", h("h4", _chip(row["arm"], row["correct"])), said, h("dl", *listed), class_="answer")
+    text = _text(row["text"]) if row["text"] is not None else h("p", NOT_MEASURED, class_="missing")
+    return h("div", h("h4", _chip(row["arm"], row["correct"])), text, h("dl", *listed), class_="answer")
 
 
-def _turns(told: str) -> str:
+def _turns(turns_json: str) -> str:
     """What the model wrote by turns, each with its reward where it has one: the text has the replies among them."""
-    turns = json.loads(told)
+    turns = json.loads(turns_json)
     return " · ".join(turn["text"] + (f" ({turn['reward']:g})" if "reward" in turn else "") for turn in turns)
 
 
@@ -175,5 +177,5 @@ def _text(value: str) -> Html:
 
 
 def _cut(value: Any, most: int) -> str:
-    said = str(value)
-    return said if len(said) <= most else f"{said[:most]} … ({len(said):,} characters)"
+    shown = str(value)
+    return shown if len(shown) <= most else f"{shown[:most]} … ({len(shown):,} characters)"
