@@ -44,6 +44,9 @@ class Elements(HTMLParser):
             self.inline[self._inside[0]].append(data)
 
 
+SAMPLE = Path(__file__).parents[2] / "reports" / "sample"
+
+
 def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[str, Any]]:
     return json.loads(report.json)["studies"][study][section]["figures"]
 
@@ -388,3 +391,10 @@ def test_the_digest_fits_a_pull_request(report: Report) -> None:
         assert f"- {plain(line)}\n" in shown
     assert "## Answer" in rest
     assert rest.endswith("</details>\n")
+
+
+def test_the_sample_has_every_file_that_it_links() -> None:
+    (digest,) = SAMPLE.glob("*.md")
+    linked = re.findall(r"(?<!\\)\]\(([^)]+)", digest.read_text(encoding="utf-8"))
+    assert [Path(link).suffix for link in linked] == [".html", ".json"]
+    assert all((SAMPLE / link).is_file() for link in linked)
