@@ -265,9 +265,9 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
     began = time.perf_counter()
     sampler.refresh()
     yield row("vLLM: a push after an update, with its proof", time.perf_counter() - began, "s")
-    assert sampler.proof is not None
-    judged = sampler.proof.mean if sampler.proof.judged == "mean" else sampler.proof.median
-    yield row(f"vLLM: {sampler.proof.judged} gap of log-probs", judged, "nats", sampler.proof.tolerance)
+    assert sampler.check is not None
+    judged = sampler.check.mean if sampler.check.judged == "mean" else sampler.check.median
+    yield row(f"vLLM: {sampler.check.judged} gap of log-probs", judged, "nats", sampler.check.tolerance)
     prompt = tuple(tokenizer.encode("12+34="))
     requests = [Request("sum", prompt, sample, noise_key(sample)) for sample in range(64)]
     began = time.perf_counter()

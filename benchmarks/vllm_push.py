@@ -19,8 +19,8 @@ import torch
 from gspo_lab.models.load import load_model
 from gspo_lab.samplers import Request, Sampling, noise_key
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.samplers.vllm_push import WAYS, compare
 from gspo_lab.samplers.vllm_sampler import VllmSampler
+from gspo_lab.samplers.vllm_weight_sync import WAYS, compare
 
 RATES = (1e-6, 1e-5, 2e-4)
 RESPONSES, TOKENS = 256, 32
@@ -68,7 +68,7 @@ def main() -> None:
         f"start of the engine, import and first push included: {time.perf_counter() - began:.1f} s; {sampler.facts()}"
     )
     print(f"a push: {seconds(lambda: WAYS[sampler._way](engine, model)):.3f} s, with its proof", end=" ")
-    print(f"{seconds(sampler.refresh):.3f} s; the last: {sampler.proof}")
+    print(f"{seconds(sampler.refresh):.3f} s; the last: {sampler.check}")
 
     prompt = tuple(tokenizer.encode("12+34="))
     requests = [Request("sum", prompt, sample, noise_key(sample)) for sample in range(RESPONSES)]

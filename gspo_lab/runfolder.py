@@ -28,12 +28,20 @@ if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no p
     from gspo_lab.study import Run
 
 
-def _folders(content: dict[str, Any]) -> list[str]:
-    """The keys of run.json that name a folder, relative to the run's (in earlier versions absolute).
+def _relative(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
+    """The content with the paths under `keys` relative to `folder`: a shared record names no folders of a machine."""
+    here = folder.resolve()
+    return content | {key: os.path.relpath(content[key], here) for key in keys if content.get(key)}
 
-    An imported run has none.
-    """
-    return [] if content.get("origin") else [key for key in ("base", "warm_start") if content.get(key)]
+
+def _resolved(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
+    """The content with absolute paths under `keys`; earlier versions wrote them so."""
+    return content | {key: str((folder / content[key]).resolve()) for key in keys if content.get(key)}
+
+
+def _folders(content: dict[str, Any]) -> tuple[str, ...]:
+    """The keys of run.json that name a folder; an imported run has none."""
+    return () if content.get("origin") else ("base", "warm_start")
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class WorkFolder:
 
     @property
     def launches(self) -> Path:
-        """The records of launches on other hosts (`launch.afar`)."""
+        """The records of launches on other hosts (`launch.remote_workers`)."""
         return self.path / layout.LAUNCHES
 
     def lock_holder(self) -> str | None:
@@ -71,11 +79,11 @@ class StartFolder(WorkFolder):
 
     def request(self) -> dict[str, Any]:
         """The request: model, task, settings, seed, base and cache."""
-        return read_json(self.path / layout.WARM_START) or {}
+        return _resolved(read_json(self.path / layout.WARM_START) or {}, self.path, "base", "cache")
 
     def write_request(self, request: dict[str, Any]) -> None:
         """Write the request. Several studies may write the same one at once."""
-        write_json(self.path / layout.WARM_START, request, shared=True)
+        write_json(self.path / layout.WARM_START, _relative(request, self.path, "base", "cache"), shared=True)
 
     def steps_done(self) -> int:
         """The finished steps by its worker."""
@@ -88,11 +96,12 @@ class StartFolder(WorkFolder):
     def made(self) -> Path | None:
         """The model's folder, if it is finished and still exists."""
         made = read_entry(self.path / layout.MADE, "path", str)
-        return Path(made) if made is not None and Path(made).exists() else None
+        folder = None if made is None else (self.path / made).resolve()
+        return folder if folder is not None and folder.exists() else None
 
     def finish(self, model: Path) -> None:
         """Write the folder of the finished model."""
-        write_json(self.path / layout.MADE, {"path": str(model.resolve())})
+        write_json(self.path / layout.MADE, _relative({"path": str(model.resolve())}, self.path, "path"))
 
 
 class JournalFolder(WorkFolder):
@@ -136,11 +145,13 @@ class EvaluationFolder(JournalFolder):
 
     def declaration(self) -> dict[str, Any] | None:
         """Model, problems and protocol of the evaluation; None before it begins."""
-        return read_json(self.path / layout.EVALUATION)
+        content = read_json(self.path / layout.EVALUATION)
+        return content and content | {"task": _resolved(content.get("task") or {}, self.path, "base")}
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write model, problems and protocol."""
-        write_json(self.path / layout.EVALUATION, content, sealed=True)
+        task = _relative(content["task"], self.path, "base")
+        write_json(self.path / layout.EVALUATION, content | {"task": task}, sealed=True)
 
 
 class SubjectFolder(JournalFolder):
@@ -182,12 +193,10 @@ class RunFolder(SubjectFolder):
         return read_json(self.path / layout.RUN)
 
     def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
-        """Write run.json if it differs, with folders relative to the run's, so that it names no machine's.
-
-        LabError where another program recorded the run, unless this is its import again.
-        """
-        present, home = self.specification(), self.path.resolve()
-        content = content | {key: os.path.relpath(content[key], home) for key in _folders(content)}
+        """Write run.json if it differs, with relative paths. LabError where another program recorded the run, unless
+        this is its import again."""
+        present = self.specification()
+        content = _relative(content, self.path, *_folders(content))
         if present == content:
             return
         if present is not None and present.get("origin") is not None and not imported:
@@ -203,7 +212,7 @@ class RunFolder(SubjectFolder):
         if data is None:
             raise LabError(f"{self.path / layout.RUN} is missing: {remedy}")
         try:
-            return Run.from_json(data | {key: str((self.path / data[key]).resolve()) for key in _folders(data)})
+            return Run.from_json(_resolved(data, self.path, *_folders(data)))
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             why = f"{type(error).__name__}: {reason}"

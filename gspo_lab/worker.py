@@ -185,12 +185,12 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
     from gspo_lab.study.schema import WarmStart
     from gspo_lab.tasks import build_task
 
-    wish = folder.request()
     try:
+        wish = folder.request()
         settings = WarmStart.model_validate(wish["warm_start"])
         model, seed, base, cache = wish["model"], int(wish["seed"]), Path(wish["base"]), Path(wish["cache"])
         name, options = wish["task"]["name"], dict(wish["task"]["options"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LabError(
             f"{folder.path / WARM_START} is damaged ({error}): start the study again, which writes it"
         ) from error

@@ -12,6 +12,7 @@ import pytest
 from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
 from gspo_lab.journal import FIRST_LOOK_BYTES
+from gspo_lab.layout import WARM_START
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder, StartFolder, begun_arms, run_folders
 from gspo_lab.store import ingest
@@ -117,6 +118,23 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
         folder.specify(wrong)
         with pytest.raises(LabError, match=r"run\.json is damaged"):
             folder.run()
+
+
+def test_no_file_of_a_warm_start_names_a_folder_of_this_machine(tmp_path: Path) -> None:
+    folder = StartFolder(tmp_path / "cache/jobs/1")
+    folder.path.mkdir(parents=True)
+    request = {"seed": 0, "base": str(tmp_path), "cache": str(tmp_path / "cache")}
+    folder.write_request(request)
+    (tmp_path / "cache/model").mkdir()
+    folder.finish(tmp_path / "cache/model")
+    files = [path for path in folder.path.iterdir() if str(tmp_path) in path.read_text()]
+    assert (files, folder.request(), folder.made()) == ([], request, tmp_path / "cache/model")
+    moved = tmp_path / "moved"
+    (tmp_path / "cache").rename(moved)
+    folder = StartFolder(moved / "jobs/1")
+    assert (folder.request()["cache"], folder.made()) == (str(moved), moved / "model")
+    write_json(folder.path / WARM_START, request)
+    assert folder.request() == request, "an earlier version's has whole paths"
 
 
 def test_pilots_and_runs_that_could_not_begin_are_no_begun_arms(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from gspo_lab.states import Exit
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.evaluation.bench import Bench
-    from gspo_lab.evaluation.session import Subject
+    from gspo_lab.evaluation.benchmark_spec import Bench
+    from gspo_lab.evaluation.evaluation_run import EvaluatedModel
     from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
 
@@ -82,8 +82,8 @@ def evaluate(
     Evaluates the first and last model of each run of a study, or one model, or a server. The same command resumes an
     interrupted evaluation.
     """
-    from gspo_lab.evaluation.bench import Wish
-    from gspo_lab.evaluation.subjects import model_subject, server_subject
+    from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides
+    from gspo_lab.evaluation.evaluated_models import model_subject, server_subject
     from gspo_lab.models.wording import has_chat_template
     from gspo_lab.store import ingest
 
@@ -93,14 +93,14 @@ def evaluate(
         raise LabError("--raw-prompts is for --server: a model in this process gets the prompts of its training")
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: must be auto, cpu or cuda")
-    wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
+    wish = BenchmarkOverrides(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     benches_of = partial(_benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish)
     if server is not None:
         if model is None:
             raise LabError(f"--server {server}: name its model with --model")
-        from gspo_lab.samplers.server_sampler import Server
+        from gspo_lab.samplers.server_sampler import ServerEndpoint
 
-        place = Server(server, model, _key(api_key_env), concurrency)
+        place = ServerEndpoint(server, model, _key(api_key_env), concurrency)
         pairs = [(task, server_subject(runs, place, seed=seed)) for task in benches_of(chat=not raw_prompts)]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
@@ -154,7 +154,7 @@ def _benches(
 
     `study_task` is the task of a study, which keeps its options.
     """
-    from gspo_lab.evaluation.bench import DATA, bench_of
+    from gspo_lab.evaluation.benchmark_spec import DATA, bench_of
     from gspo_lab.models.wording import worded
     from gspo_lab.tasks import without_sandbox
 
@@ -173,9 +173,9 @@ def _benches(
 
 def _runs_and_benches(
     runs: Path, study: str | None, run: str | None, benches_of: "Callable[..., list[Bench]]", device: str
-) -> "tuple[str, list[tuple[Bench, Subject]]]":
+) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
-    from gspo_lab.evaluation.subjects import run_chats, run_subjects
+    from gspo_lab.evaluation.evaluated_models import run_chats, run_subjects
     from gspo_lab.runfolder import RunFolder
 
     with evidence_of(runs) as evidence:
@@ -193,9 +193,9 @@ def _runs_and_benches(
     return name, [(bench, subject) for bench in benches for subject in subjects]
 
 
-def _check_graders(pairs: "Sequence[tuple[Bench, Subject]]") -> None:
+def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
     """LabError where missing answers could not be graded on this machine; stored answers need no grader."""
-    from gspo_lab.evaluation.session import unanswered
+    from gspo_lab.evaluation.evaluation_run import unanswered
     from gspo_lab.tasks import check_isolation
 
     for bench in {bench.evaluation: bench for bench, _ in pairs}.values():
@@ -206,9 +206,9 @@ def _check_graders(pairs: "Sequence[tuple[Bench, Subject]]") -> None:
                 raise
 
 
-def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path, waits_for: str) -> int:
+def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_for: str) -> int:
     """Evaluate each model on its benchmark, with progress on stderr; returns the number of answers still missing."""
-    from gspo_lab.evaluation.session import evaluate_subject
+    from gspo_lab.evaluation.evaluation_run import evaluate_subject
     from gspo_lab.progress import counting
     from gspo_lab.store import ingest
 
@@ -218,7 +218,7 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path, waits_for: st
         totals[bench.evaluation] = totals.get(bench.evaluation, 0) + _size(bench)
     try:
         with counting("eval", totals, waits_for) as advance:
-            twins: dict[tuple[str, str, int], Subject] = {}  # runs of one seed start from the same weights
+            twins: dict[tuple[str, str, int], EvaluatedModel] = {}  # runs of one seed start from the same weights
             for bench, subject in pairs:
                 alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
                 outcome = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
@@ -258,7 +258,7 @@ def _show(
         compared = {} if source is None else {name: _comparisons(source, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
-        protocols = {name: bench.asked for name, bench in benches.items()}
+        protocols = {name: bench.protocol for name, bench in benches.items()}
         together = [row for name in compared for row in compared[name]]
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:

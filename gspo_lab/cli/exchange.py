@@ -90,8 +90,7 @@ def import_logs(
     runs: Runs = RUNS,
 ) -> None:
     """Turn the logs of another program into a study."""
-    from gspo_lab.importers import SOURCES, import_file, import_runs, wanted
-    from gspo_lab.importers.declare import said
+    from gspo_lab.importers import SOURCES, import_file, import_runs, parse_run_spec, parse_stated_study
 
     if path is None:
         if not source.endswith(".toml"):
@@ -102,17 +101,26 @@ def import_logs(
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
-        stated = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by, "bench": bench, "config": config}
         scores = {key or value: value for key, value in (_halves(entry) for entry in score_metric or ())}
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
-        table = {"source": source, "path": path, "map": columns, "ignore": ignored or [], "score": scores, **stated}
+        options: dict[str, object] = {
+            "arm": arm,
+            "seed": seed,
+            "name": run_pattern,
+            "program": logged_by,
+            "bench": bench,
+        }
+        options |= {"source": source, "path": path, "config": config, "map": columns}
+        options |= {"ignore": ignored or [], "score": scores}
         settings = _settings(overrides)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
         raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
         raw |= {"arm": {arm: settings}} if arm else settings
-        done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import")])
-    print_lines([f"{put.run}: {put.what}" for put in done.puts])
+        done = import_runs(
+            runs, parse_stated_study(raw, study, "gspo-lab import"), [parse_run_spec(options, "gspo-lab import")]
+        )
+    print_lines([f"{run.id}: {run.state}" for run in done.runs])
     print_lines([f"note: {note}" for note in done.notes])
     update_lab(runs)
     typer.echo(f"next: gspo-lab report {done.study}")
@@ -157,8 +165,8 @@ def export(
     The other programs are TensorBoard, trackio and W&B (offline).
     """
     from gspo_lab.exporters import export as export_runs
-    from gspo_lab.exporters import logged
-    from gspo_lab.exporters.logged import write_log, write_readings
+    from gspo_lab.exporters import read_run_rows
+    from gspo_lab.exporters.run_rows import write_log, write_readings
     from gspo_lab.store import export as export_tables
 
     with evidence_of(runs) as evidence:
@@ -171,7 +179,7 @@ def export(
             return
         paths = export_tables(database_of(runs), study, output_dir, format)
         if study is not None:
-            paths += [write_log(logged(evidence, study), output_dir, format), write_readings(output_dir)]
+            paths += [write_log(read_run_rows(evidence, study), output_dir, format), write_readings(output_dir)]
     for path in paths:
         typer.echo(str(path))
 

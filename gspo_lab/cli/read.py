@@ -87,10 +87,10 @@ def _before_its_runs(home: Path) -> str:
 
 def _launcher_states(home: Path) -> str:
     """How many of a study's runs are queued, running and lost on other hosts."""
-    from gspo_lab.launch.afar import whereabouts
+    from gspo_lab.launch.remote_workers import latest_record
     from gspo_lab.runfolder import run_folders
 
-    states = [record["state"] for folder in run_folders(home) if (record := whereabouts(folder))]
+    states = [record["state"] for folder in run_folders(home) if (record := latest_record(folder))]
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
@@ -151,7 +151,7 @@ def show(
 def _study_header(evidence: "Evidence", study: str) -> list[str]:
     """The study's question, its answer, the settings chosen on trials, and its replications."""
     from gspo_lab.claims import answer
-    from gspo_lab.matching.tuned import choices
+    from gspo_lab.matching.tuning_check import choices_text
     from gspo_lab.readings import Source
     from gspo_lab.report.sections.replications import lines
     from gspo_lab.study.tune import budget
@@ -159,7 +159,9 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
 
     source = Source(evidence, study)
     tune = source.declaration.tune
-    tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
+    tuned = (
+        [f"{budget(tune)}, {tune.trials}: {choices_text(tune)}"] if tune is not None and tune.trials is not None else []
+    )
     *answered, next_command = answer_lines(answer(source))
     return [source.declaration.question, *answered, *tuned, *lines(source), "", next_command]
 
@@ -223,7 +225,7 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
     """
     import json
 
-    from gspo_lab.launch.afar import whereabouts
+    from gspo_lab.launch.remote_workers import latest_record
     from gspo_lab.readings import Source, read
     from gspo_lab.readings.answers import benches, evaluations
     from gspo_lab.readings.curves import grader_errors
@@ -248,7 +250,7 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
                 "readings": {name: reading.key for name, reading in named.items()},
                 "grader_errors": failed.get(run_id),
                 "scores": {bench: float(curves[run_id][1][-1]) for bench, curves in scores.items() if run_id in curves},
-                "launched": whereabouts(RunFolder(runs / run_id)),
+                "launched": latest_record(RunFolder(runs / run_id)),
                 **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
             }
         )

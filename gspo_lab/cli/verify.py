@@ -44,7 +44,7 @@ def certify(
     Reads the journals again and grades a sample of answers again. Exit with code 1 if a check fails.
     """
     from gspo_lab.matching import certificate
-    from gspo_lab.matching.verified import verified
+    from gspo_lab.matching.full_verification import verify_record
     from gspo_lab.readings import Source
     from gspo_lab.store.signature import sign as put_signature
 
@@ -53,12 +53,12 @@ def certify(
         matched = certificate(evidence, Source(evidence, named).declaration)
         # The sample is drawn anew each time, so that a forger cannot know which answers are graded again.
         samples = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
-        checked = verified(evidence, matched, samples)
+        checked = verify_record(evidence, matched, samples)
         if sign is not None:
             if not checked.ok:
                 raise LabError(f"--sign: not signed, {checked.headline}", details=checked.open)
             put_signature(runs / named, sign)
-            checked = verified(evidence, checked, samples)
+            checked = verify_record(evidence, checked, samples)
     print_either(json, checked.to_json(), checked.lines())
     raise typer.Exit(Exit.FINISHED if checked.ok else Exit.INCOMPLETE)
 
@@ -95,8 +95,8 @@ def diff(
 
     Compares settings, packages, weights, prompts, tokens and updates in this order.
     """
-    from gspo_lab.matching.why import lines as difference_lines
-    from gspo_lab.matching.why import why as first_difference
+    from gspo_lab.matching.first_difference import first_difference
+    from gspo_lab.matching.first_difference import lines as difference_lines
 
     with evidence_of(runs) as evidence:
         run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
@@ -121,7 +121,7 @@ def regrade(
     runs: Runs = RUNS,
 ) -> None:
     """Grade stored answers with the current graders."""
-    from gspo_lab.evaluation.regrade import apply as put_into_force
+    from gspo_lab.evaluation.regrade import apply_grades
     from gspo_lab.store import ingest
     from gspo_lab.store.answers import stored as stored_answers
 
@@ -136,7 +136,7 @@ def regrade(
     written = 0
     if apply:
         for (run_id, evaluation), answers in regraded.items():
-            written += put_into_force(RunFolder(runs / run_id), run_id, evaluation, answers)
+            written += apply_grades(RunFolder(runs / run_id), run_id, evaluation, answers)
         ingest(runs)
     turned = [_change(*place, answer) for place, answers in regraded.items() for answer in answers if answer.turned]
     summary = _summary(regraded)

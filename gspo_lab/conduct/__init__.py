@@ -1,4 +1,4 @@
-"""The conduct room: runs a study. It declares it, prepares it, keeps the workers busy and follows their journals."""
+"""Run a study: declare it, prepare it, start its workers and follow their journals."""
 
 from gspo_lab.conduct.run import StudyRunResult, conduct
 from gspo_lab.conduct.summary import ArmResult, StudyOutcome, outcome

@@ -1,7 +1,7 @@
-"""study.json: what a study is, written before its first step and held against every later start of it.
+"""study.json: the declaration of a study, written before its first step and compared at every later start.
 
-A study that has begun may grow by seeds, arms, doses of its sweep and waivers, each noted under "edits"; nothing that
-its existing runs were made with may change, and neither may the rule of its verdict.
+A begun study may grow by seeds, arms, swept values and waivers, which "edits" lists. The settings of its runs and the
+rule of its verdict must not change.
 """
 
 import re
@@ -13,7 +13,7 @@ from gspo_lab import __version__
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
 from gspo_lab.layout import ARCHIVE, STUDY
-from gspo_lab.matching.settings import shown
+from gspo_lab.matching.settings_diff import format_value
 from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import ARMS_ADDED, SEEDS_ADDED, Band, locked_of, reference_bands
@@ -24,56 +24,56 @@ CLAIMS_COUNT = "those declared before the first step are the ones that count"
 
 
 def declare(study: Study, home: Path) -> Declaration:
-    """Write `home`/study.json, or hold `study` against what it says. Raises LabError where runs would change."""
+    """Write `home`/study.json, or compare `study` with it. LabError if the settings of existing runs would change."""
     data = read_json(home / STUDY)
     before = None if data is None else Declaration.parse(data, home / STUDY)
     begun = begun_arms(home)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if before is None or not begun:
-        own = {one.name: getattr(study, one.name) for one in fields(Declaration)}
-        declared = Declaration(**own | {"commands": (study.command,), "created": now, "version": __version__})
+        values = {field.name: getattr(study, field.name) for field in fields(Declaration)}
+        declared = Declaration(**values | {"commands": (study.command,), "created": now, "version": __version__})
     else:
         _refuse_changes(study, before, begun, home)
-        declared = _grown(study, before, begun, now)
+        declared = _add_declared(study, before, begun, now)
         if declared == before:
-            return before  # byte for byte what it was, whichever version wrote it
-        if before.digest != before.content_digest:  # a new digest would hide that
+            return before  # leaves the file unchanged, even if an earlier version wrote it
+        if before.digest != before.content_digest:  # a new digest would hide the edit
             raise LabError(
                 f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a copy, start this "
                 f"study beside it with --name NEW, or start over with --fresh"
             )
-    return _kept(declared, home)
+    return _write_declaration(declared, home)
 
 
-def set_band(home: Path, arm: str, band: Band) -> Declaration:
-    """Put a calibrated range into study.json, and count everybody's counterfactuals with it; the new declaration."""
+def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
+    """Write a calibrated range to study.json, also as a reference range of all arms. Returns the new declaration."""
     before = Declaration.parse(read_json(home / STUDY), home / STUDY)
-    one = before.arms[arm]
-    objective = one.settings.objective.model_copy(update={"clip_low": band[0], "clip_high": band[1]})
-    settings = one.settings.model_copy(update={"objective": objective})
-    arms = before.arms | {arm: replace(one, settings=settings)}
-    # With runs on the disk the yardstick stays the one they were measured with.
+    entry = before.arms[arm]
+    objective = entry.settings.objective.model_copy(update={"clip_low": band[0], "clip_high": band[1]})
+    settings = entry.settings.model_copy(update={"objective": objective})
+    arms = before.arms | {arm: replace(entry, settings=settings)}
+    # Keep the reference ranges that existing runs were measured with.
     bands = before.reference_bands if begun_arms(home) else reference_bands([arm.settings for arm in arms.values()])
-    return _kept(replace(before, arms=arms, reference_bands=bands), home)
+    return _write_declaration(replace(before, arms=arms, reference_bands=bands), home)
 
 
-def _kept(declared: Declaration, home: Path) -> Declaration:
-    """Write it; what was locked before is kept inside it if runs have begun by that: their journals have its digest."""
-    there = read_json(home / STUDY)
-    if there is not None and begun_arms(home) and digest(declared.locked()) != there.get("digest"):
-        declared = replace(declared, superseded=(*declared.superseded, locked_of(there)))
+def _write_declaration(declared: Declaration, home: Path) -> Declaration:
+    """Write study.json. If runs began under an earlier version, keep it inside: their journals hold its digest."""
+    stored = read_json(home / STUDY)
+    if stored is not None and begun_arms(home) and digest(declared.locked()) != stored.get("digest"):
+        declared = replace(declared, superseded=(*declared.superseded, locked_of(stored)))
     content = declared.to_json()
-    if content != there:
+    if content != stored:
         write_json(home / STUDY, content)
     return replace(declared, digest=content["digest"], content_digest=content["digest"])
 
 
 def archive(folder: Path, runs: Path, name: str) -> Path:
-    """Move `folder` to runs/_archive/<name>-<n>, n counting on from what is there."""
+    """Move `folder` to runs/_archive/<name>-<n>, with the next free n."""
     taken = [
-        int(found[1])
+        int(match[1])
         for path in (runs / ARCHIVE).glob(f"{name}-*")
-        if (found := re.fullmatch(re.escape(name) + r"-(\d+)", path.name))
+        if (match := re.fullmatch(re.escape(name) + r"-(\d+)", path.name))
     ]
     target = runs / ARCHIVE / f"{name}-{max(taken, default=0) + 1}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,17 +82,21 @@ def archive(folder: Path, runs: Path, name: str) -> Path:
 
 
 def _changes(old: object, new: object) -> dict[str, str]:
-    """Dotted key -> "old -> new" for two settings; a calibrated range is the pilot's and does not count."""
+    """Dotted key -> "old -> new" for two settings, without a calibrated range, which the pilot sets."""
     a, b = flat(old), flat(new)
-    found = BAND if a.get("objective.clip") == b.get("objective.clip") == "calibrated" else ()
-    return {key: f"{shown(a.get(key))} -> {shown(b.get(key))}" for key in differing(a, b) if key not in found}
+    calibrated = BAND if a.get("objective.clip") == b.get("objective.clip") == "calibrated" else ()
+    return {
+        key: f"{format_value(a.get(key))} -> {format_value(b.get(key))}"
+        for key in differing(a, b)
+        if key not in calibrated
+    }
 
 
 def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Path) -> None:
-    if lost := sorted(begun - set(before.arms)):
+    if missing := sorted(begun - set(before.arms)):
         raise LabError(
-            f"{home / STUDY} does not declare {', '.join(lost)}, which has been run: restore it from a copy, or move "
-            f"away the folders of what it lacks"
+            f"{home / STUDY} does not declare {', '.join(missing)}, which has been run: restore it from a copy, or "
+            "move away the folders of these arms"
         )
     changes: dict[str, list[str]] = {}
     for name, old in before.arms.items():
@@ -118,7 +122,7 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
     )
 
 
-def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
+def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
     edits = []
     if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
         edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
@@ -142,11 +146,11 @@ def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Decl
         if reason != before.waived.get(lint):
             was = f"; was: {before.waived[lint]}" if lint in before.waived else ""
             edits.append(f"waived {lint}: {reason}{was}")
-    edits += _other_claims(study, before)
+    edits += _claim_edits(study, before)
     if study.question != before.question:
         edits.append(f"question, was: {before.question}")
     if (names := study.verdict.names) != before.verdict.names:
-        edits.append(f"verdict.names, was: {shown(before.verdict.names)}")
+        edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
     return replace(
         before,
         question=study.question,
@@ -161,15 +165,16 @@ def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Decl
     )
 
 
-def _other_claims(study: Study, before: Declaration) -> list[str]:
-    """The note that the study now makes other claims, unless that was the last thing noted of them."""
+def _claim_edits(study: Study, before: Declaration) -> list[str]:
+    """The edit for changed claims, unless the last edit of claims says the same."""
     claims = [claim.model_dump(mode="json") for claim in study.claims]
-    told = f"claims now {', '.join(one.name for one in study.claims) or 'none'} ({digest(claims)[:8]}); {CLAIMS_COUNT}"
+    names = ", ".join(claim.name for claim in study.claims) or "none"
+    note = f"claims now {names} ({digest(claims)[:8]}); {CLAIMS_COUNT}"
     latest = [edit.what for edit in before.edits if edit.what.endswith(CLAIMS_COUNT)][-1:]
-    return [told] if study.claims != before.claims and latest != [told] else []
+    return [note] if study.claims != before.claims and latest != [note] else []
 
 
 def _commands(study: Study, before: Declaration) -> tuple[tuple[str, ...], ...]:
-    """Those of the starts that this study came from, in their order; none where the first is not known."""
+    """The commands that started this study, in order; none if the first is unknown."""
     known = before.commands
     return known if not known or study.command in known else (*known, study.command)

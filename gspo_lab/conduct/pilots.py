@@ -1,12 +1,12 @@
-"""Pilots: short runs that find a clip range by the log-ratios that they record.
+"""Pilots: short runs whose recorded log-ratios give a clip range.
 
-For an arm with `clip = "calibrated"` one pilot finds the range, which is frozen before the first step.
-`gspo-lab advise` goes on from there, for a model, a task and lengths of one's own:
+For an arm with `clip = "calibrated"` one pilot finds the range, which is fixed before the first step. `gspo-lab advise`
+repeats this for any model and task:
 
-    rule ─> pilot with the published range ─> the range that clips the wanted share of what it saw
-                                                └─> a pilot with that range ─> does it?  no: once more from there
+    rule ─> pilot with the published range ─> range that clips the target share of the recorded ratios
+                                                └─> pilot with that range ─> if it clips another share: repeat
 
-A range changes what it is measured by, since a clipped policy moves less: only one that was used is recommended.
+A clipped policy moves less, so a range changes the ratios it was computed from. Only a range that was used is advised.
 """
 
 import json
@@ -38,15 +38,15 @@ from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted import flat, under
 
 DROPPED_STEPS = 2
-"""Adam's first steps are nearly of unit size whatever the gradient: their moves are no sample of the later ones."""
+"""First steps that are ignored: Adam's are nearly of unit size whatever the gradient, unlike later steps."""
 TRIES = 3
-"""Ranges that are tried of each rule, at most."""
+"""Most ranges that are tried per rule."""
 FACTOR = 1.5
-"""A range is recommended without reserve if it clips the wanted share within this factor."""
+"""A range holds if the share that it clips is within this factor of the target."""
 
 
 def run_pilots(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
-    """Make the pilots' warm starts, then run those that have not finished; whether all are finished."""
+    """Make the pilots' warm starts, then run the unfinished pilots. True if all finished."""
     if not pool.work("warm starts", starts_to_make(pilots, runs)):
         return False
     items = [item for run in pilots if (item := _pilot_item(run, runs)) is not None]
@@ -56,7 +56,7 @@ def run_pilots(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> b
 
 
 def _pilot_item(run: Run, runs: Path) -> WorkItem | None:
-    """None where it has finished. What lies in its folder from a pilot with other settings is moved away."""
+    """The pilot's work item; None if it has finished. A pilot with other settings in its folder is archived."""
     folder = RunFolder(run.folder(runs))
     former = folder.specification()
     if former is not None and former.get("settings") != run.to_json()["settings"]:
@@ -67,9 +67,9 @@ def _pilot_item(run: Run, runs: Path) -> WorkItem | None:
 
 
 def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
-    """The range that the finished pilot `run` calls for, written to bands.json."""
+    """The range that the finished pilot `run` gives, written to bands.json."""
     folder = RunFolder(run.folder(runs))
-    low, high = _called_for(arm, folder, f"arm.{arm.name}: clip = 'calibrated'")
+    low, high = _range_of(arm, folder, f"arm.{arm.name}: clip = 'calibrated'")
     entry = {
         "clip_low": low,
         "clip_high": high,
@@ -82,15 +82,15 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
     return low, high
 
 
-def _called_for(arm: Arm, folder: RunFolder, what: str) -> Band:
+def _range_of(arm: Arm, folder: RunFolder, subject: str) -> Band:
     try:
         return calibrated_band(_details(folder), _level(arm), arm.settings.objective.clip_target)
     except LabError as error:
-        raise LabError(f"{what}: {error} (pilot: {folder.path})") from error
+        raise LabError(f"{subject}: {error} (pilot: {folder.path})") from error
 
 
 def _details(folder: RunFolder) -> list[dict[str, Any]]:
-    """`response_detail` of the updates that count: settled steps, and mini-batches after the first."""
+    """`response_detail` of the updates after the ignored steps, without each step's first mini-batch."""
     return [
         update["response_detail"]
         for update in folder.records(UpdateRecord.kind)
@@ -104,12 +104,12 @@ def _level(arm: Arm) -> Level:
 
 @dataclass(frozen=True)
 class Advice:
-    """What the pilots of one rule say. Shares are of what the rule clips by on mini-batches >= 1: active tokens, or
-    responses; None is not measured."""
+    """The result of the pilots of one rule. Shares are of active tokens, or of responses for a response-level rule, on
+    mini-batches >= 1; None: not measured."""
 
     rule: str
     declared: dict[str, Any]
-    """What the pilots' arm declares but its range, as an arm's table writes it: the range is advised for these."""
+    """The declared settings of the pilots' arm except its range, as in its TOML table."""
     clip_low: float
     clip_high: float
     wanted: float
@@ -128,23 +128,23 @@ class Advice:
 
     @property
     def holds(self) -> bool:
-        """Whether the range in use clipped the wanted share, within the factor."""
-        return near(self.clipped, self.wanted)
+        """Whether the range clipped the target share, within FACTOR, when it was used."""
+        return within_factor(self.clipped, self.wanted)
 
     def toml(self) -> str:
         """An arm to paste."""
-        kept = "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
+        note = "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
         stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
-        return f"[arm.{self.rule}]\n{stated}{kept}clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
+        return f"[arm.{self.rule}]\n{stated}{note}clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
 
     def to_json(self) -> dict[str, Any]:
         """Every number, and whether the range held."""
         return {**asdict(self), "holds": self.holds}
 
 
-def near(share: float, wanted: float) -> bool:
-    """Whether one share is the other within the factor."""
-    return wanted / FACTOR <= share <= wanted * FACTOR
+def within_factor(share: float, target: float) -> bool:
+    """Whether a share is within FACTOR of the target."""
+    return target / FACTOR <= share <= target * FACTOR
 
 
 def advise(
@@ -157,8 +157,7 @@ def advise(
     live: bool = True,
     yes: bool = False,
 ) -> list[Advice] | None:
-    """Pilots of each rule under runs/_advice, and what they say; None where Ctrl-C came first, after which the same
-    call goes on. `share` is the share to clip, or else each arm's clip_target. LabError where a pilot fails."""
+    """Run the pilots of each rule under runs/_advice; `share`: the target, else each arm's clip_target."""
     preflight(study)
     arms = {rule: arm_of(study, rule, share) for rule in RULES}
     for arm in arms.values():
@@ -183,24 +182,24 @@ def advise(
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
             first = [replace(run, until=1) for run in new]
-            if number == 0 and not _piloted(pool, "first batch of pilot 1", first, runs):
+            if number == 0 and not _run_all(pool, "first batch of pilot 1", first, runs):
                 return None
             for run in pilots:
                 _refuse_equal_rewards(RunFolder(run.folder(runs)))
-            if not _piloted(pool, f"pilot {number + 1}", pilots, runs):
+            if not _run_all(pool, f"pilot {number + 1}", pilots, runs):
                 return None
     return [_advice(rule, arms[rule], pilots) for rule, pilots in tried.items()]
 
 
 def arm_of(study: Study, rule: str, share: float | None) -> Arm:
     """The study's first arm that clips by the rule, or else its first arm with the rule's preset."""
-    every = list(study.arms.values())
-    clipping = [one for one in every if one.settings.objective.policy_loss == "clip"]
-    follow = [one for one in clipping if RATIOS[one.settings.objective.importance_sampling_level].rule == rule]
-    arm = (follow or every)[0]
+    arms = list(study.arms.values())
+    clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
+    matching = [arm for arm in clipping if RATIOS[arm.settings.objective.importance_sampling_level].rule == rule]
+    arm = (matching or arms)[0]
     data = arm.settings.model_dump(mode="json")
     objective: dict[str, Any] = data["objective"]
-    if not follow:
+    if not matching:
         level = PRESETS[rule].importance_sampling_level
         objective |= {"preset": rule, "policy_loss": "clip", "importance_sampling_level": level}
     if share is not None:
@@ -209,31 +208,31 @@ def arm_of(study: Study, rule: str, share: float | None) -> Arm:
 
 
 def _declared(arm: Arm) -> dict[str, Any]:
-    """What the arm declares but its range, by its keys in TOML: those of the objective stand flat, its preset as
-    `objective`."""
+    """The arm's declared settings except its range, by their TOML keys; the preset is `objective`."""
     settings = flat(arm.settings.model_dump(mode="json"))
     stated = {key: value for key, value in settings.items() if under(key, arm.declared) and value is not None}
-    own = {key.removeprefix("objective."): value for key, value in stated.items()}
+    values = {key.removeprefix("objective."): value for key, value in stated.items()}
     preset = arm.settings.objective.preset
     for key in ("preset", "clip", "clip_target", "clip_low", "clip_high"):
-        own.pop(key, None)
-    if own.get("importance_sampling_level") == PRESETS[preset].importance_sampling_level:
-        del own["importance_sampling_level"]
-    return {"objective": preset} | own
+        values.pop(key, None)
+    if values.get("importance_sampling_level") == PRESETS[preset].importance_sampling_level:
+        del values["importance_sampling_level"]
+    return {"objective": preset} | values
 
 
 def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
-    """The published range first, then what the last pilot calls for; None once a range that was called for holds."""
+    """The published range first, then the range that the last pilot gives; None once a computed range holds."""
     if not tried:
         return RULES[arm.name].band
     band, folder = tried[-1]
-    if len(tried) > 1 and near(clipped_share(_details(folder), _level(arm), band), arm.settings.objective.clip_target):
+    target = arm.settings.objective.clip_target
+    if len(tried) > 1 and within_factor(clipped_share(_details(folder), _level(arm), band), target):
         return None
-    return _called_for(arm, folder, arm.name)
+    return _range_of(arm, folder, arm.name)
 
 
-def _piloted(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
-    """Whether all pilots are finished; False where Ctrl-C ended the work. LabError where one failed."""
+def _run_all(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
+    """Run pilots. True if all finished, False after Ctrl-C. LabError if a pilot failed."""
     before = len(pool.results)
     done = run_pilots(pool, title, pilots, runs)
     if not done and not pool.interrupts.count:
@@ -243,7 +242,7 @@ def _piloted(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> boo
 
 
 def _refuse_equal_rewards(folder: RunFolder) -> None:
-    """LabError where all responses of a pilot's first batch earned the same as their group: nothing is clipped then."""
+    """LabError if every group of a pilot's first batch has equal rewards: then nothing is clipped."""
     for step in folder.records(StepRecord.kind)[:1]:
         if step.get("zero_variance_groups") == 1:
             raise LabError(
@@ -267,14 +266,14 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
         wanted=target,
         clipped=shares[last],
         clipped_published=shares[0],
-        log_ratio_max=max(_known(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None),
-        response_tokens=average(_known(steps, "response_tokens_mean")),
-        zero_advantage_groups=average(_known(steps, "zero_variance_groups")),
-        mismatch_k3=average(_known(steps, "mismatch_k3")),
-        seconds_step=middle(_known(steps, "seconds_step")),
-        peak_memory_bytes=max(_known(steps, "peak_memory_bytes"), default=None),
+        log_ratio_max=max(_values(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None),
+        response_tokens=average(_values(steps, "response_tokens_mean")),
+        zero_advantage_groups=average(_values(steps, "zero_variance_groups")),
+        mismatch_k3=average(_values(steps, "mismatch_k3")),
+        seconds_step=middle(_values(steps, "seconds_step")),
+        peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
 
 
-def _known(records: list[dict[str, Any]], name: str) -> list[float]:
-    return [one[name] for one in records if one.get(name) is not None]
+def _values(records: list[dict[str, Any]], name: str) -> list[float]:
+    return [record[name] for record in records if record.get(name) is not None]

@@ -1,4 +1,4 @@
-"""A declared study again: the same arms and rule on fresh seeds and fresh starts, linked to the first."""
+"""Replicate a declared study: the same arms and rule with new seeds and new starting models."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from gspo_lab.study.trials import tuned
 
 SHOWN = 4
 MOST_SEED = 2**63
-"""Seeds lie below."""
+"""Seeds are smaller than this."""
 
 
 @dataclass(frozen=True)
 class Replication:
-    """What is to be carried out: `study` again, of which `original` was the first; `begun` before, or new."""
+    """A replication to run: `study` repeats `original`; `begun`: an earlier call began it."""
 
     study: Study
     original: Declaration
@@ -33,7 +33,7 @@ class Replication:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people, before it begins."""
+        """Two lines about it for a terminal."""
         how = "goes on" if self.begun else "begins"
         seeds = ", ".join(map(str, self.study.seeds))
         first = next(iter(self.study.arms.values())).settings
@@ -47,38 +47,35 @@ class Replication:
         )
 
 
-def replication(wanted: str, runs: Path, *, another: bool = False) -> Replication:
-    """The replication of the study `wanted`, a name or a TOML file: the first that is not finished, else the latest,
-    else a new one; with `another` a new one in any case.
+def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
+    """The replication of the study `name`, which may be a TOML file: the first unfinished one, else the latest.
 
-    A replication of a replication is one of the first study. LabError for a study that was never declared, that the
-    file no longer says, or that is not finished itself.
+    Without any, or with `another`, a new one. A replication of a replication repeats the first study. LabError for a
+    study that was never declared, that differs from its file, or that is not finished.
     """
-    path = Path(wanted)
-    asked = load_study(path) if path.suffix == ".toml" else None
-    original = _original(asked.name if asked else wanted, runs)
-    if asked is not None and asked.tune is not None and original.tune is not None:
-        asked = tuned(asked, original.tune)  # a replication repeats what the arms chose, not their choosing
-    if asked is not None and not same_content(asked, original):
-        keys = differences(asked, original)
+    path = Path(name)
+    stated = load_study(path) if path.suffix == ".toml" else None
+    original = _original(stated.name if stated else name, runs)
+    if stated is not None and stated.tune is not None and original.tune is not None:
+        stated = tuned(stated, original.tune)  # a replication repeats the arms' choices without new trials
+    if stated is not None and not same_content(stated, original):
+        keys = differences(stated, original)
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
         raise LabError(
             f"{path} is no longer the study that {runs / original.name / STUDY} declares; they differ in "
             f"{', '.join(keys[:SHOWN])}{more}: gspo-lab replicate {original.name} repeats what was declared"
         )
     ingest(runs)
-    if left := _left(original.name, runs):
-        raise LabError(
-            f"{original.name} is not finished ({', '.join(left[:SHOWN])}{' ...' * (len(left) > SHOWN)}): go on with it "
-            "first; what has said nothing yet cannot be replicated"
-        )
-    known = sorted((one for _, one in _declared(runs) if _of(one, original.name)), key=_numbered)
-    place = path if asked is not None else _place(original, runs)
+    if missing := _missing_runs(original.name, runs):
+        names = ", ".join(missing[:SHOWN]) + " ..." * (len(missing) > SHOWN)
+        raise LabError(f"{original.name} is not finished ({names}): go on with it first, it has no result to replicate")
+    known = sorted((declared for _, declared in _declared(runs) if _repeats(declared, original.name)), key=_numbered)
+    place = path if stated is not None else _place(original, runs)
     if known and not another:
-        begun = next((one for one in known if _left(one.name, runs)), known[-1])
-        return Replication(_study(begun, begun, place, asked), original, begun=True)
-    name = next(name for n in range(1, 10**6) if not (runs / (name := f"{original.name}-r{n}")).exists())
-    return Replication(_study(original, _next(original, name, runs), place, asked), original, begun=False)
+        begun = next((declared for declared in known if _missing_runs(declared.name, runs)), known[-1])
+        return Replication(_study(begun, begun, place, stated), original, begun=True)
+    new = next(new for n in range(1, 10**6) if not (runs / (new := f"{original.name}-r{n}")).exists())
+    return Replication(_study(original, _new_declaration(original, new, runs), place, stated), original, begun=False)
 
 
 def _original(name: str, runs: Path) -> Declaration:
@@ -97,7 +94,7 @@ def _original(name: str, runs: Path) -> Declaration:
 
 
 def _read(file: Path) -> Declaration | None:
-    """What a study's folder declares; a study that was copied is its own."""
+    """The declaration in a study's folder; the folder gives its name."""
     data = read_json(file)
     return None if data is None else replace(Declaration.parse(data, file), name=file.parent.name)
 
@@ -105,31 +102,31 @@ def _read(file: Path) -> Declaration | None:
 def _declared(runs: Path) -> Iterator[tuple[Path, Declaration]]:
     for file in sorted(runs.glob(f"*/{STUDY}")):
         try:
-            found = _read(file)
+            declared = _read(file)
         except LabError:
             continue
-        if found is not None:
-            yield file.parent, found
+        if declared is not None:
+            yield file.parent, declared
 
 
-def _numbered(one: Declaration) -> tuple[int, str]:
-    return len(one.name), one.name
+def _numbered(declared: Declaration) -> tuple[int, str]:
+    return len(declared.name), declared.name
 
 
-def _of(one: Declaration, name: str) -> bool:
-    return one.replicates is not None and one.replicates.name == name
+def _repeats(declared: Declaration, name: str) -> bool:
+    return declared.replicates is not None and declared.replicates.name == name
 
 
-def _left(name: str, runs: Path) -> list[str]:
-    """The runs that a study's decision still lacks, with where they stand."""
+def _missing_runs(name: str, runs: Path) -> list[str]:
+    """The unfinished runs that a study's decision needs, with their states."""
     from gspo_lab.findings.decision import decision
     from gspo_lab.readings import Source
     from gspo_lab.readings import runs as runs_of
 
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Source(evidence, name)
-        states = {(run.arm, run.seed): run.state for run in runs_of(found)}
-        needed = [(arm, seed) for seed in decision(found).seeds for arm in found.arms]
+        source = Source(evidence, name)
+        states = {(run.arm, run.seed): run.state for run in runs_of(source)}
+        needed = [(arm, seed) for seed in decision(source).seeds for arm in source.arms]
     return [
         f"{arm} seed {seed} {states.get((arm, seed), 'not begun')}"
         for arm, seed in needed
@@ -137,10 +134,13 @@ def _left(name: str, runs: Path) -> list[str]:
     ]
 
 
-def _next(original: Declaration, name: str, runs: Path) -> Declaration:
-    """The declaration of a further replication: seeds beyond all that any execution of the study has ever used."""
-    every = [*_declared(runs), *_declared(runs / ARCHIVE)]
-    used = {seed for _, one in every if same_content(one, original) or _of(one, original.name) for seed in one.seeds}
+def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaration:
+    """The declaration of a new replication: its seeds are larger than those of every execution of the study."""
+    executions = [*_declared(runs), *_declared(runs / ARCHIVE)]
+    same = [
+        declared for _, declared in executions if same_content(declared, original) or _repeats(declared, original.name)
+    ]
+    used = {seed for execution in same for seed in execution.seeds}
     used |= set(original.tune.seeds if original.tune is not None else ())
     count, first = len(original.seeds) - len(original.added), max({*used, *original.seeds}) + 1
     if first + count > MOST_SEED:
@@ -150,7 +150,7 @@ def _next(original: Declaration, name: str, runs: Path) -> Declaration:
         name=name,
         seeds=tuple(range(first, first + count)),
         added=(),
-        arms={arm.name: _started(arm, first) for arm in original.arms.values()},
+        arms={arm.name: _with_new_start(arm, first) for arm in original.arms.values()},
         replicates=Replicates(original.name, identity(original)),
         commands=(),
         created="",
@@ -161,8 +161,8 @@ def _next(original: Declaration, name: str, runs: Path) -> Declaration:
     )
 
 
-def _started(arm: Arm, seed: int) -> Arm:
-    """The arm from a starting model that no other execution had: of the first fresh seed, where all seeds share one."""
+def _with_new_start(arm: Arm, seed: int) -> Arm:
+    """The arm with a new starting model: if all seeds share one, that of the first new seed."""
     start = arm.settings.warm_start
     if start.per_seed or not needs_start(arm.settings.model):
         return arm
@@ -171,22 +171,22 @@ def _started(arm: Arm, seed: int) -> Arm:
 
 
 def _place(original: Declaration, runs: Path) -> Path:
-    """The file that the study came from, as far as its runs and commands tell: relative paths start beside it."""
+    """The file that the study came from, by its runs and commands; relative paths are relative to its folder."""
     base = next((folder.run().base for folder in run_folders(runs / original.name) if folder.is_declared), ".")
     file = Path(original.commands[0][0]).name if original.commands and original.commands[0] else f"{original.name}.toml"
     return Path(base) / file
 
 
-def _study(before: Declaration, declared: Declaration, place: Path, asked: Study | None) -> Study:
-    """The declaration as a study to run; a launcher's options are not declared, and stand in the file alone."""
-    own = {one.name: getattr(declared, one.name) for one in fields(Declaration)}
-    study = Study(**own, path=place, command=_command(before, declared, place))
-    return study if asked is None else replace(study, launch=asked.launch)
+def _study(before: Declaration, declared: Declaration, place: Path, stated: Study | None) -> Study:
+    """The declaration as a study to run. Options of a launcher are not declared; they come from the file."""
+    values = {field.name: getattr(declared, field.name) for field in fields(Declaration)}
+    study = Study(**values, path=place, command=_command(before, declared, place))
+    return study if stated is None else replace(study, launch=stated.launch)
 
 
 def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
-    """What to type behind `gspo-lab check` or `run` for the same arms, seeds and name, without the link."""
+    """The arguments of `gspo-lab check` or `run` for these arms, seeds and name, without the link to the original."""
     first = drop_options(before.commands[0] if before.commands else (str(place),), "--seeds", "--name")
     pairs = zip(first[1::2], first[2::2], strict=False)
-    kept = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
-    return (*first[:1], *kept, "--seeds", ",".join(map(str, declared.seeds)), "--name", declared.name)
+    options = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
+    return (*first[:1], *options, "--seeds", ",".join(map(str, declared.seeds)), "--name", declared.name)

@@ -1,11 +1,11 @@
-"""conduct: from a study to its finished runs.
+"""Run a study until all its runs are finished.
 
     lock ─> check models, tasks ─> declare (study.json) ─> trials ─> warm starts ─> pilots ─> runs
                                                            └───────── one pool of workers ─────────┘
     while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
     with declared looks: the seeds of each look in turn, until one resolves every arm
 
-Whatever ends it, the same command resumes: finished runs are skipped, the others go on from their last checkpoint.
+The same command resumes after any interruption: it skips finished runs and continues others from their checkpoints.
 """
 
 import shlex
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gspo_lab.conduct.declaration import archive, declare, set_band
+from gspo_lab.conduct.declaration import archive, declare, save_calibrated_range
 from gspo_lab.conduct.pilots import find_band, run_pilots
-from gspo_lab.conduct.tuning import settled
+from gspo_lab.conduct.tuning import with_chosen_settings
 from gspo_lab.conduct.worker_pool import WorkerPool, WorkItem, WorkItemResult, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
-from gspo_lab.exporters.mirror import Mirror
+from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.files import held
 from gspo_lab.findings.decision import decision
 from gspo_lab.launch.base import Launcher
@@ -46,7 +46,7 @@ from gspo_lab.study.trials import trials_name
 
 @dataclass(frozen=True)
 class StudyRunResult:
-    """What came of running a study: how each piece of work ended, and whether Ctrl-C ended it all."""
+    """The results of all work items of a study, and whether Ctrl-C ended it."""
 
     results: Sequence[WorkItemResult]
     interrupted: bool
@@ -63,27 +63,26 @@ def conduct(
     live: bool = True,
     yes: bool = False,
 ) -> StudyRunResult:
-    """Run what is left of `study` under the folder `runs`; when it returns, everything is in the database.
+    """Run the unfinished runs of `study` under the folder `runs`. On return the database holds all records.
 
-    `on` names the launcher, `jobs` how many workers it may start at once. `fresh` moves the study's former runs to
-    runs/_archive; `yes` goes on where memory is estimated not to do. Raises LabError for what keeps the first step from
-    being made.
+    `on`: name of the launcher; `jobs`: its workers at once. `fresh` moves earlier runs to runs/_archive. `yes` ignores
+    the memory estimate. LabError if the first step cannot be made.
     """
     launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
     mirrors = {name: target(name) for name in study.mirror}
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
-        named = ", ".join(dict.fromkeys(one.name for one in warnings))
+        named = ", ".join(dict.fromkeys(warning.name for warning in warnings))
         command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
         console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
     slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
     runs.mkdir(parents=True, exist_ok=True)
-    ingest(runs)  # a database that cannot take the records in is told now, and not after the training
+    ingest(runs)  # fail now, not after the training, if the database cannot take records
     with ExitStack() as stack:
-        home = _take(study, runs, fresh, launcher, stack)
+        home = _lock_folder(study, runs, fresh, launcher, stack)
         mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
         by_reward = score_named(study.verdict.primary or "").reward
         view = ProgressView(console, study.name, live=live, by_reward=by_reward)
@@ -97,7 +96,7 @@ def conduct(
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    if (ready := settled(study, home, begun, pool)) is None:
+    if (ready := with_chosen_settings(study, home, begun, pool)) is None:
         return
     study = ready
     declaration = declare(study, home)
@@ -106,20 +105,20 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
         for arm in pilot_arms(study)
         if arm.name not in begun and arm.name not in found_bands(study, home)
     }
-    left = []
-    first, *later = stages(study, declaration)
+    remaining = []
+    first, *later = seed_batches(study, declaration)
     for run in study.runs():
         item = run_item(run, runs)
         if RunFolder(item.folder.path).status().finished:
-            RunFolder(item.folder.path).drop_resume()  # its worker may have been killed before it could
+            RunFolder(item.folder.path).drop_resume()  # its worker may have been killed before doing so
             item.cell.progress.state = State.FINISHED
             pool.view.add([item.cell])
         else:
-            left.append(run)
+            remaining.append(run)
             if run.seed in first:
                 pool.view.add([item.cell])
-    first_left = [run for run in left if run.seed in first]
-    if not pool.work("warm starts", starts_to_make([*first_left, *pilots.values()], runs)):
+    first_runs = [run for run in remaining if run.seed in first]
+    if not pool.work("warm starts", starts_to_make([*first_runs, *pilots.values()], runs)):
         return
     if not run_pilots(pool, "pilots", list(pilots.values()), runs):
         return
@@ -128,47 +127,44 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
         pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
     for name, band in found_bands(study, home).items():
         if name not in begun:
-            declaration = set_band(home, name, band)
-    ids = {run.id for run in left}
+            declaration = save_calibrated_range(home, name, band)
+    ids = {run.id for run in remaining}
     waiting = [run for run in declared_runs(study, declaration) if run.id in ids]
     skipped = len(study.runs()) - len(waiting)
     title = "training" + (f" ({skipped} finished before)" if skipped else "")
-    pool.work(title, _written([run for run in waiting if run.seed in first], runs))
+    pool.work(title, _items([run for run in waiting if run.seed in first], runs))
     for look, seeds in zip(declaration.looks, later, strict=False):
-        if pool.interrupts.count or not _goes_on(study, look, runs, pool):
+        if pool.interrupts.count or not _needs_more_seeds(study, look, runs, pool):
             return
         of_look = [run for run in waiting if run.seed in seeds]
         if not pool.work("warm starts", starts_to_make(of_look, runs)):
             return
-        pool.work(title, _written(of_look, runs))
+        pool.work(title, _items(of_look, runs))
 
 
-def _written(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
+def _items(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
     for run in chosen:
         write_run(run, runs)
     return [run_item(run, runs) for run in chosen]
 
 
-def _goes_on(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
-    """Whether the look at the first `look` seeds leaves an arm open; prints what it found where it does not.
-
-    What is saved is the device time that the runs not begun would take, by the mean of those that finished.
-    """
+def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
+    """Whether the interim look at the first `look` seeds leaves an arm unresolved; if not, print the result."""
     pool.ingest()
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Source(evidence, study.name)
-        decided, declared, recorded = decision(found), found.declaration, runs_of(found)
-        spent = read(found, DEVICE_SECONDS)
-        usual = average(spent[run.id].value for run in runs_of(found, FINISHED))
+        source = Source(evidence, study.name)
+        decided, declared, recorded = decision(source), source.declaration, runs_of(source)
+        spent = read(source, DEVICE_SECONDS)
+        usual = average(spent[run.id].value for run in runs_of(source, FINISHED))
     short = decided.missing.values() if len(decided.seeds) <= look else ()
-    missing = ", ".join(dict.fromkeys(run for own in short for run in own))
+    missing = ", ".join(dict.fromkeys(run for names in short for run in names))
     if decided.stopped:
         begun = {(run.arm, run.seed) for run in recorded}
-        left = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
-        about = "" if usual is None else f", about {duration(usual * left)} of device time"
+        unbegun = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
+        about = "" if usual is None else f", about {duration(usual * unbegun)} of device time"
         line = (
             f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
-            f"{left} declared run{'' if left == 1 else 's'} not begun{about}"
+            f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun{about}"
         )
     else:
         line = f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
@@ -177,8 +173,8 @@ def _goes_on(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
     return not decided.stopped and not missing
 
 
-def stages(study: Study, declaration: Declaration) -> list[set[int]]:
-    """The seeds of each declared look that those before it lack; seeds that no look is of come with the last."""
+def seed_batches(study: Study, declaration: Declaration) -> list[set[int]]:
+    """The new seeds of each interim look; seeds beyond the last look belong to its batch."""
     looks = declaration.looks
     out = [set(declaration.deciding[start:end]) for start, end in pairwise((0, *looks))]
     out[-1] |= set(study.seeds).difference(*out)
@@ -186,14 +182,14 @@ def stages(study: Study, declaration: Declaration) -> list[set[int]]:
 
 
 def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
-    """The study's runs with the ranges, the yardstick and the digest that study.json declares."""
+    """The study's runs with the ranges, reference ranges and digest in study.json."""
     arms = {name: declaration.arms[name] for name in study.arms}
     runs = replace(study, arms=arms, reference_bands=declaration.reference_bands).runs()
     return [replace(run, declaration=declaration.digest) for run in runs]
 
 
-def _take(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
-    """The study's folder, locked for this conductor; an empty one with `fresh`, for which nobody waits in a queue."""
+def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
+    """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
     home, trials = runs / study.name, runs / trials_name(study.name)
     refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
     if fresh and home.exists():

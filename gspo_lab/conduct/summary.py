@@ -1,6 +1,6 @@
-"""What a study's end tells at once: per arm the scores, the reward and the clipping, the answer, and what was seen.
+"""The terminal's summary of a study: the answer, and per arm scores, reward and clip fraction.
 
-The answer is the report's; its grounds are there.
+The report explains the answer.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rich.table import Table
 from gspo_lab.conduct.worker_pool import WorkItemResult
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
+from gspo_lab.findings.outcomes import NOT_JUDGED, outcomes
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.layout import database_of
 from gspo_lab.readings import Source, average, runs, summarise
@@ -37,8 +37,8 @@ class ArmResult:
     runs: int
     finished: int
     scores: dict[int, float | None]
-    """Per seed the primary benchmark's score: of a finished run the mean of its last `verdict.last` evaluations, of any
-    other its latest one."""
+    """Per seed the primary benchmark's score: the mean of the last `verdict.last` evaluations of a finished run, else
+    the latest score."""
     reward: float | None
     """Mean training reward over the last fifth of the steps, mean of the runs that count."""
     clipped: float | None
@@ -47,17 +47,16 @@ class ArmResult:
     clips: bool
     """Whether its loss has a clip."""
     collapsed: int | None
-    """Runs that collapsed, by the rule of `stats.collapse`; None where no run is long enough to be judged."""
+    """Collapsed runs, by the rule of `stats.collapse`; None if no run is long enough."""
     grader_errors: float | None
     """Share of training responses on which the grader failed, mean of the runs that count."""
     score: float | None
-    """The mean final score of the runs that count: the finished ones of the seeds that the verdict rests on, as in the
-    report; None where none has one."""
+    """Mean final score of the finished runs with the verdict's seeds, as in the report."""
 
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """How a study stands after `conduct`."""
+    """The state of a study after `conduct`."""
 
     study: str
     primary: str | None
@@ -67,7 +66,7 @@ class StudyOutcome:
     details: tuple[str, ...]
     """The verdicts with their pairs, and the decision's flags."""
     exit_code: int
-    """0 all runs that are needed finished; 1 some did not; 2 what failed can be fixed by the user; 130 interrupted."""
+    """0: all needed runs finished; 1: some did not; 2: the user can fix the failure; 130: interrupted."""
     report: object | None = None
 
     def table(self) -> Table:
@@ -91,8 +90,8 @@ class StudyOutcome:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [vars(arm) for arm in self.arms]
         texts = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
-        kept = {key: value for key, value in vars(self).items() if key != "details"}
-        return {**kept, "seen": self.seen, "arms": arms, "failures": list(self.failures), **texts}
+        values = {key: value for key, value in vars(self).items() if key != "details"}
+        return {**values, "seen": self.seen, "arms": arms, "failures": list(self.failures), **texts}
 
     @property
     def seen(self) -> str:
@@ -108,9 +107,9 @@ def outcome(
 
     failures = tuple(result.line for result in results if result.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Source(evidence, study.name)
-        decided, arms, said = decision(found), arm_results(found, study), answer(found)
-        details = tuple(seen(found, said))
+        source = Source(evidence, study.name)
+        decided, arms, answered = decision(source), arm_results(source, study), answer(source)
+        details = tuple(verdict_lines(source, answered))
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {result.code for result in results if result.state in (State.FAILED, State.LOST)}
     if interrupted:
@@ -119,29 +118,30 @@ def outcome(
         code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
         code = Exit.FINISHED if complete else Exit.INCOMPLETE
-    return StudyOutcome(study.name, decided.primary, arms, failures, said, details, code, report)
+    return StudyOutcome(study.name, decided.primary, arms, failures, answered, details, code, report)
 
 
-def arm_results(found: Source, study: Study) -> tuple[ArmResult, ...]:
-    """Per arm of `study` what its runs have shown so far, scored on the primary benchmark."""
-    seeds = decision(found).runs
-    ended = {(one.arm, one.seed): one for one in outcomes(found, found.declaration.primary)}
+def arm_results(source: Source, study: Study) -> tuple[ArmResult, ...]:
+    """Per arm of `study` the results of its runs so far, with scores on the primary benchmark."""
+    seeds = decision(source).runs
+    ended = {(run.arm, run.seed): run for run in outcomes(source, source.declaration.primary)}
+    latest = {key: run.latest if run.final is None else run.final for key, run in ended.items()}
     out = []
     for name in study.arms:
-        counted = [ended[name, run.seed] for run in runs(found, seeds) if run.arm == name]
+        counted = [ended[name, run.seed] for run in runs(source, seeds) if run.arm == name]
         judged = [run.collapsed for run in counted if run.judged]
         out.append(
             ArmResult(
                 arm=name,
                 runs=len(study.seeds),
-                finished=sum(run.finished for run in runs(found) if run.arm == name and run.seed in study.seeds),
-                scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
-                reward=summarise(found, REWARD, name, seeds).mean,
-                clipped=summarise(found, CLIP, name, seeds).mean,
-                clips=clips(found.declaration, name),
+                finished=sum(run.finished for run in runs(source) if run.arm == name and run.seed in study.seeds),
+                scores={seed: latest.get((name, seed)) for seed in study.seeds},
+                reward=summarise(source, REWARD, name, seeds).mean,
+                clipped=summarise(source, CLIP, name, seeds).mean,
+                clips=clips(source.declaration, name),
                 collapsed=sum(judged) if judged else None,
                 grader_errors=average(
-                    grader_errors(found).get(run.id) for run in runs(found, seeds) if run.arm == name
+                    grader_errors(source).get(run.id) for run in runs(source, seeds) if run.arm == name
                 ),
                 score=average(run.final for run in counted),
             )
@@ -149,10 +149,9 @@ def arm_results(found: Source, study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def seen(found: Source, answered: "StudyAnswer") -> list[str]:
-    """The verdicts on the declared question, but for the one that has `answered`, each with the difference that it
-    rests on, in all and pair by pair; then the decision's flags."""
-    decided, verdicts = decision(found), list(verdicts_of(found).values())
+def verdict_lines(source: Source, answered: "StudyAnswer") -> list[str]:
+    """The verdicts with their mean and pair differences, without the answer's sentence; then the decision's flags."""
+    decided, verdicts = decision(source), list(verdicts_of(source).values())
     if not verdicts:
         return [*([] if answered.why else decided_sentences(decided)), *sentences(decided.described)]
     out = []
@@ -160,15 +159,11 @@ def seen(found: Source, answered: "StudyAnswer") -> list[str]:
         parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
         if verdict.paired is not None and verdict.estimate is not None:
             pairs = " ".join(map(signed, verdict.paired.differences))
-            what = ", drop from best smaller by" if verdict.question == "stability" else ""
-            parts.append(f"{verdict.subject} {MINUS} {verdict.baseline}{what}: {signed(verdict.estimate)} ({pairs})")
+            noun = ", drop from best smaller by" if verdict.question == "stability" else ""
+            parts.append(f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)} ({pairs})")
         out.append(" ".join(parts))
     head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]
     return [*head, *flags(decided)]
-
-
-def _final(ended: RunOutcome | None) -> float | None:
-    return None if ended is None else ended.latest if ended.final is None else ended.final
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -1,6 +1,6 @@
-"""The workers of one study: started on free slots, followed and shown, and stopped when somebody asks for it.
+"""The workers of one study: start them on free slots, follow and show them, and stop them on request.
 
-What they record is taken into the database while they work, and mirrored from there.
+Their records go into the database, and from there to mirrors, while they work.
 """
 
 import signal
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from gspo_lab.conduct.watch import RunWatch, StartWatch
 from gspo_lab.errors import LabError
-from gspo_lab.exporters.mirror import Mirror
+from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.launch.base import Launcher, Process, Slot
 from gspo_lab.plan.preparation import distinct_starts, needs_start, start_folder, wish
 from gspo_lab.progress import WARM_STARTS, ProgressCell, ProgressView
@@ -33,17 +33,17 @@ TRAINING = "training"
 
 @dataclass
 class WorkItem:
-    """A folder that a worker is to be started on. It is this study's own, or one that other studies may work in too."""
+    """A folder for a worker. Several studies may work in the folder of a warm start."""
 
     cell: ProgressCell
     folder: WorkFolder
     watch: RunWatch | StartWatch
 
 
-def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[WorkItem]:
-    """A work item for each warm start that does not exist yet."""
+def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
+    """A work item for each missing warm start."""
     items = []
-    for folder, run in distinct_starts(wanted, runs).items():
+    for folder, run in distinct_starts(runs_to_start, runs).items():
         if folder.made() is None:
             folder.write_request(wish(run, runs))
             watch, seed = StartWatch(folder), f"s{run.seed}" if run.settings.warm_start.per_seed else ""
@@ -55,7 +55,7 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[WorkItem]:
 def run_item(
     run: Run, runs: Path, *, stage: str = TRAINING, row: str | None = None, column: str | None = None
 ) -> WorkItem:
-    """The work item of a run, up to where it is to wait; its run.json is written by `write_run`."""
+    """The work item of a run, up to its `until`. `write_run` writes its run.json."""
     folder = RunFolder(run.folder(runs))
     watch = RunWatch(folder, run, run.until)
     row, column = run.arm if row is None else row, f"s{run.seed}" if column is None else column
@@ -64,7 +64,7 @@ def run_item(
 
 
 def write_run(run: Run, runs: Path) -> RunFolder:
-    """Write run.json, with the model's folder that the run starts from; the run's folder."""
+    """Write run.json with the folder of the starting model. Returns the run's folder."""
     folder = RunFolder(run.folder(runs))
     if needs_start(run.settings.model):
         start = start_folder(run, runs).made()
@@ -77,7 +77,7 @@ def write_run(run: Run, runs: Path) -> RunFolder:
 
 @dataclass(frozen=True)
 class WorkItemResult:
-    """How a work item's worker ended. `code` is its exit code, -N where signal N ended it."""
+    """The result of a work item's worker. `code` is its exit code; -N: signal N ended it."""
 
     item: WorkItem
     code: int
@@ -85,19 +85,19 @@ class WorkItemResult:
 
     @property
     def state(self) -> State:
-        """What the exit code makes of the run."""
+        """The run's state by the exit code."""
         return state_of_exit(self.code)
 
     @property
     def line(self) -> str:
-        """For people."""
+        """One line for a terminal."""
         progress = self.item.cell.progress
         why = f": {self.message}" if self.message else ""
         return f"{self.item.cell.name}: {self.state} at step {progress.step}/{progress.steps}{why}"
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM while it is open, in place of Python's KeyboardInterrupt in the middle of anything."""
+    """Counts Ctrl-C and SIGTERM while it is open, so that no KeyboardInterrupt stops the code at a random place."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -121,12 +121,12 @@ class _Active:
     item: WorkItem
     process: Process
     slot: int | None
-    """Which of the slots it has; None where an earlier conductor has started it."""
+    """Index of its slot; None if an earlier process started it."""
 
 
 @dataclass
 class WorkerPool:
-    """The workers of one study: puts work on slots, shows it, and takes the journals into the database. `with` it."""
+    """A context manager that puts work on slots, shows it, and writes the journals into the database."""
 
     runs: Path
     console: Console
@@ -140,7 +140,7 @@ class WorkerPool:
     _active: list[_Active] = field(default_factory=list)
     _ingested: float = 0.0
     _behind: bool = False
-    _told: set[str] = field(default_factory=set)
+    _printed: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.interrupts)
@@ -151,10 +151,10 @@ class WorkerPool:
         self._stack.close()
 
     def work(self, stage: str, items: Sequence[WorkItem]) -> bool:
-        """Do the work of one stage, in order, one worker a slot; whether all of it was finished.
+        """Do the work of one stage in order, one worker per slot. True if all of it finished.
 
-        Workers that an earlier conductor has left with the launcher are followed from the first, as many as there are.
-        The first interrupt asks the workers to finish their step and starts no more; the second kills them.
+        Workers that an earlier process started are followed too. The first interrupt lets the workers finish their step
+        and starts no more; the second kills them.
         """
         if self.interrupts.count:
             return False
@@ -168,7 +168,7 @@ class WorkerPool:
         waiting = [item for item in items if all(item is not job.item for job in self._active)]
         try:
             while waiting or self._active:
-                count = self.interrupts.count  # read once: the next one may come while this one is obeyed
+                count = self.interrupts.count  # read once: it may grow meanwhile
                 if count > obeyed:
                     waiting.clear()
                     self._interrupt(again=count > 1)
@@ -180,31 +180,31 @@ class WorkerPool:
                 if self._active or waiting:
                     time.sleep(TICK_SECONDS)
         finally:
-            for job in self._active:  # only where something above went wrong
+            for job in self._active:  # not empty only after an exception
                 job.process.stop()
             self._active.clear()
         results = self.results[before:]
         return len(results) == len(items) and all(result.state is State.FINISHED for result in results)
 
     def ingest(self) -> None:
-        """Take everything that the journals hold into the database."""
+        """Write all new journal lines into the database."""
         ingest(self.runs)
         self._ingested, self._behind = time.monotonic(), False
 
     def end(self) -> None:
-        """Take everything that the journals hold into the database, and from there into the mirrors."""
+        """Write all new journal lines into the database and the mirrors."""
         self.ingest()
         if self.mirror is not None:
             self._try("the mirror is behind", self.mirror.finish)
 
     def _look(self, *, retry: bool) -> list[WorkItem]:
-        """Read what the workers have written, and note who has ended; the items that are to be tried again."""
+        """Read the workers' new records and note which have ended. Returns the items to start again."""
         again = []
         for job in list(self._active):
             code, progress = job.process.poll(), job.item.cell.progress
             self._behind |= job.item.watch.look(time.monotonic())
             if code == Exit.OCCUPIED and retry:
-                # Another worker was quicker: of another study, where both need a warm start.
+                # A worker of another study makes the same warm start.
                 self._active.remove(job)
                 again.append(job.item)
                 progress.state = State.QUEUED
@@ -225,12 +225,12 @@ class WorkerPool:
                 self._follow(_Active(item, self.launcher.start(item.folder.path, slot), index))
 
     def _first_free(self, waiting: Sequence[WorkItem]) -> WorkItem | None:
-        """The first item whose folder is free: the worker of a killed conductor may still be finishing its step."""
+        """The first item whose folder is free: a worker may outlive the killed process that started it."""
         for item in waiting:
             holder = item.folder.lock_holder()
             if holder is None:
                 return item
-            self._say_once(f"{item.cell.name}: waiting for the worker that is still at it (process {holder})")
+            self._print_once(f"{item.cell.name}: waiting for the worker that is still at it (process {holder})")
         return None
 
     def _follow(self, job: _Active) -> None:
@@ -262,24 +262,23 @@ class WorkerPool:
             self._try("the mirror is behind", partial(self.mirror.follow, due))
 
     def _try(self, trouble: str, action: Callable[[], None]) -> None:
-        """The journals are the truth: where the database or a mirror fails, training goes on, and the failure is told
-        once. The last `ingest` raises if it stays."""
+        """Report a failure of the database or a mirror once and go on; the last `ingest` raises if it stays."""
         try:
             action()
         except (LabError, OSError) as error:
-            self._say_once(f"{trouble}: {error}")
+            self._print_once(f"{trouble}: {error}")
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+    def _print_once(self, line: str) -> None:
+        if line not in self._printed:
+            self._printed.add(line)
             self.view.say(line)
 
 
 def _result(item: WorkItem, code: int) -> WorkItemResult:
-    """How an item ended. A code that no worker gives, or 0 without a last status, did not come from the worker."""
+    """The result of an item. An unknown code, or 0 without a last status, did not come from the worker."""
     folder, log = item.folder, item.folder.log
     standing = folder.status() if isinstance(folder, RunFolder) else None
-    # A worker that reached the step where it is to wait has stopped.
+    # A worker that reached the run's `until` has the state `stopped`.
     silent = code == Exit.FINISHED and standing is not None and standing.state not in (State.FINISHED, State.STOPPED)
     message = ""
     if silent or (code > 0 and code not in set(Exit)):

@@ -1,5 +1,5 @@
-"""Asking benchmarks: while a run trains, and afterwards of its checkpoints."""
+"""Evaluate models on benchmarks: while a run trains, and later its checkpoints."""
 
-from gspo_lab.evaluation.ask import answer_record, evaluate
+from gspo_lab.evaluation.run_benchmark import answer_record, evaluate
 
 __all__ = ["answer_record", "evaluate"]

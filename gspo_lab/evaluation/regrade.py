@@ -1,4 +1,4 @@
-"""Stored answers, graded again by today's graders. What they were given first stays; what is new goes to a journal.
+"""Grade stored answers again with the current graders. The first grades stay; new ones go to a journal.
 
 <folder of the answers>/grades/journal.jsonl    GradeRecords, the last one of an answer in force
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.ask import NOT_ASKED, questions, turns_told
-from gspo_lab.evaluation.session import grading_threads
-from gspo_lab.evaluation.subjects import run_chats
+from gspo_lab.evaluation.evaluated_models import run_chats
+from gspo_lab.evaluation.evaluation_run import grading_threads
+from gspo_lab.evaluation.run_benchmark import NOT_ASKED, questions, turns_from_json
 from gspo_lab.models.wording import worded
 from gspo_lab.records import GradeRecord, StoredAnswer
 from gspo_lab.runfolder import RunFolder
@@ -27,27 +27,26 @@ GRADE = ("extracted", "reward", "correct", "reason", "error", "grader", "isolati
 
 @dataclass(frozen=True, slots=True)
 class Regraded:
-    """An answer and its grade of today; None where its task has no such problem any more."""
+    """An answer and its new grade; None if the task no longer has the problem."""
 
     stored: StoredAnswer
     grade: GradeRecord | None
 
     @property
     def turned(self) -> bool:
-        """Whether it is right now and was not, or the other way round; a grader's failure is a third verdict."""
+        """Whether `correct` changed; a grader's failure is a third value."""
         return self.grade is not None and self.grade.correct != self.stored.correct
 
     @property
     def differs(self) -> bool:
-        """Whether anything of the grade is another."""
+        """Whether any field of the grade changed."""
         return self.grade is not None and any(getattr(self.grade, n) != getattr(self.stored, n) for n in GRADE)
 
 
 def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dict[str, tuple[str, Task]]:
-    """Bench -> (name, task) of what a run asked itself (`evaluation` ""), or of a later evaluation by its declaration.
+    """Bench -> (name, task) of a run's evaluations (`evaluation` ""), or of a later evaluation by its declaration.
 
-    `unsafe` gives leave to run programs without isolation. LabError where the evaluation was never declared: answers
-    of an older gspo-lab.
+    `unsafe` allows programs without isolation. LabError if the evaluation has no declaration (older versions).
     """
 
     def build(name: str, options: Mapping[str, Any], base: Path, enough: int | None = None) -> tuple[str, Task]:
@@ -72,27 +71,27 @@ def regrade(
     answers: Sequence[StoredAnswer], task_name: str, task: Task, progress: Callable[[int], None]
 ) -> list[Regraded]:
     """Grade answers to one benchmark again, in their order."""
-    wanted, problems = {stored.problem for stored in answers}, {}
-    for problem in task.problems("held-out") if wanted else ():  # made one by one, and those asked for come first
-        if problem.id in wanted:
+    ids, problems = {stored.problem for stored in answers}, {}
+    for problem in task.problems("held-out") if ids else ():  # a generated task makes them one by one
+        if problem.id in ids:
             problems[problem.id] = problem
-            if len(problems) == len(wanted):
+            if len(problems) == len(ids):
                 break
 
-    def again(stored: StoredAnswer) -> Regraded:
+    def regrade_answer(stored: StoredAnswer) -> Regraded:
         problem = problems.get(stored.problem)
         if problem is None:
             return Regraded(stored, None)
         if (stored.reason or "").startswith(NOT_ASKED):
             return Regraded(stored, _record(stored, {name: getattr(stored, name) for name in GRADE}))
-        turns = None if stored.turns is None else turns_told(json.loads(stored.turns))
+        turns = None if stored.turns is None else turns_from_json(json.loads(stored.turns))
         grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns)
-        given = {name: getattr(grade, name) for name in GRADE if name not in ("correct", "grader")}
+        values = {name: getattr(grade, name) for name in GRADE if name not in ("correct", "grader")}
         correct = None if grade.correct is None else int(grade.correct)
-        return Regraded(stored, _record(stored, {**given, "correct": correct, "grader": task.grader}))
+        return Regraded(stored, _record(stored, {**values, "correct": correct, "grader": task.grader}))
 
     def counted(stored: StoredAnswer) -> Regraded:
-        regraded = again(stored)
+        regraded = regrade_answer(stored)
         progress(1)
         return regraded
 
@@ -105,8 +104,8 @@ def _record(stored: StoredAnswer, grade: Mapping[str, Any]) -> GradeRecord:
     return GradeRecord(**key, **grade, at=time.time())
 
 
-def apply(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
-    """Write the grades that changed to the journal beside the answers of `run`, a run's or a subject's id; how many."""
+def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
+    """Write changed grades to the journal beside the answers of `run` (a run or model id). Returns their number."""
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [answer.grade for answer in regraded if answer.differs]
     if grades:
@@ -115,16 +114,16 @@ def apply(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regra
     return len(grades)
 
 
-Asked = tuple[str, int, str, int, int | None, str | None, str | None]
+StoredQuestion = tuple[str, int, str, int, int | None, str | None, str | None]
 """bench, step, problem, sample, sample_seed, prompt, reference."""
 
 
 Made = tuple[dict[str, tuple[str, Task]], dict[str, Sequence[Problem]]]
-"""By benchmark its task with its name, and the problems that are asked."""
+"""Per benchmark its task with its name, and its problems."""
 
 
 class SpotCheck(NamedTuple):
-    """How many answers were graded again; by a name and in words what is not as recorded; why the rest was not."""
+    """The number of regraded answers; faults as (name, sentence); why others were skipped."""
 
     graded: int
     odd: tuple[tuple[str, str], ...]
@@ -134,17 +133,17 @@ class SpotCheck(NamedTuple):
 def spot_check(
     folder: RunFolder,
     stored: Sequence[StoredAnswer],
-    recorded: Sequence[Asked],
+    recorded: Sequence[StoredQuestion],
     most: int,
     chance: random.Random,
     made: dict[str, Made],
     *,
     unsafe: bool = False,
 ) -> SpotCheck:
-    """Grade at most `most` answers of a run's own evaluations again, drawn by `chance`, and hold each question against
-    its task. An answer by another version of the grader, or of a task that cannot be made here, is left.
+    """Regrade at most `most` answers of a run's evaluations, drawn by `chance`, and compare questions with the task.
 
-    `made` keeps tasks and problems for the next run.
+    Skips answers of another version of the grader, or of a task that cannot be built here. `made` caches tasks and
+    problems for the next run.
     """
     try:
         run = folder.run()
@@ -177,14 +176,14 @@ def spot_check(
             odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
-    if elsewhere := {
+    if foreign := {
         f"{answer.bench} by {answer.grader}" for answer in stored if known.get(answer.bench) != answer.grader
     }:
-        left.append(f"graded by what is not here: {', '.join(sorted(elsewhere))}")
+        left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")
     drawn = same if len(same) <= most else chance.sample(same, most)
     for benchmark, (name, task) in tasks.items():
-        for again in regrade([answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None):
-            answer, grade = again.stored, again.grade
+        for regraded in regrade([answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None):
+            answer, grade = regraded.stored, regraded.grade
             if grade is not None and grade.error is not None and answer.error is None:
                 left.append(f"{benchmark}: the grader failed here: {grade.error}")
             elif grade is None or (grade.correct, grade.reward) != (answer.correct, answer.reward):
@@ -195,7 +194,7 @@ def spot_check(
     return SpotCheck(len(drawn), tuple(odd), tuple(dict.fromkeys(left)))
 
 
-def _by_step(recorded: Iterable[Asked]) -> dict[int, set[tuple[str, int]]]:
+def _by_step(recorded: Iterable[StoredQuestion]) -> dict[int, set[tuple[str, int]]]:
     out: dict[int, set[tuple[str, int]]] = {}
     for _, step, problem, sample, *_ in recorded:
         out.setdefault(step, set()).add((problem, sample))

@@ -1,8 +1,7 @@
-"""A study's numbers where people already look: TensorBoard, trackio, W&B, tables. The way back is `gspo-lab import`.
+"""Export a study's numbers to TensorBoard, trackio, W&B and tables. `gspo-lab import` reads them back.
 
-Every target gets the same rows (`logged`), under the same names, and writes them; none computes a number: when a study
-is exported, all at once, and while it runs (`Mirror`), as they come. To add one, write a module with `NEEDS` and
-`writer` as in `Target`, and give it a line in TARGETS.
+Every target writes the same rows under the same names (`run_rows`): all at once by `export`, or while a study runs by
+`live_export`. A new target is a module with `NEEDS` and `writer` (`Target`), and a line in TARGETS.
 """
 
 import importlib
@@ -13,60 +12,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.exporters.logged import Logged, logged, write_readings
+from gspo_lab.exporters.run_rows import RunRows, read_run_rows, write_readings
 from gspo_lab.files import atomic_folder
-from gspo_lab.importers.log import Row
+from gspo_lab.importers.base import LoggedRow
 from gspo_lab.registry import nearest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
-__all__ = ["TARGETS", "Logged", "Target", "Writer", "export", "logged", "target"]
+__all__ = ["TARGETS", "RunRows", "Target", "Writer", "export", "read_run_rows", "target"]
 
 TARGETS = {
     "tensorboard": "gspo_lab.exporters.tensorboard",
     "trackio": "gspo_lab.exporters.trackio",
     "wandb-offline": "gspo_lab.exporters.wandb",
 }
-"""By its name the module that writes for a program."""
+"""Name of a program -> the module that writes for it."""
 
 
 class Writer(Protocol):
-    """A study as one program keeps it, to be written to."""
+    """Writes a study in one program's format."""
 
-    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
-        """Make a run's place; of what it held only these rows' first stay: how many of them are there."""
+    def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
+        """Prepare a run. Returns how many of `rows`, from the first, it already holds; later rows in it are deleted."""
 
-    def add(self, run: Logged, rows: Iterable[Row]) -> None:
-        """Rows of a run that has begun, behind those that are there."""
+    def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
+        """Append rows to a begun run."""
 
 
 class Target(Protocol):
-    """How one program keeps runs: a module with these two. `NEEDS` is its package, our extra, and what that is for."""
+    """A module for one program. `NEEDS`: its package, the extra of gspo-lab, and the purpose."""
 
     NEEDS: tuple[str, str, str]
 
     def writer(self, study: str, folder: Path) -> AbstractContextManager[Writer]:
-        """Whoever writes a study's runs into a folder that is theirs alone."""
+        """A writer of a study's runs into a separate folder."""
 
 
 def target(name: str) -> Target:
-    """The module of TARGETS. LabError for an unknown name, and where the program's package is absent."""
+    """The module of TARGETS. LabError for an unknown name or a missing package."""
     if name not in TARGETS:
         raise LabError(f"no program '{name}' to write for{nearest(name, TARGETS)}; known: {', '.join(TARGETS)}")
-    found: Target = importlib.import_module(TARGETS[name])
-    if find_spec(found.NEEDS[0]) is None:
-        raise MissingExtra(*found.NEEDS)
-    return found
+    module: Target = importlib.import_module(TARGETS[name])
+    if find_spec(module.NEEDS[0]) is None:
+        raise MissingExtra(*module.NEEDS)
+    return module
 
 
 def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
-    """Write a study's runs for a program of TARGETS; the folder `<to>/<study>-<format>`, whole or not at all.
+    """Write a study's runs for a program of TARGETS to the folder `<to>/<study>-<format>`, replaced atomically.
 
-    A former one is replaced. LabError where the study has no number yet, or the program's package is absent.
+    LabError if the study has no number yet, or the program's package is missing.
     """
     program = target(format)
-    runs = logged(evidence, study)
+    runs = read_run_rows(evidence, study)
     if not any(run.columns or run.scores for run in runs):
         raise LabError(f"{study} has recorded no number yet; nothing to export")
     to.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """TensorBoard: `<arm>/s<seed>/events.out.tfevents.0`, every number a scalar, at full precision.
 
-TensorBoard's own writers round to float32; float64 is written here, by its own messages and record writer. Its pages
-show it with `--load_fast=false` (seen with 2.21); its data server, which is the default, passes it over.
+TensorBoard's writers round to float32. This module writes float64 with TensorBoard's messages and record writer. Its
+pages show float64 only with `--load_fast=false` (tried with 2.21), because its default data server skips it.
 """
 
 import os
@@ -11,8 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.exporters.logged import Logged
-from gspo_lab.importers.log import Row
+from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.importers.base import LoggedRow
 from gspo_lab.importers.tensorboard import AROUND, events, voids
 
 NEEDS = ("tensorboard", "import", "writing for TensorBoard")
@@ -22,18 +22,18 @@ VERSION = "brain.Event:2"
 
 @contextmanager
 def writer(study: str, folder: Path) -> Iterator["Events"]:
-    """A folder of events per run."""
+    """One folder of events per run."""
     yield Events(folder)
 
 
 class Events:
-    """A file of events a run, appended to: a TensorBoard that shows it reads on."""
+    """One event file per run. It is appended to, so that an open TensorBoard reads on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
-        """What is there of other rows is voided, as TensorBoard has it: by a START at the first of these steps."""
+    def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
+        """Void stored rows that differ by a START at the first such step, which TensorBoard obeys."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         def start(step: int) -> Event:
@@ -44,16 +44,15 @@ class Events:
             file.parent.mkdir(parents=True, exist_ok=True)
             _append(file, [Event(wall_time=run.started_at, file_version=VERSION), start(0)])
             return 0
-        there = _rows(file)
-        same = next((i for i, (one, other) in enumerate(zip(there, rows, strict=False)) if one != other), None)
-        if same is None:
-            same = min(len(there), len(rows))
-        if same < len(there):
-            _append(file, [start(min(one[same][0] for one in (there, rows) if same < len(one)))])
+        stored = _rows(file)
+        changed = (i for i, (old, new) in enumerate(zip(stored, rows, strict=False)) if old != new)
+        same = next(changed, min(len(stored), len(rows)))
+        if same < len(stored):
+            _append(file, [start(min(table[same][0] for table in (stored, rows) if same < len(table)))])
         return same
 
-    def add(self, run: Logged, rows: Iterable[Row]) -> None:
-        """An event per step."""
+    def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
+        """Write one event per step."""
         import numpy as np
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -71,12 +70,12 @@ class Events:
 
         _append(self._file(run), (event(step, row) for step, row in rows))
 
-    def _file(self, run: Logged) -> Path:
+    def _file(self, run: RunRows) -> Path:
         return self._folder / run.arm / f"s{run.seed}" / EVENTS
 
 
 def _append(path: Path, events: Iterable[Any]) -> None:
-    """In one write: a TensorBoard that reads a part of a record keeps that part."""
+    """Append events in one write: TensorBoard keeps a part of a record if it reads one."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     written = BytesIO()
@@ -89,15 +88,15 @@ def _append(path: Path, events: Iterable[Any]) -> None:
             data = data[file.write(data) :]
 
 
-def _rows(file: Path) -> list[Row]:
-    """What a file of this module's holds. A record at its end that is torn is taken away."""
-    rows: list[Row] = []
+def _rows(file: Path) -> list[LoggedRow]:
+    """The rows in a file of this module. An incomplete record at its end is cut off."""
+    rows: list[LoggedRow] = []
     end = 0
     for event in events(file, []):
         end += AROUND + event.ByteSize()
         if voids(event):
             rows = [row for row in rows if row[0] < event.step]
         elif event.summary.value:
-            rows.append((event.step, {one.tag: one.tensor.double_val[0] for one in event.summary.value}))
+            rows.append((event.step, {entry.tag: entry.tensor.double_val[0] for entry in event.summary.value}))
     os.truncate(file, end)
     return rows

@@ -1,7 +1,7 @@
 """trackio: the study as a project, `<study>.db`, its runs `<arm>-s<seed>`.
 
-trackio fixes where it writes when it is imported. So a process of its own does it: it is given a JSON object a line,
-the words of a call, and says a line when that is done.
+trackio fixes its folder when it is imported, so a separate process writes. Each input line is a JSON array with a
+method and its arguments; the process prints a line when the call is done.
 """
 
 import json
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.exporters.logged import Logged
-from gspo_lab.importers.log import Row
+from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.importers.base import LoggedRow
 
 NEEDS = ("trackio", "trackio", "writing for trackio")
 PLACE = "TRACKIO_DIR"
@@ -25,57 +25,59 @@ PLACE = "TRACKIO_DIR"
 
 @contextmanager
 def writer(study: str, folder: Path) -> Iterator["Project"]:
-    """The project's file, to be shown by `TRACKIO_DIR=<folder> trackio show`."""
+    """The project's file, which `TRACKIO_DIR=<folder> trackio show` shows."""
     with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as words,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
         subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.exporters.trackio"],
             env={**os.environ, PLACE: str(folder.resolve())},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=words,
+            stderr=errors,
             text=True,
-            start_new_session=True,  # who types Ctrl-C does not mean it
+            start_new_session=True,  # Ctrl-C must not reach it
         ) as process,
     ):
-        yield Project(study, process, words)
+        yield Project(study, process, errors)
 
 
 class Project:
-    """What the process beside is told."""
+    """Sends calls to the trackio process."""
 
-    def __init__(self, study: str, process: "subprocess.Popen[str]", words: IO[str]) -> None:
-        self._study, self._process, self._words = study, process, words
+    def __init__(self, study: str, process: "subprocess.Popen[str]", errors: IO[str]) -> None:
+        self._study, self._process, self._errors = study, process, errors
 
-    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
-        """Forget what the project holds under the run's name."""
-        self._ask("delete_run", run, {})
+    def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
+        """Delete the run from the project."""
+        self._call("delete_run", run, {})
         return 0
 
-    def add(self, run: Logged, rows: Iterable[Row]) -> None:
-        """A row of the project's table per step."""
-        found = list(rows)
+    def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
+        """Add one row per step to the project's table."""
+        entries = list(rows)
         at = datetime.fromtimestamp(run.started_at, UTC).isoformat()
-        more = {
-            "metrics_list": [row for _, row in found],
-            "steps": [step for step, _ in found],
-            "timestamps": [at] * len(found),
+        values = {
+            "metrics_list": [row for _, row in entries],
+            "steps": [step for step, _ in entries],
+            "timestamps": [at] * len(entries),
             "config": dict(run.settings),
         }
-        self._ask("bulk_log", run, more)
+        self._call("bulk_log", run, values)
 
-    def _ask(self, what: str, run: Logged, words: dict[str, Any]) -> None:
+    def _call(self, method: str, run: RunRows, arguments: dict[str, Any]) -> None:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            stdin.write(json.dumps([what, {"project": self._study, "run": f"{run.arm}-s{run.seed}", **words}]) + "\n")
+            stdin.write(
+                json.dumps([method, {"project": self._study, "run": f"{run.arm}-s{run.seed}", **arguments}]) + "\n"
+            )
             stdin.flush()
         except BrokenPipeError:
-            pass  # it says below why
+            pass  # the error below has the reason
         if not stdout.readline():
-            self._words.seek(0)
-            raise LabError(f"trackio wrote nothing: {self._words.read().strip().rpartition(chr(10))[2]}")
+            self._errors.seek(0)
+            raise LabError(f"trackio wrote nothing: {self._errors.read().strip().rpartition(chr(10))[2]}")
 
 
 def _serve() -> None:
@@ -83,8 +85,8 @@ def _serve() -> None:
 
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
-        what, words = json.loads(line)
-        getattr(SQLiteStorage, what)(**words)
+        method, arguments = json.loads(line)
+        getattr(SQLiteStorage, method)(**arguments)
         print("done", file=answers, flush=True)
 
 

@@ -1,6 +1,6 @@
-"""W&B: an offline run per run in `<arm>/s<seed>/wandb/`, for `wandb sync`; nothing is sent from here.
+"""W&B: one offline run per run in `<arm>/s<seed>/wandb/`, for `wandb sync`; nothing is sent.
 
-Of the machine nothing is told that wandb can be asked to leave out: no code, git, statistics or console.
+No data about the machine are recorded as far as wandb allows: no code, git, statistics or console.
 """
 
 import shutil
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.exporters.logged import Logged
-from gspo_lab.importers.log import Row
+from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.importers.base import LoggedRow
 
 NEEDS = ("wandb", "wandb", "writing for W&B")
 
 
 @contextmanager
 def writer(study: str, folder: Path) -> Iterator["Runs"]:
-    """A project named as the study, its groups the arms."""
+    """A project with the study's name; its groups are the arms."""
     import wandb
 
     runs = Runs(study, folder)
@@ -29,14 +29,14 @@ def writer(study: str, folder: Path) -> Iterator["Runs"]:
 
 
 class Runs:
-    """The runs that are being logged, each until the last is done."""
+    """The open runs; all are closed at the end."""
 
     def __init__(self, study: str, folder: Path) -> None:
         self._study, self._folder = study, folder
         self._open: dict[Path, Any] = {}
 
-    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
-        """An offline run of its own: its file cannot be gone on with by another process."""
+    def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
+        """Begin a new offline run: another process cannot continue its file."""
         import wandb
 
         place = self._place(run)
@@ -64,15 +64,15 @@ class Runs:
         )
         return 0
 
-    def add(self, run: Logged, rows: Iterable[Row]) -> None:
-        """A row of its history per step."""
+    def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
+        """Log one row of history per step."""
         for step, row in rows:
             self._open[self._place(run)].log(dict(row), step=step)
 
     def finish(self) -> None:
-        """No more rows come."""
+        """Close all runs."""
         for logger in self._open.values():
             logger.finish()
 
-    def _place(self, run: Logged) -> Path:
+    def _place(self, run: RunRows) -> Path:
         return self._folder / run.arm / f"s{run.seed}"

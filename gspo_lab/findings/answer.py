@@ -30,8 +30,8 @@ Colour = Literal["green", "blue", "grey", "red"]
 UNDER_WAY = (State.RUNNING, State.QUEUED)
 MOST_SEEDS = 20
 """For more seeds than this the answer proposes `plan`, which compares what else could decide."""
-HERE = ("run", "plan", "check", "replicate")
-"""Commands that train, which are useless for imported runs."""
+HERE = ("run", "plan", "check", "replicate", "regrade")
+"""Commands that train or grade, which are useless for imported runs."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _withheld(source: Source) -> StudyAnswer | None:
     measured = (Reason("differences", {"verdicts": verdicts}),)
     barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
-        command = "grade" if decided.matched.ok else "certify"
+        command = "regrade" if decided.matched.ok else "certify"
         why = Reason("barred", {"verdict": barred[0]})
         return StudyAnswer("withheld", "red", (command, source.study), measured, why=why)
     seeds = len(decided.seeds)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gspo_lab.matching import Certificate, certificate
-from gspo_lab.matching.tuned import Trials, read_trials
+from gspo_lab.matching.tuning_check import Trials, read_trials
 from gspo_lab.readings import Source, once
 from gspo_lab.stats.verdict import Reason
 from gspo_lab.study import Declaration

@@ -1,6 +1,6 @@
-"""What a run was made with, as its program's own configuration tells: read from files, kept, compared between runs.
+"""A run's settings as its program recorded them: read from files, and compared between runs of one arm.
 
-A configuration is kept without the entries that say where and by whom a run was made: names, paths, hosts, seeds.
+Entries about the place and the person of a run are left out: names, paths, hosts, seeds.
 """
 
 import json
@@ -15,9 +15,9 @@ from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.study.dotted import differing, flat
 
 ARGUMENTS = "training_args.bin"
-"""What a trainer of transformers saves beside each checkpoint: its arguments, pickled in a zip file."""
+"""The file beside each checkpoint of a transformers trainer: its arguments, pickled in a zip file."""
 LARGEST = 1 << 24
-"""Bytes of a configuration; a larger file is none."""
+"""Largest size of a configuration file in bytes."""
 PLACES = frozenset(
     (
         *("seed", "seeds", "rank", "host", "hostname", "port", "user", "username", "url", "ip", "id", "ids", "run"),
@@ -27,31 +27,31 @@ PLACES = frozenset(
         *("gpu", "gpus", "node", "nodes", "worker", "workers", "process", "processes"),
     )
 )
-"""Words in a key whose value says where, when or by whom a run was made, and nothing of how."""
+"""Words in keys of entries about the place, time or person of a run, which change nothing about its training."""
 MODEL = "model"
-"""In a key: its name or path is what is trained."""
+"""With this word in its key, a name or path is the trained model's."""
 
 
-def kept(config: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
-    """The entries that two runs with the same settings share, by dotted keys; `ignored` ones are left out too."""
+def comparable_settings(config: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
+    """The entries that are equal in all runs with equal settings, by dotted keys, without the `ignored` ones."""
     left_out = set(ignored)
     out = {}
     for key, value in flat(dict(config)).items() if config else ():
         words = set(re.split(r"[^a-z0-9]+", key.lower()))
-        beside = bool(words & PLACES) and not (MODEL in words and words & {"name", "path"})
-        if key not in left_out and not beside and (shown := _plain(value)) is not None:
-            out[key] = shown
+        unrelated = bool(words & PLACES) and not (MODEL in words and words & {"name", "path"})
+        if key not in left_out and not unrelated and (plain := _plain(value)) is not None:
+            out[key] = plain
     return out
 
 
 def model_name(value: Any) -> Any:
-    """A model as a study names it: of a path on some machine only its last part."""
+    """A model's name as in a study: of a local path only the last part."""
     local = isinstance(value, str) and value.startswith(("/", "~", "."))
     return value.rstrip("/").rpartition("/")[2] if local else value
 
 
 def _plain(value: Any) -> Any:
-    """A value that tells nothing of a person or a machine; None for others."""
+    """The value, or None if it may identify a person or a machine."""
     if isinstance(value, str):
         value = model_name(value)
         return None if any(part in value for part in ("@", "://", "${")) or len(value) > 200 else value
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_alike(arm: str, name: str, config: Mapping[str, Any], runs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """LabError where a run was made with other settings than one of the arm's `runs`: names and configurations."""
+    """LabError if a run's configuration differs from one of the arm's `runs` (names and configurations)."""
     for earlier, before in runs:
         shared = config.keys() & before.keys()
         if odd := differing({key: before[key] for key in shared}, {key: config[key] for key in shared}):
@@ -73,21 +73,21 @@ def check_alike(arm: str, name: str, config: Mapping[str, Any], runs: Iterable[t
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A configuration as JSON or YAML. LabError where the file is none."""
+    """A configuration file in JSON or YAML. LabError for any other file."""
     try:
         if path.stat().st_size > LARGEST:
             raise LabError(f"{path}: larger than {LARGEST >> 20} MiB, which no configuration is")
         text = path.read_text(encoding="utf-8")
-        found = _yaml(text, path) if path.suffix in (".yaml", ".yml") else json.loads(text)
+        config = _yaml(text, path) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path}: not a configuration as JSON or YAML ({error})") from error
-    if not isinstance(found, dict):
-        raise LabError(f"{path}: not a configuration: its top level is {type(found).__name__}, not a table")
+    if not isinstance(config, dict):
+        raise LabError(f"{path}: not a configuration: its top level is {type(config).__name__}, not a table")
     # W&B's config.yaml has every entry as {desc, value}.
     return {
         str(key): entry["value"] if isinstance(entry, dict) and entry.keys() <= {"desc", "value"} and "value" in entry
         else entry
-        for key, entry in found.items()
+        for key, entry in config.items()
     }  # fmt: skip
 
 
@@ -103,21 +103,21 @@ def _yaml(text: str, path: Path) -> Any:
 
 
 def training_arguments(path: Path) -> dict[str, Any] | None:
-    """The arguments in `training_args.bin`; None where it is absent, or cannot be read. No code in it is executed."""
+    """The arguments in `training_args.bin`; None if it is absent or unreadable. No code in it is executed."""
     try:
         if path.stat().st_size > LARGEST:
             return None
         with zipfile.ZipFile(path) as archive:
             [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             with archive.open(name) as file:
-                found = _Reader(file).load()
-        return {key: _argument(value) for key, value in vars(found).items() if not key.startswith("_")}
+                arguments = _Reader(file).load()
+        return {key: _argument(value) for key, value in vars(arguments).items() if not key.startswith("_")}
     except Exception:  # a damaged pickle may raise anything
         return None
 
 
 class _Inert:
-    """Stands for every object in a pickle: it holds what it was made of and does nothing."""
+    """Replaces every object in a pickle. It holds the constructor's arguments and executes nothing."""
 
     def __new__(cls, *made_of: Any, **more: Any) -> "_Inert":
         out = object.__new__(cls)
@@ -129,7 +129,7 @@ class _Inert:
 
 
 class _Reader(pickle.Unpickler):
-    """Reads a pickle without importing or calling anything that it names."""
+    """Reads a pickle without importing or calling the objects that it names."""
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
         return _Inert

@@ -1,4 +1,4 @@
-"""From a log's rows to the lab's records: columns where the definition is the same, else the program's own name."""
+"""Convert a log's rows to records: into a column with the same definition, else under the program's own name."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,57 +6,57 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.config import kept
-from gspo_lab.importers.log import Log, digest
-from gspo_lab.importers.names import OF_UPDATES, Metric, Names
+from gspo_lab.importers.base import Log, digest
+from gspo_lab.importers.config import comparable_settings
+from gspo_lab.importers.metric_names import OF_UPDATES, Metric, MetricNames
 from gspo_lab.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
 from gspo_lab.study.origin import Origin
 
 AVERAGED = -1
-"""The mini-batch of a row that is a mean over updates, or of which that is not known."""
+"""The mini-batch index of a row that is, or may be, a mean over several updates."""
 
 MOST = 2**53
-"""From here on a float tells no whole number from the next."""
+"""From this value on floats cannot represent every whole number."""
 
 Converted = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord
 
 
 class Conversion:
-    """One run's log as records. What it has seen is complete once `groups` is through."""
+    """One run's log as records. Its attributes are complete once `groups` is exhausted."""
 
     def __init__(
         self,
         log: Log,
-        found: Names,
+        names: MetricNames,
         declared: Mapping[str, Any],
         bench: str | None = None,
         at_end: int = 1,
         ignored: Sequence[str] = (),
     ) -> None:
         self.log = log
-        self.config = kept(log.settings, ignored)
-        self.told = found.settings(log.settings)
-        """The dotted settings that the log tells."""
+        self.config = comparable_settings(log.settings, ignored)
+        self.settings = names.settings(log.settings)
+        """The dotted settings in the log."""
         self.metrics: dict[str, Metric] = {}
         self.benches: dict[str, str | None] = {}
-        """Per benchmark the name of its score in the log; None where answers make it."""
+        """Per benchmark the name of its score in the log; None if it follows from answers."""
         self.problems: dict[str, set[str]] = {}
         self.largest: dict[str, float] = {}
-        """Per benchmark the largest of its logged scores, whatever its sign."""
+        """Per benchmark the largest absolute value of its logged scores."""
         self.steps = 0
-        """Rows' steps, counted from the program's first: the lab's steps."""
-        self._names, self._bench, self._at_end = found, bench, at_end
-        self._settings = {**self.told, **declared}
+        """The number of steps, counted from the program's first."""
+        self._names, self._bench, self._at_end = names, bench, at_end
+        self._settings = {**self.settings, **declared}
         self._places: dict[str, list[tuple[str, str]]] = {}
         self._groups: Iterator[list[Converted]] | None = None
 
     def groups(self) -> Iterator[list[Converted]]:
-        """All records, row by row; asked again it goes on where it was left."""
+        """All records, row by row. A second call continues where the first one stopped."""
         if self._groups is None:
-            self._groups = (group for group in self._made() if group)
+            self._groups = (group for group in self._convert_rows() if group)
         return self._groups
 
-    def _made(self) -> Iterator[list[Converted]]:
+    def _convert_rows(self) -> Iterator[list[Converted]]:
         first = self._names.counts_from
         strange: dict[str, tuple[int, bool]] = {}
         for step, values in self.log.rows:
@@ -68,11 +68,11 @@ class Conversion:
                     if strange[name][1]:
                         columns["update"]["nonfinite"] = 1.0
                     continue
-                for where, as_what in self._places.get(name) or self._placed(name):
-                    columns[where][as_what] = value
+                for table, column in self._places.get(name) or self._place(name):
+                    columns[table][column] = value
             yield list(self._row(step, step - first if first else step, columns))
         self.log.notes += [f"{name} is NaN or infinite, first at step {step}" for name, (step, _) in strange.items()]
-        yield from ([one] for one in self._answers())
+        yield from ([answer] for answer in self._answers())
         if missing := self._names.mapped.keys() - self.metrics.keys():
             raise LabError(
                 f"{self.log.files[0]}: no number under {', '.join(sorted(missing))}, which --map names; "
@@ -82,7 +82,7 @@ class Conversion:
             raise LabError(f"{self.log.files[0]}: no number under {', '.join(sorted(missing))}, the score to read")
 
     def origin(self, source: str) -> Origin:
-        """Who recorded the run, with what every number is; to be asked when `groups` is through."""
+        """The program that recorded the run, and the meaning of its numbers. Call it when `groups` is exhausted."""
         return Origin(
             self.log.program,
             source,
@@ -90,7 +90,7 @@ class Conversion:
             tuple(self.log.notes),
             {name: metric.to_json() for name, metric in sorted(self.metrics.items())},
             {file.name: digest(file) for file in self.log.files},
-            self.told,
+            self.settings,
             self.config,
         )
 
@@ -102,30 +102,30 @@ class Conversion:
                 f"steps from {self._names.counts_from}; if another program wrote it, give --logged-by"
             )
         if "update" in trained or "own" in trained:
-            own = dict(columns["own"]) or None
+            engine_metrics = dict(columns["own"]) or None
             update = self._typed(step, columns["update"])
-            yield UpdateRecord(step=place, minibatch=AVERAGED, engine_metrics=own, **update)
+            yield UpdateRecord(step=place, minibatch=AVERAGED, engine_metrics=engine_metrics, **update)
         if trained:
             self.steps = place + 1
             yield StepRecord(step=place, **self._typed(step, columns["step"]))
-        # Asked after the step's updates, which of a program that counts from 0 are one more than its step.
+        # A score is measured after the step's updates: one more than the step of a program that counts from 0.
         after = step + 1 if self._names.counts_from == 0 else step
         for bench, score in columns["score"].items():
             self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
             yield ScoreRecord(step=after, bench=bench, score=score)
 
     def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
-        """Numbers as their columns have them. LabError where one that counts is not whole."""
+        """The values in their columns' types. LabError for a count that is not a whole number."""
         for name in values.keys() & WHOLE:
             if not values[name].is_integer() or abs(values[name]) >= MOST:
                 raise LabError(
-                    f"{self.log.files[0]}: {name} is {values[name]:g} at step {step}, and counts whole ones; a mean of "
-                    "counts is none of the lab's columns: leave out its --map, or export the study again"
+                    f"{self.log.files[0]}: {name} is {values[name]:g} at step {step}, but this column is a count; the "
+                    "lab has no column for a mean of counts: leave out its --map, or export the study again"
                 )
         return {name: int(value) if name in WHOLE else value for name, value in values.items()}
 
-    def _placed(self, name: str) -> list[tuple[str, str]]:
-        """Where a name's numbers go: to a column or under their own name, and to a benchmark whose score they are."""
+    def _place(self, name: str) -> list[tuple[str, str]]:
+        """(table, column) of a metric: a column of the lab or its own name, and the benchmark whose score it is."""
         metric, bench = self._names.metric(name, self._settings), self._names.bench(name)
         places = [] if bench is not None and metric.column is None else [self._column(name, metric)]
         if bench is not None:
@@ -139,8 +139,7 @@ class Conversion:
         return places
 
     def _column(self, name: str, metric: Metric) -> tuple[str, str]:
-        """The column of a name, if `--map` gives it to no other name and no name before had it (TRL logs old and new
-        names of one number); else its own name."""
+        """A metric's column, unless `--map` or an earlier name took it: TRL logs old and new names of one number."""
         column = metric.column
         place = ("update" if column in OF_UPDATES else "step", column or "")
         taken = any(place in places for places in self._places.values())
@@ -149,14 +148,16 @@ class Conversion:
         return place
 
     def _answers(self) -> Iterator[Converted]:
-        for one in self.log.answers:
-            bench = one.bench or self._bench
+        for answer in self.log.answers:
+            bench = answer.bench or self._bench
             if bench is None:
                 raise LabError(f"{self.log.files[0]}: of which benchmark? It has no column bench; give --bench NAME")
             self.benches.setdefault(bench, None)
-            self.problems.setdefault(bench, set()).add(one.problem)
-            step = self._at_end if one.step is None else one.step
-            yield AnswerRecord(step=step, bench=bench, problem=one.problem, sample=one.sample, correct=one.correct)
+            self.problems.setdefault(bench, set()).add(answer.problem)
+            step = self._at_end if answer.step is None else answer.step
+            yield AnswerRecord(
+                step=step, bench=bench, problem=answer.problem, sample=answer.sample, correct=answer.correct
+            )
 
 
 WHOLE = {

@@ -1,7 +1,7 @@
-"""JSON Lines, CSV and Parquet of any program: a row a step (wide), or a row a number (long: step, metric, value).
+"""JSON Lines, CSV and Parquet of any program: a row per step (wide), or per number (long: step, metric, value).
 
-Columns `arm` and `seed`, or `run`, part a file into runs. Rows are read one by one, however long the file is; the
-numbers of a long table wait in a temporary database until all are there.
+Columns `arm` and `seed`, or `run`, split a file into runs. Rows are read one by one, so that a file may be large; a
+temporary database sorts the numbers of a long table.
 """
 
 import csv
@@ -12,76 +12,74 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, numbers, rising, whole_number
-from gspo_lab.importers.spool import Spool
+from gspo_lab.importers.base import Log, LoggedRow, RunSpec, check_file, merge_rows, numbers, parse_int, parse_number
+from gspo_lab.importers.metric_buffer import MetricBuffer
 from gspo_lab.study.dotted import flat
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
-"""How a step's column is called where nobody says."""
+"""Usual names of the step's column."""
 METRIC, VALUE = "metric", "value"
 LONGEST = 1 << 24
-"""Characters of one line: what is longer is no log."""
+"""Longest line of a log, in characters."""
 
 Entry = tuple[str, Mapping[str, Any]]
-"""Where an entry stands, for people, and the entry."""
+"""The position of an entry as text, and the entry."""
 
 
-def runs(path: Path, wish: Wish) -> list[str]:
+def runs(path: Path, spec: RunSpec) -> list[str]:
     """`arm/s<seed>` of columns arm and seed, the values of a column run, else `[""]`."""
-    found: dict[str, None] = {}
-    for where, entry in entries(path):
-        found.setdefault(run_of(unnested(entry, where), wish, where))
-    if not found:
+    names = dict.fromkeys(run_of(unnested(entry, where), spec, where) for where, entry in entries(path))
+    if not names:
         raise LabError(f"{path}: it holds no row; nothing to import")
-    return list(found)
+    return list(names)
 
 
-def read(path: Path, run: str, wish: Wish) -> Log:
+def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the file."""
-    program = wish.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
+    program = spec.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
     notes: list[str] = []
-    return Log(program, rows_of(path, run, wish, notes), (a_file(path, "a table"),), notes=notes)
+    return Log(program, rows_of(path, run, spec, notes), (check_file(path, "a table"),), notes=notes)
 
 
-def rows_of(path: Path, run: str, wish: Wish, notes: list[str]) -> Iterator[Row]:
+def rows_of(path: Path, run: str, spec: RunSpec, notes: list[str]) -> Iterator[LoggedRow]:
     """The rows of one run of the file."""
-    every_row = ((where, unnested(entry, where)) for where, entry in entries(path))
-    own = ((where, entry) for where, entry in every_row if run_of(entry, wish, where) == run)
-    first = next(own, None)
+    plain = ((where, unnested(entry, where)) for where, entry in entries(path))
+    rows: Iterator[Entry] = ((where, entry) for where, entry in plain if run_of(entry, spec, where) == run)
+    first = next(rows, None)
     if first is None:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in first[1] and VALUE in first[1]
-    every = chain([first], own)
-    yield from rising(_long(every, wish, Spool(str(path), notes)) if long else _wide(every, wish), str(path))
+    rows = chain([first], rows)
+    yield from merge_rows(_long(rows, spec, MetricBuffer(str(path), notes)) if long else _wide(rows, spec), str(path))
 
 
-def _wide(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
-    keys = {name for key in ("arm", "seed", "run") for name in wish.named(key)} | {*wish.named("step", *STEPS)}
+def _wide(entries: Iterable[Entry], spec: RunSpec) -> Iterator[LoggedRow]:
+    keys = {name for key in ("arm", "seed", "run") for name in spec.named(key)} | {*spec.named("step", *STEPS)}
     for where, entry in entries:
-        yield _step(entry, wish, where), numbers(entry, keys)
+        yield _step(entry, spec, where), numbers(entry, keys)
 
 
-def _long(entries: Iterable[Entry], wish: Wish, spool: Spool) -> Iterator[Row]:
+def _long(entries: Iterable[Entry], spec: RunSpec, buffer: MetricBuffer) -> Iterator[LoggedRow]:
     for where, entry in entries:
         if METRIC not in entry or VALUE not in entry:
             raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
-        if (value := logged(entry[VALUE])) is not None:
-            spool.add(str(entry[METRIC]), _step(entry, wish, where), value)
-    return spool.rows()
+        if (value := parse_number(entry[VALUE])) is not None:
+            buffer.add(str(entry[METRIC]), _step(entry, spec, where), value)
+    return buffer.rows()
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """The objects of a JSON Lines file, or the rows of a CSV or a Parquet file. LabError where it is none."""
-    a_file(path, "JSON Lines, CSV or Parquet")
+    """The objects of a JSON Lines file, or the rows of a CSV or Parquet file. LabError for another file."""
+    check_file(path, "JSON Lines, CSV or Parquet")
     reader = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}.get(path.suffix.lower(), _json_lines)
     try:
         yield from reader(path)
     except UnicodeDecodeError as error:
-        raise LabError(f"{path}: it is no UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise LabError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The entry with the keys of nested objects as dotted ones, `data.reward`. LabError where two become one."""
+    """The entry with nested objects as dotted keys, `data.reward`. LabError if two keys become equal."""
     if not any(isinstance(value, dict) for value in entry.values()):
         return entry
     out: dict[str, Any] = {}
@@ -105,7 +103,7 @@ def _json_lines(path: Path) -> Iterator[Entry]:
                 entry = json.loads(line)
             except (ValueError, RecursionError) as error:
                 if not line.endswith("\n") and len(line) < LONGEST:
-                    return  # the last line of a program that was killed, or that is still writing
+                    return  # the program was killed, or is still writing its last line
                 raise LabError(f"{where}: no JSON object; JSON Lines have one a line") from error
             if not isinstance(entry, dict):
                 raise LabError(f"{where}: {type(entry).__name__}, no JSON object")
@@ -148,11 +146,11 @@ def _parquet(path: Path) -> Iterator[Entry]:
         raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error
 
 
-def run_of(entry: Mapping[str, Any], wish: Wish, where: str) -> str:
-    """The name of the run that a row is of."""
-    arm, seed, run = (_first(entry, wish.named(key)) for key in ("arm", "seed", "run"))
+def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
+    """The name of the run that a row belongs to."""
+    arm, seed, run = (_first(entry, spec.named(key)) for key in ("arm", "seed", "run"))
     if arm is not None and seed is not None:
-        return f"{arm}/s{whole_number(seed, where, 'seed')}"
+        return f"{arm}/s{parse_int(seed, where, 'seed')}"
     return "" if run is None else str(run)
 
 
@@ -160,10 +158,10 @@ def _first(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((entry[name] for name in names if name in entry and entry[name] not in (None, "")), None)
 
 
-def _step(entry: Mapping[str, Any], wish: Wish, where: str) -> int:
-    """The row's step; a file without any has one row a run, its end."""
-    names = wish.named("step", *STEPS)
-    found = _first(entry, names)
-    if found is None and (wish.map.get("step") or any(name in entry for name in names)):
+def _step(entry: Mapping[str, Any], spec: RunSpec, where: str) -> int:
+    """The row's step. A file without steps has one row per run, at its end: step 1."""
+    names = spec.named("step", *STEPS)
+    step = _first(entry, names)
+    if step is None and (spec.map.get("step") or any(name in entry for name in names)):
         raise LabError(f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map step=NAME")
-    return 1 if found is None else whole_number(found, where)
+    return 1 if step is None else parse_int(step, where)

@@ -1,8 +1,8 @@
-"""TensorBoard: a folder of event files, every scalar of every one kept; parsed by TensorBoard's own messages.
+"""TensorBoard: all scalars of a folder of event files, parsed with TensorBoard's protobuf messages.
 
-A START in a file's session log voids what it says of later steps before (a writer's `purge_step`), as in TensorBoard.
-Several files are one run where a later one goes on (a resumed run: what it logs anew counts), or where they log other
-tags (a writer for each, as in the sub-folders that `add_scalars` makes). A file that begins again is another run's.
+A START in a file's session log voids earlier entries of later steps (a writer's `purge_step`), as in TensorBoard.
+Several files are one run if a later file continues an earlier one (its numbers replace older ones), or if they log
+different tags (as in the sub-folders of `add_scalars`). A file that begins again belongs to another run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,59 +12,59 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import CHUNK, Log, Wish, rising
-from gspo_lab.importers.spool import Spool
+from gspo_lab.importers.base import CHUNK, Log, RunSpec, merge_rows
+from gspo_lab.importers.metric_buffer import MetricBuffer
 
 EVENTS = "*tfevents*"
 AROUND = 16
-"""Bytes of a record beside its event: a length and two checksums."""
+"""Bytes of a record around its event: a length and two checksums."""
 LONG = 4096
-"""Bytes that an event of scalars has at most, unless it has hundreds of them."""
+"""Checksums of larger events are not verified; an event of scalars is smaller unless it holds hundreds."""
 FLOAT, DOUBLE = 1, 2
-"""Tensors' types that a scalar may have (`DT_FLOAT`, `DT_DOUBLE`)."""
+"""Tensor types of scalars (`DT_FLOAT`, `DT_DOUBLE`)."""
 
 
 @dataclass
 class _Span:
-    """What one file logs: its first and last step and moment, by its scalars alone."""
+    """The scalars of one file, with their first and last step and time."""
 
     file: Path
-    numbers: Spool
+    numbers: MetricBuffer
     first: int | None = None
     last: int = 0
     began: float = 0.0
     ended: float = 0.0
 
 
-def read(path: Path, run: str, wish: Wish) -> Log:
+def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The folder's event files, or one of them."""
     files = [path] if path.is_file() else sorted(path.rglob(EVENTS)) if path.is_dir() else []
     if not files:
-        raise LabError(f"{path}: no event file ({EVENTS}) is there")
+        raise LabError(f"{path}: no event file ({EVENTS}) in it")
     notes: list[str] = []
     spans = [span for file in files if (span := _read(file, path, notes)).first is not None]
     if not spans:
         raise LabError(f"{path}: its event files hold no scalar; nothing to import")
-    joined = _joined(sorted(spans, key=lambda span: span.began), notes)
-    program = wish.program or "tensorboard"
-    return Log(program, rising(joined.rows(), str(path)), files, notes=notes)
+    joined = _join(sorted(spans, key=lambda span: span.began), notes)
+    program = spec.program or "tensorboard"
+    return Log(program, merge_rows(joined.rows(), str(path)), files, notes=notes)
 
 
-def _joined(spans: list[_Span], notes: list[str]) -> Spool:
-    """All files in the order of time. LabError where two log the same tags and neither goes on from the other."""
+def _join(spans: list[_Span], notes: list[str]) -> MetricBuffer:
+    """All files by time. LabError if two log the same tags and neither continues the other."""
     names = [span.numbers.names for span in spans]
-    for place, span in enumerate(spans[1:], 1):
+    for index, span in enumerate(spans[1:], 1):
         assert span.first is not None
-        shared = [one for one, known in zip(spans[:place], names, strict=False) if known & names[place]]
-        for one in shared:
-            assert one.first is not None
-            if span.first <= one.first or span.began < one.ended:
+        shared = [earlier for earlier, known in zip(spans[:index], names, strict=False) if known & names[index]]
+        for earlier in shared:
+            assert earlier.first is not None
+            if span.first <= earlier.first or span.began < earlier.ended:
                 raise LabError(
-                    f"{span.file}: its steps {span.first} to {span.last} are logged by {one.file} too, which it does "
-                    "not go on from: event files of two runs in one folder; import each file by itself"
+                    f"{span.file}: its steps {span.first} to {span.last} are logged by {earlier.file} too, which it "
+                    "does not go on from: event files of two runs in one folder; import each file by itself"
                 )
         if shared:
-            last = max(one.last for one in shared)
+            last = max(earlier.last for earlier in shared)
             if span.first <= last:
                 notes.append(f"{span.file.name} goes on at step {span.first}, over steps up to {last} before")
         spans[0].numbers.take(span.numbers)
@@ -72,7 +72,10 @@ def _joined(spans: list[_Span], notes: list[str]) -> Spool:
 
 
 def _read(file: Path, root: Path, notes: list[str]) -> _Span:
-    span, at = _Span(file, Spool(str(file), notes)), file.parent.relative_to(root).as_posix() if root.is_dir() else "."
+    span, at = (
+        _Span(file, MetricBuffer(str(file), notes)),
+        file.parent.relative_to(root).as_posix() if root.is_dir() else ".",
+    )
     prefix = "" if at == "." else f"{at}/"
     add = span.numbers.add
     for event in events(file, notes):
@@ -82,12 +85,12 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
         if kind != "summary":
             continue
         step = event.step
-        told = [(entry.tag, value) for entry in event.summary.value if (value := scalar(entry)) is not None]
-        if not told:
+        scalars = [(entry.tag, value) for entry in event.summary.value if (value := scalar(entry)) is not None]
+        if not scalars:
             continue
         if step < 0:
-            raise LabError(f"{file}: {told[0][0]} has the step {step}")
-        for tag, value in told:
+            raise LabError(f"{file}: {scalars[0][0]} has the step {step}")
+        for tag, value in scalars:
             add(prefix + tag, step, value)
         if span.first is None:
             span.first, span.began = step, event.wall_time
@@ -97,9 +100,9 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
 
 
 def events(file: Path, notes: list[str]) -> Iterator[Any]:
-    """The events of a file, up to the first that is torn or damaged, which is noted.
+    """The events of a file before the first damaged one, which is noted.
 
-    A record is its length (8 bytes), a checksum of these (4), that many bytes of an Event, a checksum of them (4).
+    A record is a length (8 bytes), its checksum (4), an Event of that length, and its checksum (4).
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -125,7 +128,7 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _records(stream: IO[bytes], left: int) -> Iterator[bytes | None]:
-    """The events' bytes of a file of `left` bytes, read piece by piece; None at the end where one is damaged."""
+    """The bytes of each event in a file of `left` bytes, read in pieces; then None if an event is damaged."""
     data = b""
     while left:
         piece = stream.read(CHUNK)
@@ -148,10 +151,10 @@ def _records(stream: IO[bytes], left: int) -> Iterator[bytes | None]:
 
 
 def _sound(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> int:
-    """How many of these parts, from the first on, have the checksum that follows them (CRC-32C, masked).
+    """The number of parts before the first with a wrong checksum (CRC-32C, masked; it follows the part).
 
-    TensorBoard's reader makes these byte by byte in Python, which takes longer than all else here. They are made of all
-    parts at once, place by place; a part that is longer than any scalar's is believed.
+    TensorBoard's reader computes checksums byte by byte in Python, which would take most of the time here. This
+    function computes them for all parts at once, and skips parts that are longer than LONG.
     """
     import numpy as np
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import CRC_TABLE
@@ -160,29 +163,28 @@ def _sound(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> int:
     size = np.array(sizes, np.int64)
     order = np.argsort(-size, kind="stable")
     at, size = np.array(starts, np.int64)[order], size[order]
-    told = content[(at + size)[:, None] + np.arange(4)].view("<u4")[:, 0]
+    stored = content[(at + size)[:, None] + np.arange(4)].view("<u4")[:, 0]
     first = int(np.searchsorted(-size, -LONG))
     crc = np.full(len(at), 0xFFFFFFFF, np.uint32)
     for place in range(int(size[first]) if first < len(size) else 0):
-        some = slice(first, int(np.searchsorted(-size, -place)))
-        crc[some] = table[(crc[some] ^ content[at[some] + place]) & 0xFF] ^ (crc[some] >> 8)
+        longer = slice(first, int(np.searchsorted(-size, -place)))
+        crc[longer] = table[(crc[longer] ^ content[at[longer] + place]) & 0xFF] ^ (crc[longer] >> 8)
     crc = ~crc
-    bad = ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)) != told
+    bad = ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)) != stored
     bad[:first] = False
     return int(order[bad].min()) if bad.any() else len(order)
 
 
 def voids(event: Any) -> bool:
-    """Whether what stood before it, of its step and later ones, is void."""
+    """Whether the event voids earlier entries of its step and later steps."""
     return bool(event.HasField("session_log")) and event.session_log.status == event.session_log.START
 
 
 def scalar(entry: Any) -> float | None:
-    """A summary's number, of the older form or a tensor of one; None for pictures, texts and histograms."""
+    """A summary's number, from the older format or a tensor; None for images, texts and histograms."""
     kind = entry.WhichOneof("value")
     if kind == "simple_value":
-        found: float = entry.simple_value
-        return found
+        return float(entry.simple_value)
     if kind != "tensor" or entry.tensor.tensor_shape.dim or entry.tensor.dtype not in (FLOAT, DOUBLE):
         return None
     values = entry.tensor.float_val or entry.tensor.double_val

@@ -1,9 +1,8 @@
 """Weights & Biases: an offline run's folder or its `run-*.wandb`, and the CSV of a chart's page.
 
-The file is a header of 7 bytes and LevelDB's log: blocks of 32 KiB of pieces of records (checksum, length, kind), each
-record a protobuf message. wandb itself no longer has a reader of it, so these few fields are read here. Of what
-else the file holds, such as e-mail, host and paths, nothing is kept. A crashed run's file ends within a record: what is
-whole is read, and the rest is told.
+The file is a header of 7 bytes and a LevelDB log: blocks of 32 KiB with pieces of records (checksum, length, kind).
+Each record is a protobuf message. wandb no longer has a reader of it, so this module reads the few fields it needs.
+It ignores e-mail, host and paths. A crashed run's file may end within a record, which is left out and noted.
 """
 
 import json
@@ -14,50 +13,58 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, number, rising, whole_number
-from gspo_lab.importers.spool import Spool
+from gspo_lab.importers.base import (
+    Log,
+    LoggedRow,
+    RunSpec,
+    check_file,
+    merge_rows,
+    parse_finite,
+    parse_int,
+    parse_number,
+)
+from gspo_lab.importers.metric_buffer import MetricBuffer
 from gspo_lab.importers.tables import entries
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 HISTORY, CONFIG, DEFINED, RUN, HEAD = 2, 5, 12, 17, 21
-"""Fields of a Record, by wandb's own numbers; a RunRecord holds a config too."""
+"""Field numbers of wandb's Record; a RunRecord holds a config too."""
 CONFIG_OF_RUN, UPDATE, NAME, GLOB, AXIS = 4, 1, 1, 2, 4
 STEP = "_step"
 AXES = ("train/global_step", "trainer/global_step", "global_step")
-"""What trainers log as the step of a row, where no metric is defined over another."""
+"""Usual names of a row's step if no metric has its own axis."""
 BETWEEN = " - "
 
 
-def runs(path: Path, wish: Wish) -> list[str]:
-    """One run; of a page's CSV the names in its columns."""
+def runs(path: Path, spec: RunSpec) -> list[str]:
+    """One run; for a page's CSV the names in its columns."""
     if path.suffix.lower() != ".csv":
         return [""]
     return list(dict.fromkeys(run for run, _ in _named(path).values()))
 
 
-def read(path: Path, run: str, wish: Wish) -> Log:
+def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The offline run, or one run of a page's CSV."""
     if path.suffix.lower() == ".csv":
-        return Log(wish.program or "wandb", rising(_page(path, run), str(path)), (path,))
+        return Log(spec.program or "wandb", merge_rows(_page(path, run), str(path)), (path,))
     file = _file(path)
     notes: list[str] = []
-    told: dict[str, Any] = {}
-    rows = rising(_spool(file, notes, told).rows(), str(file))
-    return Log(wish.program or "wandb", rows, (file,), told.get("version"), told["config"], notes)
+    facts: dict[str, Any] = {}
+    rows = merge_rows(_scalars(file, notes, facts).rows(), str(file))
+    return Log(spec.program or "wandb", rows, (file,), facts.get("version"), facts["config"], notes)
 
 
 def _file(path: Path) -> Path:
-    found = [path] if path.is_file() else sorted({one.resolve() for one in path.rglob("run-*.wandb")})
-    if len(found) != 1:
-        many = f"holds {len(found)} of them; name one" if found else "none is there"
-        raise LabError(f"{path}: run-*.wandb is wanted, and {many}")
-    return a_file(found[0], "run-*.wandb")
+    files = [path] if path.is_file() else sorted({file.resolve() for file in path.rglob("run-*.wandb")})
+    if len(files) != 1:
+        raise LabError(f"{path}: it holds {len(files)} files run-*.wandb; give the path of one of them")
+    return check_file(files[0], "run-*.wandb")
 
 
-def _spool(file: Path, notes: list[str], told: dict[str, Any]) -> Spool:
-    """All scalars, each at the step of its own axis: that of `define_metric`, else the trainer's, else wandb's."""
-    spool, told["config"] = Spool(str(file), notes), {}
+def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
+    """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's. Fills `facts`."""
+    buffer, facts["config"] = MetricBuffer(str(file), notes), {}
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
     for record in _records(file, notes):
@@ -66,16 +73,16 @@ def _spool(file: Path, notes: list[str], told: dict[str, Any]) -> Spool:
                 continue
             if field in (RUN, CONFIG):
                 inner = [part for key, part in _fields(data) if key == CONFIG_OF_RUN] if field == RUN else [data]
-                told["config"] |= _config(inner)
+                facts["config"] |= _config(inner)
             elif field == HEAD:
-                told["version"] = _text(_first(_first(data, 1), 1)).partition("+")[0] or None
+                facts["version"] = _text(_first(_first(data, 1), 1)).partition("+")[0] or None
             elif field == DEFINED:
                 name, glob, axis = (_text(dict(_fields(data)).get(key)) for key in (NAME, GLOB, AXIS))
                 axes[name or glob] = axis
                 axis_of = cache(partial(_axis, axes))
             elif field == HISTORY:
-                _take(spool, _row(data), axis_of, str(file))
-    return spool
+                _add_row(buffer, _row(data), axis_of, str(file))
+    return buffer
 
 
 def _first(message: Any, field: int) -> Any:
@@ -83,14 +90,9 @@ def _first(message: Any, field: int) -> Any:
 
 
 def _config(messages: list[Any]) -> dict[str, Any]:
-    found = [
-        item
-        for one in messages
-        if isinstance(one, bytes)
-        for key, item in _fields(one)
-        if key == UPDATE and isinstance(item, bytes)
-    ]
-    return {name: value for name, value in map(_item, found) if name and not name.startswith("_")}
+    fields = (field for message in messages if isinstance(message, bytes) for field in _fields(message))
+    items = [_item(item) for key, item in fields if key == UPDATE and isinstance(item, bytes)]
+    return {name: value for name, value in items if name and not name.startswith("_")}
 
 
 def _row(data: bytes) -> dict[str, Any]:
@@ -113,20 +115,20 @@ def _item(data: bytes) -> tuple[str, Any]:
     return key or ".".join(nested), value
 
 
-def _take(spool: Spool, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str) -> None:
-    usual = next((row[name] for name in (*AXES, STEP) if number(row.get(name)) is not None), None)
+def _add_row(buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str) -> None:
+    usual = next((row[name] for name in (*AXES, STEP) if parse_finite(row.get(name)) is not None), None)
     for name, value in row.items():
-        found, axis = logged(value), axis_of(name)
-        if found is None or axis is None:
+        scalar, axis = parse_number(value), axis_of(name)
+        if scalar is None or axis is None:
             continue
         step = row.get(axis, usual)
         if step is None:
             raise LabError(f"{where}: a row of its history has no step")
-        spool.add(name, whole_number(step, where), found)
+        buffer.add(name, parse_int(step, where), scalar)
 
 
 def _axis(axes: Mapping[str, str], name: str) -> str | None:
-    """The metric that is a metric's step, "" for the usual one; None for one that is a step, or wandb's own."""
+    """The metric that is a metric's step, "" for the usual step; None for a step, or a metric of wandb itself."""
     if name.startswith("_") or name in AXES or name in axes.values():
         return None
     globs = (axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1]))
@@ -134,11 +136,11 @@ def _axis(axes: Mapping[str, str], name: str) -> str | None:
 
 
 def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
-    """The whole records, block by block; where one is torn or damaged, what follows is left out and told."""
+    """The records before the first damaged one, which is noted."""
     count = 0
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
-            raise LabError(f"{file}: no file of an offline wandb run")
+            raise LabError(f"{file}: not a file of an offline wandb run")
         whole, begun = bytearray(), False  # a record's first piece may be empty, at the very end of a block
         for kind, data in _pieces(stream):
             if kind is None or (kind in (MIDDLE, LAST)) != begun:
@@ -155,7 +157,7 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
-    """Kind and bytes of each piece; the kind is None where the file ends within it or its checksum is another."""
+    """Kind and bytes of each piece; the kind is None for an incomplete piece or a wrong checksum."""
     left = BLOCK - PIECE  # the header lies in the first block
     while True:
         if left < PIECE:
@@ -175,7 +177,7 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """A protobuf message's fields: the number, and a varint's value or the bytes. What is no message ends it."""
+    """A protobuf message's fields: the number, and a varint's value or the bytes. Invalid bytes end it."""
     at, end = 0, len(message)
     try:
         while at < end:
@@ -193,7 +195,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, seven bits a byte, and the place behind it."""
+    """The varint at `at` (seven bits a byte), and the position after it."""
     value, shift = message[at], 7
     if value < 0x80:
         return value, at + 1
@@ -211,23 +213,23 @@ def _text(data: Any) -> str:
 
 
 def _named(path: Path) -> dict[str, tuple[str, str]]:
-    """Of a page's CSV each column that is a run's metric: (run, metric)."""
+    """The columns of a page's CSV that are a run's metric: column -> (run, metric)."""
     _, first = next(entries(path), ("", {}))
     parts = {name: name.partition(BETWEEN) for name in first}
-    found = {
+    columns = {
         name: (run, metric)
         for name, (run, between, metric) in parts.items()
         if between and not metric.endswith(("__MIN", "__MAX"))
     }
-    if not found:
+    if not columns:
         raise LabError(f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page")
-    return {name: entry for name, entry in found.items() if not entry[1].startswith("_")}
+    return {name: entry for name, entry in columns.items() if not entry[1].startswith("_")}
 
 
-def _page(path: Path, run: str) -> Iterator[Row]:
+def _page(path: Path, run: str) -> Iterator[LoggedRow]:
     """The rows of one run; the first column is the step."""
-    own = {name: metric for name, (of, metric) in _named(path).items() if of == run}
+    columns = {name: metric for name, (of, metric) in _named(path).items() if of == run}
     for where, entry in entries(path):
-        values = {metric: value for name, metric in own.items() if (value := logged(entry[name])) is not None}
+        values = {metric: value for name, metric in columns.items() if (value := parse_number(entry[name])) is not None}
         if values:
-            yield whole_number(next(iter(entry.values())), where), values
+            yield parse_int(next(iter(entry.values())), where), values

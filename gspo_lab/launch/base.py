@@ -1,7 +1,7 @@
-"""What a launcher is: it knows the places where a worker can run, and starts one for a folder.
+"""The interface of launchers: a launcher has slots for workers, and starts a worker on a folder.
 
-The command is always the same, `python -m gspo_lab.worker FOLDER`; who starts it, and where, makes no difference to
-what it does. A launcher may start it again: a worker goes on from what the folder holds.
+The command is always `python -m gspo_lab.worker FOLDER`, and its results do not depend on the launcher. A launcher may
+start a worker again: it resumes from the folder's checkpoint.
 """
 
 import os
@@ -18,15 +18,15 @@ from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
-"""Environment variable with the process id whose end means that nobody waits for the worker any more."""
+"""Environment variable: the process id of the conductor; after its end nobody waits for the worker."""
 
 ENDED_BY_TERM = "GSPO_LAB_ENDED_BY_TERM"
-"""Environment variable of a worker that SIGTERM ends at once. A cluster sends SIGTERM to every process of a job that it
-ends, also to the programs that a grader has just started: what the worker recorded after that could be wrong."""
+"""Environment variable of a worker that SIGTERM ends at once. A cluster that ends a job sends SIGTERM to all its
+processes, also to a grader's programs: records that the worker writes after that could be wrong."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The first that a worker hears asks it to finish its step and save; another one ends it at once. With ENDED_BY_TERM
-only SIGINT asks."""
+"""The first signal asks a worker to finish its step and save; a second one ends it at once. With ENDED_BY_TERM only
+SIGINT asks."""
 
 SAME_EVERYWHERE = {
     "OMP_NUM_THREADS": "1",
@@ -37,19 +37,18 @@ SAME_EVERYWHERE = {
     "PYTHONHASHSEED": "0",
     "PYTHONUNBUFFERED": "1",
 }
-"""What every worker has in its environment, whoever starts it: records must not depend on that."""
+"""The environment of every worker: records must not depend on the launcher."""
 
 
 def at_least_one(jobs: int) -> int:
-    """How many workers at once. LabError for none."""
+    """The number of workers at once. LabError below 1."""
     if jobs < 1:
         raise LabError(f"jobs = {jobs}: at least one worker is needed")
     return jobs
 
 
 def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the worker of a folder here, in a process group of its own, its output appended to the folder's log; it
-    ends with this process."""
+    """Start a folder's worker here in a new process group, its output appended to the folder's log."""
     with folder.log.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.worker", str(folder.path)],
@@ -63,57 +62,53 @@ def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subproc
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a device, and what the worker's environment needs there.
-
-    Slots that say the same device share it.
-    """
+    """A place for one worker at a time: a device and the worker's environment. Slots with equal devices share it."""
 
     kind: str
-    """What a worker has there: "core", "gpu", or a launcher's own word."""
+    """The kind of device: "core", "gpu", or a name of the launcher."""
     index: str
-    """Which one of its kind on its host."""
+    """Its index among the host's devices of this kind."""
     environment: Mapping[str, str]
     host: str | None = None
     """The machine; None is this one."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The slot as text."""
         return f"{self.kind} {self.index}" + (f" of {self.host}" if self.host else "")
 
 
 class Process(Protocol):
-    """A worker that has been asked for. Its exit code is one of `states.Exit`."""
+    """A requested worker. Its exit code is one of `states.Exit`."""
 
     @property
     def state(self) -> State:
-        """While `poll` gives None: RUNNING; QUEUED where it waits for its place; LOST where nobody knows what became of
-        it, and the launcher still hopes or will start it again."""
+        """While `poll` gives None: RUNNING; QUEUED: it waits for a slot; LOST: unknown, it may start again."""
         ...
 
     @property
     def place(self) -> str:
-        """Where it is, or waits, or was last seen, for people; it may change as often as the state."""
+        """Its last known place, as text; may change."""
         ...
 
     def poll(self) -> int | None:
-        """The exit code; -N where signal N ended it, `Exit.LOST` where it is given up; None until then."""
+        """The exit code; -N: signal N ended it; `Exit.LOST`: given up; None: not ended."""
         ...
 
     def stop(self) -> None:
-        """Ask it to finish its step, save and leave; one that is queued leaves the queue as STOPPED."""
+        """Ask it to finish its step, save and exit; a queued worker leaves the queue as STOPPED."""
         ...
 
     def kill(self) -> None:
-        """End it and whatever it started, now."""
+        """Kill it and its child processes."""
         ...
 
 
 class Launcher(Protocol):
-    """Knows places for workers, and starts workers there."""
+    """Has slots for workers, and starts workers on them."""
 
     def slots(self, device: str) -> list[Slot]:
-        """The places there are for workers on `device` (auto, cpu or cuda). Raises LabError where there are none."""
+        """The slots for workers on `device` (auto, cpu or cuda). LabError if there are none."""
         ...
 
     def start(self, folder: Path, slot: Slot) -> Process:
@@ -121,6 +116,5 @@ class Launcher(Protocol):
         ...
 
     def find(self, folder: Path) -> Process | None:
-        """The worker on `folder` that an earlier conductor asked for and that has outlived it; None where there is
-        none."""
+        """The worker on `folder` that an earlier conductor started and that still runs, if any."""
         ...

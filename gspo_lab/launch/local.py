@@ -1,9 +1,8 @@
 """Workers on this machine: one per GPU, or one per CPU core with one thread each.
 
-A study's runs are independent, so whole runs in parallel keep all cores busy where threads inside a small model
-cannot; and with one thread everywhere, a run's numbers do not depend on how many runs there are beside it.
-
-On a core of Linux a worker is forked from a warm process (`gspo_lab.forkserver`), which has imported what it needs."""
+Parallel runs keep all cores busy, which threads inside a small model cannot. With one thread per worker, the numbers of
+a run do not depend on how many others run. On Linux cores a forkserver, which has its imports, forks the workers.
+"""
 
 import os
 import re
@@ -28,20 +27,20 @@ from gspo_lab.states import Exit, State
 
 
 class Forkserver:
-    """Starts the process with the first worker, and another one where it was killed. It ends with this object."""
+    """Starts the forkserver with the first worker, and again if it was killed. It ends with this object."""
 
     def __init__(self) -> None:
-        self._server: Server | None = None
+        self._server: ForkserverProcess | None = None
 
     def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
-        """Have a worker forked; None where the process has just died. All slots must have the same environment."""
+        """Fork a worker; None if the forkserver has just died. All slots must have equal environments."""
         if self._server is None or self._server.gone:
-            self._server = Server(slot)
+            self._server = ForkserverProcess(slot)
         return self._server.start(folder, slot)
 
 
-class Server:
-    """One such process, in the environment of a slot."""
+class ForkserverProcess:
+    """The forkserver process, in the environment of a slot."""
 
     def __init__(self, slot: Slot) -> None:
         self._orders, theirs = Pipe()
@@ -57,22 +56,21 @@ class Server:
             )
         self.gone = False
         self._pid = process.pid
-        self._asked = 0
+        self._number = 0
         self._codes: dict[int, int] = {}
         weakref.finalize(self, _end, self._orders, process)
 
     def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
-        """Order a worker on `folder`, which begins as soon as the server has imported what it needs; None where there
-        is nobody to hear the order whole: then none begins."""
-        self._asked += 1
+        """Order a worker on `folder`; it begins when the server has its imports. None if the server is gone."""
+        self._number += 1
         with WorkFolder(folder).log.open("ab") as log:
-            heard = self.order(self._asked, folder.absolute(), log.fileno())
-        return ForkedProcess(self, self._asked, slot.name) if heard else None
+            sent = self.order(self._number, folder.absolute(), log.fileno())
+        return ForkedProcess(self, self._number, slot.name) if sent else None
 
-    def order(self, number: int, what: object, log: int | None = None) -> bool:
-        """Send an order, and a log's descriptor with it; whether there was somebody to hear it."""
+    def order(self, number: int, content: object, log: int | None = None) -> bool:
+        """Send an order and a log's descriptor; False if the server is gone."""
         try:
-            self._orders.send((number, what))
+            self._orders.send((number, content))
             if log is not None:
                 send_handle(self._orders, log, self._pid)
         except OSError:
@@ -80,7 +78,7 @@ class Server:
         return not self.gone
 
     def code(self, number: int, *, wait: bool = False) -> int | None:
-        """The exit code of a worker, LOST where the server has gone; None while it works."""
+        """The exit code of a worker, LOST if the server has gone; None while it works."""
         try:
             while (wait and number not in self._codes) or self._orders.poll():
                 ended, code = self._orders.recv()
@@ -98,9 +96,9 @@ def _end(orders: Connection, process: "subprocess.Popen[bytes]") -> None:
 
 @dataclass(frozen=True)
 class ForkedProcess:
-    """A worker that the server was asked for, by its number there."""
+    """A worker of the forkserver, by its number."""
 
-    server: Server
+    server: ForkserverProcess
     number: int
     place: str
     state: ClassVar[State] = State.RUNNING
@@ -110,11 +108,11 @@ class ForkedProcess:
         return self.server.code(self.number)
 
     def stop(self) -> None:
-        """Ask it to finish its step, save and leave."""
+        """Ask it to finish its step, save and exit."""
         self.server.order(self.number, signal.SIGINT)
 
     def kill(self) -> None:
-        """End it and all that it has started, and wait until it is gone."""
+        """Kill it and its child processes, and wait for its end."""
         if self.server.order(self.number, signal.SIGKILL):
             self.server.code(self.number, wait=True)
 
@@ -124,20 +122,20 @@ CORE = "core"
 
 @dataclass(frozen=True)
 class LocalPool:
-    """The local launcher. `jobs`: how many workers at once; None: GSPO_LAB_JOBS, or else one per GPU or core."""
+    """The local launcher. `jobs`: workers at once; None: GSPO_LAB_JOBS, else one per GPU or core."""
 
     jobs: int | None = None
     _server: Forkserver = field(default_factory=Forkserver, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
-        """The places for workers here. More jobs than GPUs share them in turn; raises LabError for cuda without one."""
+        """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a GPU."""
         gpus = visible_gpus() if device in ("auto", "cuda") else []
         if device == "cuda" and not gpus:
             raise LabError(
                 "device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
             )
         kind, places = ("gpu", gpus) if on_gpu(device) else (CORE, [str(core) for core in range(cores())])
-        count = at_least_one(self.jobs if self.jobs is not None else _jobs_wanted(len(places)))
+        count = at_least_one(self.jobs if self.jobs is not None else _jobs_from_environment(len(places)))
         chosen = [places[i % len(places)] for i in range(count)]
         return [
             Slot(kind, place, {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""})
@@ -145,19 +143,18 @@ class LocalPool:
         ]
 
     def start(self, folder: Path, slot: Slot) -> Process:
-        """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor; on a
-        core of Linux it is forked from a warm process, if that is there to hear it."""
+        """Start a worker in a new process group, which a terminal's Ctrl-C does not reach."""
         if slot.kind == CORE and hasattr(os, "pidfd_open") and (forked := self._server.start(folder, slot)):
             return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
     def find(self, folder: Path) -> None:
-        """Workers here end with their conductor."""
+        """None: local workers end with their conductor."""
 
 
 @dataclass(frozen=True)
 class LocalProcess:
-    """A worker on this machine, the first of a process group of its own."""
+    """A worker on this machine, the leader of a process group."""
 
     process: "subprocess.Popen[bytes]"
     place: str
@@ -169,7 +166,7 @@ class LocalProcess:
         return self.process.pid
 
     def poll(self) -> int | None:
-        """Its exit code; None while it works. What it has started ends with it."""
+        """Its exit code; None while it works. Its child processes end with it."""
         if self.process.returncode is None and hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
             ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not yet waited for, so that no other process can have its id
             if os.waitid(os.P_PID, self.pid, ended):
@@ -189,7 +186,7 @@ class LocalProcess:
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES may name, one GPU or MIG slice each; found without importing torch."""
+    """The visible GPUs or MIG slices, as CUDA_VISIBLE_DEVICES names them, without importing torch."""
     present = _gpus_present()
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None or not present:
@@ -203,13 +200,13 @@ def on_gpu(device: str) -> bool:
 
 
 def gpu_memory() -> dict[str, float]:
-    """Bytes of each whole GPU by its number; empty where nvidia-smi does not tell, and without MIG slices."""
+    """Bytes of each GPU by its number; empty if nvidia-smi does not report them. MIG slices are left out."""
     if not shutil.which("nvidia-smi"):
         return {}
-    asked = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"^(\d+), (\d+)$", told, re.MULTILINE)
-    return {index: 2.0**20 * int(mebibytes) for index, mebibytes in found}
+    command = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    gpus = re.findall(r"^(\d+), (\d+)$", output, re.MULTILINE)
+    return {index: 2.0**20 * int(mebibytes) for index, mebibytes in gpus}
 
 
 def _gpus_present() -> list[str]:
@@ -232,7 +229,7 @@ def torch_knows_cuda() -> bool:
     return version.is_file() and re.search(r"^cuda\b.*=\s*'", version.read_text(), re.MULTILINE) is not None
 
 
-def _jobs_wanted(default: int) -> int:
+def _jobs_from_environment(default: int) -> int:
     text = os.environ.get("GSPO_LAB_JOBS", "").strip()
     if not text:
         return default

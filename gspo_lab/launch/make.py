@@ -17,25 +17,27 @@ METHODS = ("slots", "start", "find")
 def make_launcher(
     name: str, jobs: int | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Launcher:
-    """The launcher `name`: of the table, with an address behind it ("ray:HOST:PORT") where it takes one, or an
-    outsider's "module:attribute". `options` are a study's, by launchers' names. LabError where there is no such one."""
-    own, colon, address = name.partition(":")
-    given = dict((options or {}).get(own, {}))
-    if own in LAUNCHERS and colon:
-        if own not in ADDRESSED:
-            raise LabError(f"--on {name}: the launcher '{own}' takes no address; use --on {own}")
+    """The launcher `name`: a built-in one, perhaps with an address ("ray:HOST:PORT"), or a plugin's "module:attribute".
+
+    `options`: launcher -> options of the study. LabError for an unknown name.
+    """
+    kind_name, colon, address = name.partition(":")
+    chosen = dict((options or {}).get(kind_name, {}))
+    if kind_name in LAUNCHERS and colon:
+        if kind_name not in ADDRESSED:
+            raise LabError(f"--on {name}: the launcher '{kind_name}' takes no address; use --on {kind_name}")
         if not address:
             raise LabError(
-                f"--on {name}: an address is missing behind the colon, such as {own}:10.0.0.1:6379; "
-                f"--on {own} finds the cluster that this machine belongs to"
+                f"--on {name}: an address is missing behind the colon, such as {kind_name}:10.0.0.1:6379; "
+                f"--on {kind_name} finds the cluster that this machine belongs to"
             )
-        name, given = own, given | {"address": address}
+        name, chosen = kind_name, chosen | {"address": address}
     kind = look_up("launcher", name, LAUNCHERS, Path())
-    check_callable("launcher", name, kind, ("jobs",), METHODS, given)
+    check_callable("launcher", name, kind, ("jobs",), METHODS, chosen)
     with _named(name):
-        made: Launcher = kind(jobs, **given)
-    check_made("launcher", name, made, METHODS)
-    return made
+        launcher: Launcher = kind(jobs, **chosen)
+    check_made("launcher", name, launcher, METHODS)
+    return launcher
 
 
 def slots_of(name: str, launcher: Launcher, device: str) -> list[Slot]:
@@ -46,7 +48,7 @@ def slots_of(name: str, launcher: Launcher, device: str) -> list[Slot]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """A bug in an outsider's launcher keeps its traceback, which then ends in the launcher's name."""
+    """Add the launcher's name to the traceback of a bug in a plugin."""
     try:
         yield
     except LabError:

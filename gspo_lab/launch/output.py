@@ -1,4 +1,4 @@
-"""A worker's output: whatever it says, it neither fills the disk nor, where the disk is full, ends the run."""
+"""A worker's output: it is bounded, and a full disk does not end the run."""
 
 import io
 import os
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 32 << 20
-"""A log that has come to this size begins anew: what was said last says why a worker ended."""
+"""A longer log is emptied: its last lines say why a worker ended."""
 
 
 def speak_into(log: Path) -> None:
-    """From now on this process's own output is lost where it cannot be written, and `log`, where that is what it is
-    appended to, is kept short. What others write into it counts when this process next speaks."""
+    """Drop this process's output if it cannot be written, and keep `log` short if the output is appended to it.
+
+    The size that other processes add to it is checked at this process's next write.
+    """
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(_Output(number, log), encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
         for number in (1, 2)

@@ -1,11 +1,11 @@
-"""Workers on a Ray cluster: a detached, named actor per run, on whose node a keeper stands beside the worker.
+"""Workers on a Ray cluster: one detached, named actor per run, which starts the worker on its node.
 
     conductor ── RayCluster ──pipe── driver ── Ray ── actor: Keeper ── worker
         └─────────────── the run's folder, which all nodes share ─────────┘
 
-The driver (`ray_driver`) is a process of its own, for Ray ends one whose cluster has been away for a minute; nothing is
-lost with it: actors outlive it, and a new one finds them by their names. A node's death is Ray's to notice; it then
-starts the actor on another node, whose worker goes on from the checkpoint.
+The driver (`ray_driver`) is a separate process, because Ray ends a process whose cluster is away for a minute. Actors
+outlive it, and a new driver finds them by their names. When a node dies, Ray starts the actor on another node, and the
+worker resumes from the checkpoint.
 """
 
 import json
@@ -26,8 +26,8 @@ from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.launch import ray_driver
-from gspo_lab.launch.afar import FarProcess, Launch, Seen
 from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
+from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
@@ -35,17 +35,16 @@ NAME = "ray"
 AUTO = "auto"
 PROBE_SECONDS = 3.0
 GREETING_SECONDS = 90.0
-"""Ray answers within seconds; a closed port, on which it is silent for minutes, has been found out before."""
+"""Longest wait for Ray's first answer, which comes within seconds; `probe` has excluded a closed port."""
 SILENT_SECONDS, DEAF_SECONDS = 15.0, 120.0
-"""After which silence of the driver the cluster is said not to answer, and another driver is started."""
+"""Silence of the driver after which the cluster counts as lost, and after which another driver starts."""
 RECONNECT_SECONDS = 5.0
 FORWARDED = ("GSPO_LAB_", "HF_", "PYTHONPATH", "TRANSFORMERS_")
-"""How variables begin that a worker on any node has from the conductor, as a local one has them all."""
+"""Prefixes of the environment variables that a worker gets from the conductor."""
 
 
 class RayCluster:
-    """The launcher `ray`. `jobs`: how many actors at once; None: as many as the nodes hold. Raises LabError where there
-    is no cluster at `address`, which is probed first."""
+    """The launcher `ray`. `jobs`: actors at once; None: as many as the nodes hold. LabError if `address` is closed."""
 
     def __init__(
         self,
@@ -61,12 +60,12 @@ class RayCluster:
         self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
         self._cpus, self._gpus, self._resources, self._retries = cpus, gpus, dict(resources or {}), retries
         self._environment: dict[str, str] = {}
-        self._starts: list[tuple[Launch, dict[str, Any]]] = []
+        self._starts: list[tuple[RemoteLaunch, dict[str, Any]]] = []
         self._driver: _Driver | None = None
         self._connected = 0.0
 
     def slots(self, device: str) -> list[Slot]:
-        """As many as the nodes hold by what a run asks for. LabError where none will ever hold one."""
+        """As many slots as runs fit on the nodes. LabError if no node can hold a run."""
         nodes: list[dict[str, float]] = self._greeting()["nodes"]
         gpus = self._gpus
         if gpus is None:
@@ -76,32 +75,32 @@ class RayCluster:
                 f"device = 'cuda', but no node of {self._named} has a GPU for Ray; use device = 'cpu' or 'auto'"
             )
         self._gpus = gpus = 0.0 if device == "cpu" else gpus
-        wanted = {"CPU": self._cpus, "GPU": gpus, **self._resources}
-        asked = {name: amount for name, amount in wanted.items() if amount}
+        per_run = {"CPU": self._cpus, "GPU": gpus, **self._resources}
+        needed = {name: amount for name, amount in per_run.items() if amount}
         places = sum(
-            min((int(node.get(name, 0) / amount) for name, amount in asked.items()), default=1) for node in nodes
+            min((int(node.get(name, 0) / amount) for name, amount in needed.items()), default=1) for node in nodes
         )
         if not places:
-            has = "; ".join(sorted({_amounts(node, asked) for node in nodes})) or "no nodes"
+            has = "; ".join(sorted({_amounts(node, needed) for node in nodes})) or "no nodes"
             raise LabError(
-                f"no node of {self._named} will ever hold a run, which asks for {_amounts(asked, asked)}: it has {has}"
+                f"no node of {self._named} can hold a run, which asks for {_amounts(needed, needed)}: it has {has}"
             )
         kind = "gpu" if gpus else "core"
         self._environment = {**SAME_EVERYWHERE, **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
         count = at_least_one(places if self._jobs is None else self._jobs)
         return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
 
-    def start(self, folder: Path, slot: Slot) -> FarProcess:
-        """Ask for an actor; Ray finds its node."""
-        launch = Launch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}")
+    def start(self, folder: Path, slot: Slot) -> RemoteWorker:
+        """Create an actor; Ray chooses its node."""
+        launch = RemoteLaunch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}")
         return self._follow(launch)
 
-    def find(self, folder: Path) -> FarProcess | None:
-        """The actor that the folder tells of, if Ray knows it."""
-        launch = Launch.left(WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"])
+    def find(self, folder: Path) -> RemoteWorker | None:
+        """The actor that the folder names, if Ray knows it."""
+        launch = RemoteLaunch.find_active(WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"])
         return None if launch is None else self._follow(launch)
 
-    def _follow(self, launch: Launch) -> FarProcess:
+    def _follow(self, launch: RemoteLaunch) -> RemoteWorker:
         forwarded = {key: value for key, value in os.environ.items() if key.startswith(FORWARDED)}
         order = {
             "do": "start",
@@ -116,18 +115,18 @@ class RayCluster:
                 "max_restarts": self._retries,
             },
         }
-        process = FarProcess(launch, self, self._named)
+        process = RemoteWorker(launch, self, self._named)
         self._starts.append((launch, order))
         self._connection().order(order)
         return process
 
-    def seen(self, name: str) -> Seen:
-        """What the driver told last."""
+    def status(self, name: str) -> KeeperStatus:
+        """The last state from the driver."""
         driver = self._connection()
         if driver.silent_seconds > SILENT_SECONDS or driver.ended:
-            return Seen(State.LOST, f"{self._named}, which does not answer")
-        found = driver.seen.get(name)
-        return Seen(State.QUEUED, self._named) if found is None else found
+            return KeeperStatus(State.LOST, f"{self._named}, which does not answer")
+        status = driver.statuses.get(name)
+        return KeeperStatus(State.QUEUED, self._named) if status is None else status
 
     def stop(self, name: str) -> None:
         """Stop the worker, or take the actor out of Ray's queue."""
@@ -142,10 +141,10 @@ class RayCluster:
         return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
 
     def _greeting(self) -> dict[str, Any]:
-        return self._connection().greet(self._named)
+        return self._connection().wait_until_ready(self._named)
 
     def _connection(self) -> "_Driver":
-        """The driver; another one where it has gone or does not hear any more, told again of those still waited for."""
+        """The driver. A new one if it has gone or is silent; it gets the orders of unfinished runs again."""
         if self._driver is None:
             if find_spec(NAME) is None:
                 raise MissingExtra(NAME, NAME, "--on ray")
@@ -153,23 +152,23 @@ class RayCluster:
             if self._address == AUTO:
                 probe_recorded(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster")
             self._driver, self._connected = _Driver(self._address), time.monotonic()
-            self._address = self._driver.greet(self._named)["address"]
+            self._address = self._driver.wait_until_ready(self._named)["address"]
         elif self._due(self._driver) and _open(self._address):
             self._driver.close()
             self._driver, self._connected = _Driver(self._address), time.monotonic()
-            self._starts = [one for one in self._starts if one[0].record() is not None]
+            self._starts = [entry for entry in self._starts if entry[0].record() is not None]
             for _, order in self._starts:
                 self._driver.order(order)
         return self._driver
 
     def _due(self, driver: "_Driver") -> bool:
-        """Whether another driver is to be tried."""
+        """Whether to start another driver."""
         gone = driver.ended or driver.silent_seconds > DEAF_SECONDS
         return gone and time.monotonic() - self._connected > RECONNECT_SECONDS
 
 
 def probe(address: str) -> None:
-    """LabError where nobody listens at `address`, for Ray itself would be silent for minutes."""
+    """LabError if nobody listens at `address`: Ray would wait for minutes without a message."""
     if address == AUTO:
         return
     host, _, port = address.rpartition(":")
@@ -184,8 +183,7 @@ def probe(address: str) -> None:
 
 
 def probe_recorded(file: Path) -> None:
-    """LabError where `file`, in which Ray keeps the address of this machine's cluster, names one that has gone: Ray
-    itself would wait for it for minutes and not say where."""
+    """LabError if `file`, where Ray keeps the address of this machine's cluster, names a closed address."""
     address = file.read_text().strip() if file.is_file() else ""
     if address and not _open(address):
         raise LabError(
@@ -208,12 +206,12 @@ def _amounts(has: Mapping[str, float], of: Mapping[str, float]) -> str:
 
 
 class _Driver:
-    """The driver's process: orders go in, and what it sees comes out, a line of JSON each."""
+    """The driver's process: orders go in, and states of actors come out, one JSON line each."""
 
     def __init__(self, address: str) -> None:
-        self.seen: dict[str, Seen] = {}
+        self.statuses: dict[str, KeeperStatus] = {}
         self.greeting: dict[str, Any] = {}
-        self._heard = time.monotonic()
+        self._last_message = time.monotonic()
         self._greeted = threading.Event()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
@@ -232,27 +230,27 @@ class _Driver:
 
     @property
     def silent_seconds(self) -> float:
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_message
 
     @property
     def ended(self) -> bool:
         return self._process.poll() is not None
 
     def order(self, order: Mapping[str, Any]) -> None:
-        """Have something done; nobody waits for it."""
-        with suppress(OSError):  # it has ended: another one is told again
+        """Send an order without waiting for it."""
+        with suppress(OSError):  # it has ended: the next driver gets the order again
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()
 
-    def greet(self, named: str) -> dict[str, Any]:
-        """What it has found; LabError where Ray refuses, or says nothing."""
+    def wait_until_ready(self, named: str) -> dict[str, Any]:
+        """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
         if not self._greeted.wait(PROBE_SECONDS):
             print(f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s", file=sys.stderr, flush=True)
             self._greeted.wait(GREETING_SECONDS - PROBE_SECONDS)
         if "error" in self.greeting or not self.greeting:
             ended = self.ended
             why = self.greeting.get("error") or (
-                self._last_words() if ended else f"no answer in {GREETING_SECONDS:.0f} s"
+                self._error_text() if ended else f"no answer in {GREETING_SECONDS:.0f} s"
             )
             self.close()
             if "Could not find any running Ray instance" in why:  # Ray goes on with an option of its own commands
@@ -264,21 +262,21 @@ class _Driver:
         return self.greeting
 
     def hear(self, line: str) -> None:
-        told = json.loads(line)
-        self._heard = time.monotonic()
-        if "seen" in told:
-            self.seen = {
-                name: Seen(None if state is None else State(state), place)
-                for name, (state, place) in told["seen"].items()
+        message = json.loads(line)
+        self._last_message = time.monotonic()
+        if "seen" in message:
+            self.statuses = {
+                name: KeeperStatus(None if state is None else State(state), place)
+                for name, (state, place) in message["seen"].items()
             }
         else:
-            self.greeting = told
+            self.greeting = message
             self._greeted.set()
 
-    def deaf(self) -> None:
+    def stop_waiting(self) -> None:
         self._greeted.set()
 
-    def _last_words(self) -> str:
+    def _error_text(self) -> str:
         self._errors.seek(0)
         lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else f"its driver ended with {self._process.returncode}"
@@ -287,16 +285,16 @@ class _Driver:
 def _listen(driver: "weakref.ref[_Driver]", lines: IO[str]) -> None:
     with lines:
         for line in lines:
-            if (one := driver()) is None:
+            if (target := driver()) is None:
                 return
-            one.hear(line)
-            del one
-    if (one := driver()) is not None:
-        one.deaf()
+            target.hear(line)
+            del target
+    if (target := driver()) is not None:
+        target.stop_waiting()
 
 
 def _close(process: "subprocess.Popen[str]", errors: IO[bytes]) -> None:
-    """Actors outlive it; what was ordered last is still done."""
+    """Let the driver finish its last orders. Its actors go on."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()

@@ -1,7 +1,7 @@
 """The launcher `ray` inside Ray: its driver, `python -m gspo_lab.launch.ray_driver ADDRESS`, and its actor on a node.
 
-A line of JSON on stdin is an order {"do": start, stop or kill, "name": ...}; one on stdout is the greeting, or what is
-seen of the actors. What goes wrong with the cluster ends the process: whoever gives the orders starts another one.
+A JSON line on stdin is an order {"do": start, stop or kill, "name": ...}; a line on stdout is the greeting or
+the states of the actors. A failure of the cluster ends the process; the conductor starts another driver.
 """
 
 import json
@@ -17,31 +17,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.launch.afar import Keeper, Launch
+from gspo_lab.launch.remote_workers import Keeper, RemoteLaunch
 from gspo_lab.registry import one_line_error
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
 NAMESPACE = "gspo-lab"
 TELL_SECONDS = 1.0
-"""Between two questions to an actor, and the longest wait for what it does."""
+"""Time between two questions to an actor, and the longest wait for its reaction."""
 SILENT_SECONDS = 15.0
-"""After which an actor that was there and does not answer is said to be lost."""
+"""Silence after which a running actor counts as lost."""
 LEAVE_SECONDS = 10
-"""For what was ordered last, once nobody orders any more; then the driver ends, whatever Ray waits for."""
+"""Time for the last orders after stdin closes; then the driver ends even if Ray still waits."""
 
 
 class RunActor:
-    """On a node: one run's keeper. Its end is the actor's."""
+    """On a node: the keeper of one run. The actor ends with it."""
 
     def __init__(self, folder: str, name: str, environment: Mapping[str, str], cwd: str) -> None:
         import ray
 
         if Path(cwd).is_dir():
-            os.chdir(cwd)  # where a study's own modules are looked for
+            os.chdir(cwd)  # a study's modules are searched there
         context = ray.get_runtime_context()
         self._place = f"{ray.util.get_node_ip_address()} (Ray node {context.get_node_id()[:6]})"
-        self._launch = Launch(WorkFolder(Path(folder)), name)
+        self._launch = RemoteLaunch(WorkFolder(Path(folder)), name)
         self._keeper = Keeper(self._launch, environment)
         threading.Thread(target=self._keep, args=(context.current_actor,), daemon=True).start()
 
@@ -49,42 +49,42 @@ class RunActor:
         import ray
 
         self._launch.note(code=self._keeper.keep())
-        ray.kill(me)  # gives its place back, whether or not a conductor is there to see it
+        ray.kill(me)  # frees its resources even without a conductor
 
     def place(self) -> str:
-        """Where it is, for people."""
+        """Its node as text."""
         return self._place
 
     def stop(self) -> None:
-        """Ask the worker to finish its step, save and leave."""
+        """Ask the worker to finish its step, save and exit."""
         self._keeper.stop()
 
     def kill(self) -> None:
-        """End the worker now."""
+        """Kill the worker."""
         self._keeper.kill()
 
 
 @dataclass
 class _Followed:
-    """An actor as the driver sees it."""
+    """An actor and its last known state."""
 
     actor: Any
     state: State | None = State.QUEUED
     place: str = ""
-    asked: Any = None
+    question: Any = None
     at: float = 0.0
 
     def ask(self) -> None:
-        if self.asked is None and time.monotonic() - self.at >= TELL_SECONDS and self.state is not None:
-            self.asked, self.at = self.actor.place.remote(), time.monotonic()
+        if self.question is None and time.monotonic() - self.at >= TELL_SECONDS and self.state is not None:
+            self.question, self.at = self.actor.place.remote(), time.monotonic()
 
     def hear(self, name: str, answered: bool) -> None:
-        """Take the answer, or the lack of one."""
+        """Update the state by an answer or its absence."""
         import ray
 
         if answered:
             try:
-                self.state, self.place = State.RUNNING, ray.get(self.asked)
+                self.state, self.place = State.RUNNING, ray.get(self.question)
             except ray.exceptions.RayError as error:
                 try:
                     ray.get_actor(name, NAMESPACE)
@@ -92,13 +92,13 @@ class _Followed:
                 except ValueError:
                     self.state = None
                     self.place = self.place or one_line_error(error)
-            self.asked = None
+            self.question = None
         elif self.state is State.RUNNING and time.monotonic() - self.at > SILENT_SECONDS:
             self.state = State.LOST
 
 
 def serve(address: str) -> None:
-    """The driver: does what is ordered on stdin and tells on stdout what it sees, until nobody orders any more."""
+    """The driver: execute the orders on stdin and report states on stdout, until stdin closes."""
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # Ray prints
 
@@ -124,42 +124,42 @@ def serve(address: str) -> None:
             with suppress(queue.Empty):
                 order = orders.get(timeout=0.2)
                 while order is not None:
-                    _obey(order, followed)
+                    _handle_order(order, followed)
                     order = orders.get_nowait()
                 return
-            for one in followed.values():
-                one.ask()
-            asked = [one.asked for one in followed.values() if one.asked is not None]
-            answered = ray.wait(asked, num_returns=len(asked), timeout=0.2)[0] if asked else []
-            for name, one in followed.items():
-                if one.asked is not None:
-                    one.hear(name, one.asked in answered)
-            tell(seen={name: (one.state, one.place) for name, one in followed.items() if one.place})
+            for entry in followed.values():
+                entry.ask()
+            questions = [entry.question for entry in followed.values() if entry.question is not None]
+            answered = ray.wait(questions, num_returns=len(questions), timeout=0.2)[0] if questions else []
+            for name, entry in followed.items():
+                if entry.question is not None:
+                    entry.hear(name, entry.question in answered)
+            tell(seen={name: (entry.state, entry.place) for name, entry in followed.items() if entry.place})
 
 
 def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
-    signal.alarm(LEAVE_SECONDS)  # the system's: Ray waits for a cluster that is away in code that hears of no thread
+    signal.alarm(LEAVE_SECONDS)  # a signal: Ray may wait for a cluster in code that no thread can interrupt
     orders.put(None)
 
 
-def _obey(order: Mapping[str, Any], followed: dict[str, _Followed]) -> None:
+def _handle_order(order: Mapping[str, Any], followed: dict[str, _Followed]) -> None:
     import ray
 
     name = order["name"]
     if order["do"] == "start":
-        kept = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
-        actor = ray.remote(RunActor).options(**kept, **order["options"])
+        identity = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+        actor = ray.remote(RunActor).options(**identity, **order["options"])
         followed[name] = _Followed(actor.remote(order["folder"], name, order["environment"], order["cwd"]))
         return
-    one = followed[name]
-    if one.state is State.RUNNING:
-        done = one.actor.stop.remote() if order["do"] == "stop" else one.actor.kill.remote()
+    entry = followed[name]
+    if entry.state is State.RUNNING:
+        done = entry.actor.stop.remote() if order["do"] == "stop" else entry.actor.kill.remote()
         with suppress(ray.exceptions.RayError):  # it has ended by itself
             ray.get(done, timeout=TELL_SECONDS)
-    elif one.state is not None:
-        ray.kill(one.actor)
+    elif entry.state is not None:
+        ray.kill(entry.actor)
 
 
 if __name__ == "__main__":

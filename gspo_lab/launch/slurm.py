@@ -1,6 +1,6 @@
-"""Workers as Slurm's batch jobs, one per run: a keeper beside the worker is the whole of the job.
+"""Workers as Slurm batch jobs, one per run. The job is a keeper, which starts the worker.
 
-Slurm sends the keeper TERM for four reasons, and the keeper asks Slurm which of them it was:
+Slurm sends the keeper TERM for four reasons, and the keeper asks Slurm which it was:
 
     the time limit is near         the worker finishes its step and saves, and the keeper asks for a requeue
     the job is being preempted     the same, where the cluster sends this signal before it preempts
@@ -25,14 +25,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.afar import FarProcess, Keeper, Launch, Seen
 from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
+from gspo_lab.launch.remote_workers import Keeper, KeeperStatus, RemoteLaunch, RemoteWorker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
 NAME = "slurm"
 LOOK_SECONDS = 2.0
-"""Between two questions to Slurm, one for all jobs."""
+"""Time between two questions to Slurm; one question is for all jobs."""
 ANSWER_SECONDS = 30.0
 STATES = {
     **dict.fromkeys(
@@ -41,11 +41,11 @@ STATES = {
     **dict.fromkeys(("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED"), State.RUNNING),
     **dict.fromkeys(("NODE_FAIL", "RESIZING", "REVOKED"), State.LOST),
 }
-"""What is not among these has ended."""
+"""Jobs in any other state have ended."""
 CANCELLED = "CANCELLED"
 GRACE_SECONDS = 120
 EARLY_SECONDS = 90.0
-"""How much earlier than asked for Slurm may tell of a time limit: its manual says 60 s."""
+"""Slurm may send the signal of a time limit this much earlier than requested; its manual says 60 s."""
 MOST_PLACES = 1000
 BEGIN = """\
 import runpy, signal, sys
@@ -53,11 +53,11 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
-"""The keeper as a program: a TERM that comes while it begins waits until it can hear it, and does not end the job."""
+"""The keeper's program. It blocks TERM until its handler is set, so that an early TERM does not end the job."""
 
 
 class SlurmCluster:
-    """The launcher `slurm`. `jobs`: how many jobs at once; None: as many as the partition's nodes hold."""
+    """The launcher `slurm`. `jobs`: jobs at once; None: as many as the partition's nodes hold."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class SlurmCluster:
     ) -> None:
         named = {"partition": partition, "time": time, "gres": gres, "mem": memory}
         self._jobs, self._partition, self._cpus, self._grace = jobs, partition, cpus, grace
-        self._asked_for = [f"--{option}={value}" for option, value in named.items() if value is not None]
-        self._asked_for += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
-        self._gpu = any("gpu" in option for option in self._asked_for)
+        self._options = [f"--{option}={value}" for option, value in named.items() if value is not None]
+        self._options += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
+        self._gpu = any("gpu" in option for option in self._options)
         self._environment: dict[str, str] = {}
         self._queue = _Queue()
 
     def slots(self, device: str) -> list[Slot]:
-        """As many as the partition holds. LabError where there is no Slurm, and where sbatch refuses what is asked."""
+        """As many slots as jobs fit on the partition. LabError without Slurm, or if sbatch refuses the options."""
         if missing := [tool for tool in ("sbatch", "squeue", "scancel", "sinfo") if shutil.which(tool) is None]:
             raise LabError(
                 f"--on slurm: no {missing[0]} on the PATH; type this where Slurm's commands are, on a login node"
@@ -94,9 +94,9 @@ class SlurmCluster:
                 f"--on slurm: Slurm does not answer here ({_last(answer.stderr)}): type this on a login node, or set "
                 "SLURM_CONF to the cluster's slurm.conf"
             )
-        tried = _call("sbatch", "--test-only", *self._asked_for, "--wrap=true")
-        if tried.returncode:
-            raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._asked_for)}: {_last(tried.stderr)}")
+        dry_run = _call("sbatch", "--test-only", *self._options, "--wrap=true")
+        if dry_run.returncode:
+            raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._options)}: {_last(dry_run.stderr)}")
         count = at_least_one(self._places(on_gpu) if self._jobs is None else self._jobs)
         self._environment = {**SAME_EVERYWHERE, **({} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})}
         kind = "gpu" if on_gpu else "core"
@@ -107,18 +107,18 @@ class SlurmCluster:
         return "Slurm" + (f", partition {self._partition}" if self._partition else "")
 
     def _places(self, on_gpu: bool) -> int:
-        """Jobs that the partition's nodes hold at once: by their CPUs, or one per GPU."""
+        """The number of jobs that fit on the partition's nodes: by their CPUs, or one per GPU."""
         chosen = [f"--partition={self._partition}"] if self._partition else []
-        told = _call("sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%P", *chosen).stdout
-        nodes = [line.split("|") for line in told.splitlines() if self._partition or line.endswith("*")]
+        output = _call("sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%P", *chosen).stdout
+        nodes = [line.split("|") for line in output.splitlines() if self._partition or line.endswith("*")]
         if on_gpu:
             places = sum(int(number) for node in nodes for number in re.findall(r"gpu:(?:[^:,()]+:)?(\d+)", node[2]))
         else:
             places = sum(int(node[1]) // self._cpus for node in nodes)
         return min(max(1, places), MOST_PLACES)
 
-    def start(self, folder: Path, slot: Slot) -> FarProcess:
-        """Submit a job; Slurm finds its node. LabError where sbatch refuses it."""
+    def start(self, folder: Path, slot: Slot) -> RemoteWorker:
+        """Submit a job; Slurm chooses its node. LabError if sbatch refuses it."""
         work = WorkFolder(folder.resolve())
         keeper = shlex.join([sys.executable, "-c", BEGIN, __name__, str(work.path), str(self._grace)])
         environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
@@ -127,7 +127,7 @@ class SlurmCluster:
                 *("sbatch", "--parsable", "--requeue", "--open-mode=append", "--export=ALL"),
                 f"--job-name=gspo-lab:{'/'.join(work.path.parts[-3:])}",
                 f"--output={str(work.log).replace('%', '%%')}",
-                *self._asked_for,
+                *self._options,
             ],
             input=f"#!/bin/sh\nexec {keeper}\n",
             env=environment | self._environment,
@@ -137,109 +137,110 @@ class SlurmCluster:
         )
         if submitted.returncode:
             raise LabError(f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes")
-        return self._follow(Launch(work, name_of(submitted.stdout.strip().partition(";")[0])))
+        return self._follow(RemoteLaunch(work, name_of(submitted.stdout.strip().partition(";")[0])))
 
-    def find(self, folder: Path) -> FarProcess | None:
-        """The job that the folder tells of, if it has not ended."""
+    def find(self, folder: Path) -> RemoteWorker | None:
+        """The job that the folder names, if it has not ended."""
         work = WorkFolder(folder.resolve())
-        launch = Launch.left(work, NAME, lambda name: self._queue.now(job_of(name)) is not None)
+        launch = RemoteLaunch.find_active(work, NAME, lambda name: self._queue.now(job_of(name)) is not None)
         return None if launch is None else self._follow(launch)
 
-    def _follow(self, launch: Launch) -> FarProcess:
+    def _follow(self, launch: RemoteLaunch) -> RemoteWorker:
         self._queue.expect(job_of(launch.name))
-        return FarProcess(launch, self, f"{self._named} (job {job_of(launch.name)})")
+        return RemoteWorker(launch, self, f"{self._named} (job {job_of(launch.name)})")
 
-    def seen(self, name: str) -> Seen:
-        """What squeue said last."""
-        return self._queue.seen(job_of(name))
+    def status(self, name: str) -> KeeperStatus:
+        """The last answer of squeue."""
+        return self._queue.status(job_of(name))
 
     def stop(self, name: str) -> None:
-        """Out of the queue where it waits; TERM to its keeper where it runs."""
-        self._queue.aside(("--state=PENDING",), ("--signal=TERM", "--batch"), job=job_of(name))
+        """Remove a queued job; send TERM to the keeper of a running one."""
+        self._queue.cancel(("--state=PENDING",), ("--signal=TERM", "--batch"), job=job_of(name))
 
     def kill(self, name: str) -> None:
-        """End the job with its worker."""
-        self._queue.aside(("--signal=KILL", "--full"), (), job=job_of(name))
+        """Kill the job and its worker."""
+        self._queue.cancel(("--signal=KILL", "--full"), (), job=job_of(name))
 
 
 def name_of(job: str) -> str:
-    """A launch by its job."""
+    """The launch's name by its job."""
     return f"{NAME}-{job}"
 
 
 def job_of(name: str) -> str:
-    """A job by its launch."""
+    """The job by its launch's name."""
     return name.removeprefix(f"{NAME}-")
 
 
 class _Queue:
-    """What squeue says of this user's jobs, asked for aside: it may be slow, and its daemon away."""
+    """The states of this user's jobs, by squeue in a thread: it may be slow or not answer."""
 
     def __init__(self) -> None:
-        self._aside = ThreadPoolExecutor(1)
-        self._asked: Future[dict[str, Seen]] | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._query: Future[dict[str, KeeperStatus]] | None = None
         self._began = self._taken = 0.0
-        self._known: dict[str, Seen] = {}
+        self._known: dict[str, KeeperStatus] = {}
         self._since: dict[str, float] = {}
         self._trouble: str | None = None
 
     def expect(self, job: str) -> None:
-        """It has just been submitted: earlier answers do not know it."""
+        """Note that the job has just been submitted: earlier answers do not list it."""
         self._since[job] = time.monotonic()
 
-    def aside(self, *ways: Sequence[str], job: str) -> None:
-        """Have the job cancelled in these ways, one after the other."""
+    def cancel(self, *ways: Sequence[str], job: str) -> None:
+        """Cancel the job with each of these option lists in turn."""
         for way in ways:
-            self._aside.submit(_call, "scancel", *way, job)
+            self._thread.submit(_call, "scancel", *way, job)
 
-    def seen(self, job: str) -> Seen:
+    def status(self, job: str) -> KeeperStatus:
         now = time.monotonic()
-        if self._asked is not None and self._asked.done():
-            self._take(self._asked)
-            self._asked, self._taken = None, self._began
-        if self._asked is None and now - self._began >= LOOK_SECONDS:
+        if self._query is not None and self._query.done():
+            self._take(self._query)
+            self._query, self._taken = None, self._began
+        if self._query is None and now - self._began >= LOOK_SECONDS:
             self._began = now
-            self._asked = self._aside.submit(_squeue)
+            self._query = self._thread.submit(_squeue)
         known = self._known.get(job)
         if self._trouble is not None:
             place = "Slurm" if known is None else known.place
-            return Seen(State.LOST, f"{place}; {self._trouble}")
+            return KeeperStatus(State.LOST, f"{place}; {self._trouble}")
         if known is None:
             early = self._taken < self._since.get(job, 0.0)
-            return Seen(State.QUEUED if early else None, f"Slurm (job {job}{'' if early else ', which has gone'})")
+            gone = "" if early else ", which has gone"
+            return KeeperStatus(State.QUEUED if early else None, f"Slurm (job {job}{gone})")
         return known
 
-    def now(self, job: str) -> Seen | None:
-        """The same, waited for; None where the job has ended. LabError where Slurm does not answer."""
+    def now(self, job: str) -> KeeperStatus | None:
+        """Ask squeue now; None if the job has ended. LabError if Slurm does not answer."""
         try:
-            found = _squeue().get(job)
+            status = _squeue().get(job)
         except OSError as error:
             raise LabError(f"--on slurm: {error}") from error
-        return None if found is None or found.state is None else found
+        return None if status is None or status.state is None else status
 
-    def _take(self, asked: "Future[dict[str, Seen]]") -> None:
+    def _take(self, query: "Future[dict[str, KeeperStatus]]") -> None:
         try:
-            self._known, self._trouble = asked.result(), None
+            self._known, self._trouble = query.result(), None
         except OSError as error:
             self._trouble = str(error)
 
 
-def _squeue() -> dict[str, Seen]:
-    """Job -> what Slurm says of it. OSError where it does not answer."""
-    told = _call("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%N|%r|%P")
-    if told.returncode:
-        raise OSError(f"squeue: {_last(told.stderr)}")
-    found = {}
-    for line in told.stdout.splitlines():
+def _squeue() -> dict[str, KeeperStatus]:
+    """Job -> its state. OSError if Slurm does not answer."""
+    answer = _call("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%N|%r|%P")
+    if answer.returncode:
+        raise OSError(f"squeue: {_last(answer.stderr)}")
+    jobs = {}
+    for line in answer.stdout.splitlines():
         job, state, node, reason, partition = line.split("|")
         known = STATES.get(state)
         if known is State.RUNNING:
-            found[job] = Seen(known, f"{node} (job {job})")
+            jobs[job] = KeeperStatus(known, f"{node} (job {job})")
         else:
             why = state.lower() if known is None else reason
             details = f"job {job}" if why == "None" else f"job {job}, {why}"
-            found[job] = Seen(known, f"Slurm, partition {partition} ({details})", state == CANCELLED)
-    return found
+            jobs[job] = KeeperStatus(known, f"Slurm, partition {partition} ({details})", state == CANCELLED)
+    return jobs
 
 
 def _call(*command: str) -> "subprocess.CompletedProcess[str]":
@@ -255,24 +256,26 @@ def _last(text: str) -> str:
 
 
 def keep(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
-    """The job: the worker's exit code, which is left in the folder unless the cluster has ended the job."""
-    launch = Launch(WorkFolder(folder), name_of(job))
+    """Run the job. The worker's exit code is written to the folder unless the cluster ended the job."""
+    launch = RemoteLaunch(WorkFolder(folder), name_of(job))
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if restarts and launch.record() is None:
-        return Exit.STOPPED  # its conductor has noted an end, and no longer waits
+        return Exit.STOPPED  # its conductor noted an end and no longer waits
     keeper = Keeper(launch)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     code = keeper.keep()
-    told_by_slurm = code == -signal.SIGTERM or (code == Exit.STOPPED and launch.wanted)
-    if not (told_by_slurm and _ended_by_slurm(launch, job, restarts, grace)):
+    slurm_sent_term = code == -signal.SIGTERM or (code == Exit.STOPPED and launch.is_requested)
+    if not (slurm_sent_term and _ended_by_slurm(launch, job, restarts, grace)):
         launch.note(code=code)
     return code
 
 
-def _ended_by_slurm(launch: Launch, job: str, restarts: int, grace: float) -> bool:
-    """Whether Slurm ends the job or will start it again, which is noted for the conductor. It is asked for a requeue
-    where the time limit is near or the job is being preempted."""
+def _ended_by_slurm(launch: RemoteLaunch, job: str, restarts: int, grace: float) -> bool:
+    """Whether Slurm ends the job or will start it again; notes this for the conductor.
+
+    Requests a requeue if the time limit is near or the job is being preempted.
+    """
     answer = _call("scontrol", "show", "job", "--oneliner", job)
     facts = dict(re.findall(r"(\w+)=(\S*)", answer.stdout))
     if "JobState" not in facts:
@@ -293,7 +296,7 @@ def _ended_by_slurm(launch: Launch, job: str, restarts: int, grace: float) -> bo
 
 
 def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> str | None:
-    """Why a running job that was told to stop must begin again, in words; None: the signal came from elsewhere."""
+    """Why a running job that got TERM must begin again; None: the signal has another cause."""
     if facts.get("PreemptTime", "None") != "None":
         return "because it is preempted"
     limit, gone = _seconds(facts.get("TimeLimit", "")), _seconds(facts.get("RunTime", ""))
@@ -302,11 +305,11 @@ def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> str | None:
 
 
 def _seconds(text: str) -> float | None:
-    """A duration as Slurm writes it, D-HH:MM:SS with or without days; None for UNLIMITED and the like."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if found is None:
+    """Seconds of a duration in Slurm's form, [D-]HH:MM:SS; None for UNLIMITED and other words."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 

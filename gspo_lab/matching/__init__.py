@@ -1,9 +1,8 @@
-"""Whether runs are matched, proven from what they recorded; and where two runs part. Reads Evidence, writes nothing
-but a study's accepted.json."""
+"""Check from recorded data whether runs are matched, and find where two runs first differ."""
 
 from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate, reason_in_words
-from gspo_lab.matching.pairing import Check, State
-from gspo_lab.matching.why import Difference, why
+from gspo_lab.matching.first_difference import Difference, first_difference
+from gspo_lab.matching.run_pair import Check, State
 
 __all__ = [
     "Certificate",
@@ -13,6 +12,6 @@ __all__ = [
     "State",
     "accept_mismatch",
     "certificate",
+    "first_difference",
     "reason_in_words",
-    "why",
 ]

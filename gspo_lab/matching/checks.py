@@ -1,64 +1,68 @@
-"""The checks that say whether two runs of one seed are a pair: each compares two traces and knows what may differ.
+"""The checks that decide whether two runs of one seed are a matched pair.
 
-settings ─ code ─ packages ─ device ─ numerics        what the runs were made with
-weights ─ tokenizer ─ chat template ─ grader          what they started from
-prompts ─ first rollout ─ first mini-batches          what they did before any difference could show
-benchmark items ─ protocol ─ grader ─ base score      how they are scored
-identity ─ plan ─ own numbers ─ sealed answers        whether each run's record bears itself out
+settings, code, packages, device, numerics            how the runs were made
+weights, tokenizer, chat template, grader             what they started from
+prompts, first rollout, first mini-batches            what they did before the arms could differ
+benchmark items, protocol, grader, base score         how they are scored
+identity, plan, own numbers, sealed answers           whether each run's record is consistent
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gspo_lab.matching import deeds, origin, own
-from gspo_lab.matching.pairing import EQUAL, STARTING, UNKNOWN, Check, Sides
-from gspo_lab.matching.trace import COUNTS, REWARDS, Trace
+from gspo_lab.matching import behaviour_checks, record_checks, setup_checks
+from gspo_lab.matching.run_pair import EQUAL, STARTING, UNKNOWN, Check, RunPair
+from gspo_lab.matching.trace import COUNTS, REWARDS
 from gspo_lab.study import Arm
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
 
 
 def all_checks(
-    pair: Sides,
+    evidence: "Evidence",
+    pair: RunPair,
     arms: Mapping[str, Arm],
     bands: Mapping[str, Any],
-    first_item: Callable[[Trace, Trace, str, int], str],
-    accounts: Mapping[str, own.Account],
+    faults: Mapping[str, record_checks.RecordFaults],
 ) -> tuple[Check, ...]:
-    """Every check of one pair, in the order in which a cause comes before its effects."""
-    found = (
-        origin.settings(pair),
-        origin.declaration(pair, arms, bands),
-        origin.facts(pair, "code", ["code"]),
-        origin.facts(pair, "packages", ["gspo_lab", "python", "packages"], "engine"),
-        origin.facts(pair, "device", ["device"]),
-        origin.facts(pair, "numerics", ["threads", "instructions", "flags"]),
-        origin.restarts(pair),
-        origin.weights(pair),
-        origin.facts(pair, "tokenizer", ["tokenizer"], *STARTING),
-        origin.facts(pair, "chat template", ["chat_template"], *STARTING, null_is_a_value=True),
-        origin.other_facts(pair),
-        origin.grader(pair),
-        deeds.prompts(pair),
-        deeds.first_digest(pair, "first rollout", "rollout_digest", "token ids of step 0"),
-        deeds.first_digest(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"),
-        deeds.first_columns(pair, "first rewards", REWARDS),
-        deeds.first_columns(pair, "first counts", COUNTS),
-        deeds.first_minibatches(pair),
-        deeds.compute(pair),
-        deeds.benchmark_protocol(pair),
-        deeds.benchmark_items(pair, first_item),
-        deeds.benchmark_grader(pair),
-        deeds.base_score(pair),
-        *own.checks(pair, accounts),
+    """Every check of one pair. A check of a cause comes before the checks of its effects."""
+    first_digest = behaviour_checks.first_digest
+    checks = (
+        setup_checks.settings(pair),
+        setup_checks.declaration(pair, arms, bands),
+        setup_checks.facts(pair, "code", ["code"]),
+        setup_checks.facts(pair, "packages", ["gspo_lab", "python", "packages"], "engine"),
+        setup_checks.facts(pair, "device", ["device"]),
+        setup_checks.facts(pair, "numerics", ["threads", "instructions", "flags"]),
+        setup_checks.restarts(pair),
+        setup_checks.weights(pair),
+        setup_checks.facts(pair, "tokenizer", ["tokenizer"], *STARTING),
+        setup_checks.facts(pair, "chat template", ["chat_template"], *STARTING, null_is_a_value=True),
+        setup_checks.remaining_facts(pair),
+        setup_checks.grader(pair),
+        behaviour_checks.prompts(pair),
+        first_digest(pair, "first rollout", "rollout_digest", "token ids of step 0"),
+        first_digest(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"),
+        behaviour_checks.first_columns(pair, "first rewards", REWARDS),
+        behaviour_checks.first_columns(pair, "first counts", COUNTS),
+        behaviour_checks.first_minibatches(pair),
+        behaviour_checks.compute(pair),
+        behaviour_checks.benchmark_protocol(pair),
+        behaviour_checks.benchmark_items(evidence, pair),
+        behaviour_checks.benchmark_grader(pair),
+        behaviour_checks.base_score(pair),
+        *record_checks.checks(pair, faults),
     )
-    return (origin.own_record(pair), *map(_on_trust, found)) if pair.imported else found
+    return (setup_checks.recorder(pair), *map(_mark_unproven, checks)) if pair.imported else checks
 
 
-OF_THE_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol")
-"""The checks of what an import has written by itself: how its runs were really made, no worker has told."""
+WRITTEN_BY_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol")
+"""Checks of values that the import wrote: no worker recorded how imported runs were made."""
 
 
-def _on_trust(check: Check) -> Check:
-    if check.name in OF_THE_IMPORT and check.state == EQUAL:
+def _mark_unproven(check: Check) -> Check:
+    if check.name in WRITTEN_BY_IMPORT and check.state == EQUAL:
         return replace(check, state=UNKNOWN, detail="written alike by their import")
     return check

@@ -1,4 +1,4 @@
-"""What one run left behind that can be held against another run: settings, facts, digests, questions asked."""
+"""The recorded data of one run that are compared with another run: settings, facts, digests, answers."""
 
 import hashlib
 import json
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
 FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
-"""What is compared of a run's step 0, before any update could make two arms differ."""
-GIVEN, GROWN = ("prompts_total", "updates_total"), ("tokens_sampled_total", "tokens_trained_total", "flops_total")
-"""What a run's compute is by the end: as declared, and as the lengths of its answers made it."""
-IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")
-"""Both are 0 on a mini-batch that meets the very policy that sampled it; a loss without a clip has the first alone."""
+"""The columns of step 0 that are compared, before any update could make two arms differ."""
+PLANNED_TOTALS, LENGTH_TOTALS = (
+    ("prompts_total", "updates_total"),
+    ("tokens_sampled_total", "tokens_trained_total", "flops_total"),
+)
+"""A run's total compute: what the settings plan, and what depends on the lengths of its answers."""
+ZERO_COLUMNS = ("log_ratio_max_abs", "clip_fraction_tokens")
+"""Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A worker took the run up at `step`; `facts` are flat, None where it recorded none.
-
-    `run` and `declaration` are what it says that it was started on, and under which digest of study.json.
-    """
+class WorkerStart:
+    """A worker that began or resumed the run at `step`: its flat facts, its run, and the digest of study.json."""
 
     step: int
     facts: dict[str, Any] | None
@@ -52,22 +52,21 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One evaluation, or the training responses that were kept: digests of questions and of answers, in order."""
+class AnswerDigests:
+    """Digests of the questions and answers of one evaluation, or of the stored training responses of one step."""
 
     items: bytes
     texts: bytes
-    answers: int
+    count: int
     problems: int
     samples: int
-    """Of each problem; 0 where they are not as many, or not numbered from 0."""
+    """Answers per problem; 0 if the problems have different numbers, or samples are not numbered from 0."""
     graders: frozenset[str | None]
 
 
 @dataclass(frozen=True)
-class Stream:
-    """The rolling digests of a run's prompt ids, step by step; most are never looked at, for equal streams are told by
-    `fingerprint`, which is of all steps and digests. None: nothing was recorded."""
+class PromptStream:
+    """Rolling digests of a run's prompt ids; equal streams have an equal `fingerprint` (None: nothing recorded)."""
 
     steps: int
     fingerprint: str | None
@@ -80,9 +79,8 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Identities:
-    """A run's first mini-batches: how many have a log-ratio, how many of these a clip fraction, whether any is not 0,
-    and where that begins, with what."""
+class FirstMinibatchCheck:
+    """A run's first mini-batches: with a log-ratio (`known`), with a clip fraction (`clips`), with values not 0."""
 
     known: int
     clips: int
@@ -92,7 +90,7 @@ class Identities:
 
 @dataclass(frozen=True)
 class Trace:
-    """One run as it was recorded. `settings` and `bands` are flat; what was not recorded is empty or None."""
+    """The record of one run. `settings` and `bands` are flat; missing data are empty or None."""
 
     id: str
     arm: str
@@ -103,39 +101,38 @@ class Trace:
     settings: dict[str, Any]
     declared: tuple[str, ...]
     bands: dict[str, Any]
-    starts: tuple[Start, ...]
-    prompts: Stream
+    starts: tuple[WorkerStart, ...]
+    prompts: PromptStream
     first: dict[str, Any]
     spent: dict[str, float]
-    """GIVEN and GROWN at the last planned step; empty before."""
-    identities: Identities
-    asked: dict[tuple[str, int], Asked]
+    """PLANNED_TOTALS and LENGTH_TOTALS at the last planned step; empty before."""
+    first_minibatches: FirstMinibatchCheck
+    answers: dict[tuple[str, int], AnswerDigests]
     """Per bench (or ROLLOUT) and step."""
     base: dict[str, float]
     """Per bench the starting model's score."""
     declaration: str | None
-    """The digest of study.json by its run.json."""
+    """The digest of study.json in the run's run.json."""
     seal: dict[str, str] | None
-    """The digest of each evaluation's answers by the run's last word."""
+    """The digest of each evaluation's answers in the last line of the journal."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the worker found out that began the run at step 0; if none did, what the first one found."""
-        known = [start for start in self.starts if start.facts is not None]
-        begun = [start for start in known if start.step == 0]
-        chosen = begun[-1] if begun else known[0] if known else None
-        return {} if chosen is None or chosen.facts is None else chosen.facts
+        """The facts of the last worker that began at step 0; without one, those of the first worker with facts."""
+        known = [(start.step, start.facts) for start in self.starts if start.facts is not None]
+        begun = [facts for step, facts in known if step == 0]
+        return begun[-1] if begun else known[0][1] if known else {}
 
     @property
     def recorder(self) -> str | None:
-        """The program that recorded the run, by what its import says; None: a worker of this lab."""
-        found = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
-        return Origin.from_fact(found, self.id).recorder if found else None
+        """The program that recorded the run, as its import states; None for a worker of this lab."""
+        origin = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
+        return Origin.from_fact(origin, self.id).recorder if origin else None
 
     def graders(self, bench: str) -> set[str]:
-        """Who graded the run's answers to a bench, by every answer's own word."""
-        own = (asked.graders for (name, _), asked in self.asked.items() if name == bench)
-        return {by for graders in own for by in graders if by is not None}
+        """The graders that the run's answers to a bench name."""
+        recorded = (answers.graders for (name, _), answers in self.answers.items() if name == bench)
+        return {grader for graders in recorded for grader in graders if grader is not None}
 
     @property
     def begun(self) -> bool:
@@ -144,27 +141,28 @@ class Trace:
 
 
 def traces(evidence: "Evidence", study: str) -> list[Trace]:
-    """The runs of a study that have recorded anything, in the order of its arms, then seeds."""
+    """The begun runs of a study, in the order of its arms, then seeds."""
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
     starts = _by_run(read_starts(evidence, study))
     streams = read_prompt_streams(evidence, study)
     firsts = _by_run(read_steps(evidence, study, FIRST, at=[0]))
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
     spent = {
-        (str(row["run_id"]), row["step"]): row for row in _rows(read_steps(evidence, study, (*GIVEN, *GROWN), at=last))
+        (str(row["run_id"]), row["step"]): row
+        for row in _rows(read_steps(evidence, study, (*PLANNED_TOTALS, *LENGTH_TOTALS), at=last))
     }
-    first_minibatches = read_first_minibatches(evidence, study, IDENTITIES)
+    first_minibatches = read_first_minibatches(evidence, study, ZERO_COLUMNS)
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
-    told: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # runs of one arm share theirs
+    arm_settings: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # parsed once per arm
     out = []
     for row in runs:
         run = str(row["run_id"])
         first = firsts.get(run, [{}])[0]
-        if row["settings"] not in told:
-            own = resolved(json.loads(row["settings"]))
-            told[row["settings"]] = own, flat(own)
-        nested, settings = told[row["settings"]]
+        if row["settings"] not in arm_settings:
+            nested = resolved(json.loads(row["settings"]))
+            arm_settings[row["settings"]] = nested, flat(nested)
+        nested, settings = arm_settings[row["settings"]]
         out.append(
             Trace(
                 id=run,
@@ -176,23 +174,23 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                 declared=tuple(json.loads(row["declared"])),
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),
                 starts=tuple(
-                    Start(
-                        int(one["step"]),
-                        None if one["facts"] is None else flat(json.loads(one["facts"])),
-                        one["run"],
-                        one["declaration"],
+                    WorkerStart(
+                        int(start["step"]),
+                        start["facts"] and flat(json.loads(start["facts"])),
+                        start["run"],
+                        start["declaration"],
                     )
-                    for one in starts.get(run, [])
+                    for start in starts.get(run, [])
                 ),
-                prompts=Stream(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
+                prompts=PromptStream(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
                 spent={
                     name: value
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
-                    if name in (*GIVEN, *GROWN) and value is not None
+                    if name in (*PLANNED_TOTALS, *LENGTH_TOTALS) and value is not None
                 },
-                identities=_identities(evidence, study, run, first_minibatches[run]),
-                asked=asked(evidence, run),
+                first_minibatches=_first_minibatch_check(evidence, study, run, first_minibatches[run]),
+                answers=_answer_digests(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
                 declaration=row["declaration"],
                 seal=seals.get(run),
@@ -202,7 +200,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
 
 
 def resolved(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with every key that this version knows, as their defaults fill them; others as they are."""
+    """Settings with this version's defaults filled in; settings that this version refuses stay as they are."""
     from pydantic import ValidationError
 
     from gspo_lab.study import Settings
@@ -213,20 +211,21 @@ def resolved(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
 
 
-def asked(evidence: "Evidence", run: str) -> dict[tuple[str, int], Asked]:
-    """What a run asked, and in `texts` what it was answered, per bench and step."""
+def _answer_digests(evidence: "Evidence", run: str) -> dict[tuple[str, int], AnswerDigests]:
+    """Digests of a run's questions (`items`) and answers (`texts`), per bench and step."""
     rows: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     for bench, step, *row in read_questions(evidence, run):
         rows.setdefault((bench, step), []).append(tuple(row))
     out = {}
-    for (bench, step), found in rows.items():
-        problems, samples, *_, graders, texts = zip(*found, strict=True)
-        # Of training responses the first to each prompt: how many there are is no part of the stream of prompts.
-        items = [one[:4] for one in found if bench != ROLLOUT or one[1] == 0]
-        answers = _digest([problems, samples, texts])
-        count, each = len(set(problems)), len(set(samples))
-        even = len(found) == count * each == count * (max(samples) + 1)
-        out[bench, step] = Asked(_digest(items), answers, len(found), count, each if even else 0, frozenset(graders))
+    for (bench, step), answers in rows.items():
+        problems, samples, *_, graders, texts = zip(*answers, strict=True)
+        # Of training responses only the first to each prompt: the group size is no part of the stream of prompts.
+        items = _digest([row[:4] for row in answers if bench != ROLLOUT or row[1] == 0])
+        count, group = len(set(problems)), len(set(samples))
+        even = len(answers) == count * group == count * (max(samples) + 1)
+        out[bench, step] = AnswerDigests(
+            items, _digest([problems, samples, texts]), len(answers), count, group if even else 0, frozenset(graders)
+        )
     return out
 
 
@@ -241,20 +240,19 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _identities(evidence: "Evidence", study: str, run: str, found: tuple[bool, int | None, list[int]]) -> Identities:
-    odd, step, (known, clips) = found
+def _first_minibatch_check(
+    evidence: "Evidence", study: str, run: str, counts: tuple[bool, int | None, list[int]]
+) -> FirstMinibatchCheck:
+    odd, step, (known, clips) = counts
     if step is None:
-        return Identities(known, clips, odd, None)
-    [row] = _rows(read_updates(evidence, study, IDENTITIES, run=run, at=[step], minibatch=0))
-    return Identities(known, clips, odd, (step, {name: row[name] for name in IDENTITIES if row[name] is not None}))
+        return FirstMinibatchCheck(known, clips, odd, None)
+    [row] = _rows(read_updates(evidence, study, ZERO_COLUMNS, run=run, at=[step], minibatch=0))
+    values = {name: row[name] for name in ZERO_COLUMNS if row[name] is not None}
+    return FirstMinibatchCheck(known, clips, odd, (step, values))
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:
     """The rows with None for what is missing."""
     columns = {str(name): frame[name].tolist() for name in frame.columns}
     for row in zip(*columns.values(), strict=True):
-        yield {name: None if _missing(value) else value for name, value in zip(columns, row, strict=True)}
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value != value
+        yield {name: None if value != value else value for name, value in zip(columns, row, strict=True)}

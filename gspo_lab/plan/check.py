@@ -25,9 +25,9 @@ from gspo_lab.study import Arm, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
 from gspo_lab.study.trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
-from gspo_lab.tasks.benchmarks.published import Published
+from gspo_lab.tasks.benchmarks.published_benchmark import Published
 from gspo_lab.tasks.custom import Custom
-from gspo_lab.tasks.trial import first_failure
+from gspo_lab.tasks.grader_dry_run import first_failure
 
 GRADER_SECONDS = 10.0
 """A user's grader that has not graded a few short answers by then hangs."""

@@ -1,4 +1,4 @@
-"""Who asks a model: one table of samplers."""
+"""The table of samplers."""
 
 from gspo_lab.samplers.base import Request, Rollout, Sampler, Sampling, joined, noise_key
 
@@ -6,7 +6,7 @@ SAMPLERS = {
     "transformers": "gspo_lab.samplers.transformers_sampler:TransformersSampler",
     "vllm": "gspo_lab.samplers.vllm_sampler:VllmSampler",
 }
-"""Name -> a class called as `(model, tokenizer, dtype, rows)`: the trainer's own model, the precision to sample in, and
-how many responses to draw at a time."""
+"""Name -> a class called as `(model, tokenizer, dtype, rows)`: the trainer's model, the precision of sampling, and the
+number of responses to sample at once."""
 
 __all__ = ["SAMPLERS", "Request", "Rollout", "Sampler", "Sampling", "joined", "noise_key"]

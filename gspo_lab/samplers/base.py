@@ -1,8 +1,8 @@
-"""What a sampler is: it asks a model, and says exactly what it drew and how likely that was.
+"""The interface of samplers: a sampler draws responses from a model and returns their tokens and log-probs.
 
-Coupled sampling: the random numbers of a response depend only on its `noise_key` and the position in the response,
-never on the batch it is in. Runs of one study seed use equal keys for equal (step, prompt, sample), so that equal
-policies say equal things and like policies say like things.
+Common random numbers: those of a response depend only on its `noise_key` and the position in the response, never on the
+batch. Runs of one study seed use equal keys for equal (step, prompt, sample), so that equal policies give equal
+responses, and similar policies similar ones.
 """
 
 import hashlib
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response wanted: `prompt_ids` as the model sees them, `noise_key` the 63-bit key of its random numbers.
+    """A request for one response. `prompt_ids`: the model's input; `noise_key`: the 63-bit key of its random numbers.
 
-    `max_tokens` is this response's own limit, where it is lower than that of all: what the model's context leaves.
-    `given_ids` is the response so far: fed after the prompt, not drawn anew, and not counted by `max_tokens`. The next
-    token's random numbers are those of position len(given_ids), so that a response drawn in pieces from unchanged
-    weights has the tokens of the one drawn at once.
+    `max_tokens`: a lower limit for this response, such as the rest of the model's context. `given_ids`: the response so
+    far, fed after the prompt and not counted by `max_tokens`. The next token uses the random numbers of position
+    len(given_ids), so that a response drawn in pieces from unchanged weights has the same tokens.
     """
 
     problem: str
@@ -36,13 +35,13 @@ class Request:
 
     @property
     def fed_ids(self) -> tuple[int, ...]:
-        """All that the model sees before it draws: the prompt and the response so far."""
+        """The prompt and the response so far."""
         return self.prompt_ids + self.given_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw: `temperature` 0 is greedy; `stop` texts end a response: part of its tokens, not of its text."""
+    """How to draw. `temperature` 0 is greedy. A `stop` text ends a response; its tokens stay, its text is cut."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -52,15 +51,15 @@ class Sampling:
 
 @dataclass(slots=True)
 class Rollout:
-    """One sampled response, or the tokens that were added to one: `response_ids` are those after the given ones.
+    """One sampled response, or its new tokens: `response_ids` are those after the given ones.
 
-    `logprobs` are the sampler's own: of the drawn token under the distribution drawn from (logits / temperature,
-    renormalised over the top_p set where top_p < 1). `text` is the whole response's, what was given included.
-    `routes` is [P + G + T - 1, L, K], G given tokens: the experts that computed each input position, prompt first (the
-    last response token is never fed), only where asked for on a MoE model.
-    `loss_mask` is False at the response tokens that others than the policy put there (a tool's output; their log-prob
-    is 0); None: the policy chose every one. `versions`, where they are kept, is each token's policy: the rollout
-    batches that had been trained on when it was drawn. `turns` are those of a task that has several: turns.py.
+    `logprobs`: the sampler's log-prob of each token under the distribution drawn from (logits / temperature,
+    renormalised over the top_p set if top_p < 1). `text`: the complete response with its given part.
+    `routes`: [P + G + T - 1, L, K] with G given tokens, the experts of each input position of a MoE model, prompt first
+    (the last response token is never fed), if requested.
+    `loss_mask`: False at response tokens that the policy did not choose (a tool's output; log-prob 0); None: it chose
+    all. `versions`: per token the number of rollout batches that its policy was trained on, if recorded. `turns`: of a
+    task with several turns (multi_turn.py).
     """
 
     request: Request
@@ -75,70 +74,66 @@ class Rollout:
 
     @property
     def written(self) -> int:
-        """How many of the tokens the policy chose."""
+        """The number of tokens that the policy chose."""
         return len(self.response_ids) if self.loss_mask is None else sum(self.loss_mask)
 
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:
-    """`earlier` and its continuation, whose request gave it that response, as one response to the earlier request.
+    """`earlier` and its continuation `later` as one response to the earlier request.
 
-    What the later request gave beyond the earlier response is others' (a tool's output): off the loss mask, log-prob 0,
-    of the version that read it. Routes are those of the pass that each next token was drawn from.
+    Tokens between them come from outside the policy (a tool's output): masked from the loss, log-prob 0, with the
+    version that read them. Routes are those of the pass that drew the next token.
     """
-    asked, before = earlier.request, len(earlier.request.given_ids)
-    given = list(later.request.given_ids)
-    theirs = given[before + len(earlier.response_ids) :]
-    if later.request.prompt_ids != asked.prompt_ids or given != [
-        *asked.given_ids,
-        *earlier.response_ids,
-        *theirs,
-    ]:
-        raise ValueError(f"{later.request.problem}: what was given is not what was answered before")
-    masks = [one.loss_mask or [True] * len(one.response_ids) for one in (earlier, later)]
-    whole = earlier.loss_mask is None and later.loss_mask is None and not theirs
+    request, given = earlier.request, list(later.request.given_ids)
+    answered = [*request.given_ids, *earlier.response_ids]
+    outside = given[len(answered) :]
+    if later.request.prompt_ids != request.prompt_ids or given[: len(answered)] != answered:
+        raise ValueError(f"{later.request.problem}: the given tokens do not begin with the earlier response")
+    masks = [rollout.loss_mask or [True] * len(rollout.response_ids) for rollout in (earlier, later)]
+    whole = earlier.loss_mask is None and later.loss_mask is None and not outside
     routes, versions = None, None
     if earlier.routes is not None and later.routes is not None:
         import numpy as np
 
         routes = np.concatenate([earlier.routes, later.routes[len(earlier.routes) :]])
     if earlier.versions is not None and later.versions is not None:
-        versions = earlier.versions + later.versions[:1] * len(theirs) + later.versions
+        versions = earlier.versions + later.versions[:1] * len(outside) + later.versions
     return Rollout(
-        request=asked,
-        response_ids=[*earlier.response_ids, *theirs, *later.response_ids],
-        logprobs=[*earlier.logprobs, *[0.0] * len(theirs), *later.logprobs],
+        request=request,
+        response_ids=[*earlier.response_ids, *outside, *later.response_ids],
+        logprobs=[*earlier.logprobs, *[0.0] * len(outside), *later.logprobs],
         text=later.text,
         truncated=later.truncated,
         routes=routes,
-        loss_mask=None if whole else [*masks[0], *[False] * len(theirs), *masks[1]],
+        loss_mask=None if whole else [*masks[0], *[False] * len(outside), *masks[1]],
         versions=versions,
     )
 
 
 class Sampler(Protocol):
-    """Asks the model that it was made with. The trainer changes that model's weights in place, then calls `refresh`."""
+    """Samples from one model. The trainer changes that model's weights in place, then calls `refresh`."""
 
     separate: bool
-    """Whether it computes with anything but that model itself: other weights, precision or kernels."""
+    """Whether it computes with other weights, precision or kernels than that model."""
     tells_routes: bool
-    """Whether it can say which experts computed each position."""
+    """Whether it can return the experts of each position."""
     continues: bool
-    """Whether it goes on from `Request.given_ids`; a class that does not say so is not asked to."""
+    """Whether it continues `Request.given_ids`; False if the attribute is missing."""
 
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
         """One rollout per request, in the order of the requests."""
         ...
 
     def refresh(self) -> None:
-        """Draw from the model's present weights from now on. LabError where that cannot be shown to be so."""
+        """Sample from the model's present weights from now on. LabError if a check of this fails."""
         ...
 
     def rest(self) -> None:
-        """Nothing is asked until the next `refresh`: give back the memory that only sampling needs."""
+        """Free the memory that only sampling needs, until the next `refresh`."""
         ...
 
     def facts(self) -> dict[str, str]:
-        """What a run should record of it, beside its name; equal runs record equal facts."""
+        """Facts for a run's record; equal runs record equal facts."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a sampler before any compute, and without importing those of the lab."""
+"""Check a sampler before any compute, without importing the built-in samplers."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,14 +16,13 @@ NEEDS_GPU = "rollout.batch_invariant = true: vLLM's batch-invariant kernels need
 
 CALL = ("model", "tokenizer", "dtype", "rows")
 METHODS = ("sample", "refresh", "rest", "facts")
-"""How a sampler is made, and what it does; `separate` and `tells_routes` may be known only once it is made."""
+"""A sampler's arguments and methods; `separate` and `tells_routes` may be set only by its constructor."""
 
 
 def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None, *, invariant: bool = False) -> None:
-    """LabError where no sampler is called `name`, where it cannot feed the replay or be batch-`invariant`, or is not
-    installed.
+    """LabError if the sampler `name` is unknown, not installed, or cannot feed the replay or be batch-`invariant`.
 
-    Of samplers only one from outside (`module:attribute`, a file's from the folder `base`) is imported.
+    Only a plugin (`module:attribute`, a file relative to the folder `base`) is imported.
     """
     known("sampler", name, SAMPLERS)
     if name not in SAMPLERS:
@@ -34,12 +33,12 @@ def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None
         if invariant and not on_gpu:
             raise LabError(NEEDS_GPU)
         spec = find_spec("vllm")
-        if spec is None or spec.origin is None:  # a folder of that name is none
+        if spec is None or spec.origin is None:  # not a folder of that name
             raise LabError(NO_VLLM)
 
 
 def no_routes(sampler: str) -> str:
-    """Why a sampler that does not tell its experts cannot be replayed, and the ways out."""
+    """Why a sampler without routes cannot be replayed, and the alternatives."""
     why = " on a CPU (that needs its model runner V2, and that Triton)" if sampler == "vllm" else ""
     return (
         f"routing_replay = 'rollout' replays the experts that the sampler chose, and '{sampler}' does not tell "

@@ -1,13 +1,12 @@
-"""Asking an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
+"""Sample from an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
 
     POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed", "max_tokens", ...}
-    GET  URL/models                                is it there, does it know the model, how long is its context
+    GET  URL/models                                checks the server and the model, gives its context length
 
-What passes by itself (no connection, a broken one, 408, 429, 5xx) is tried again with growing pauses, as long as the
-server says by Retry-After; what does not is `NoReply`: no answer at all, never a wrong one. The key is sent and kept
-nowhere.
+Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses or Retry-After.
+Other failures raise `NoReply`: the answer is missing, not incorrect. The key is sent and stored nowhere.
 
-Answers and refusals are stored and shown, and a server may repeat the key: whole, in pieces, with other characters
+Answers and refusals are stored and shown, and a server may repeat the key: complete, in pieces, with characters
 between, in base64 or in hex. Pieces of fewer than `PIECE` letters and digits are not recognised."""
 
 import asyncio
@@ -28,7 +27,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.samplers.base import Sampling
 
 SECRET = 12
-"""A shorter key is a word that stands for none ("EMPTY"), which an answer may hold."""
+"""A shorter key is a placeholder ("EMPTY"), which an answer may contain."""
 PIECE = 8
 MASK = "[the key]"
 
@@ -53,7 +52,7 @@ class KeyMask:
             self._pieces.update(plain[place : place + PIECE] for place in range(len(plain) - PIECE + 1))
 
     def hide_in_json(self, content: bytes) -> bytes:
-        """The same JSON with the key hidden in its texts; nothing, where it is not JSON and so is never shown."""
+        """The JSON with the key hidden in its texts; empty if it is not JSON, which is never shown."""
         if not self._pieces:
             return content
         try:
@@ -71,7 +70,7 @@ class KeyMask:
         return value
 
     def hide(self, text: str) -> str:
-        """The text with `MASK` in place of each stretch that consists of pieces of the key."""
+        """The text with `MASK` in place of each part that consists of pieces of the key."""
         plain = _SEPARATORS.sub("", text).lower()
         pieces = [piece for piece in self._pieces if piece in plain]
         if not pieces:
@@ -94,21 +93,21 @@ except ModuleNotFoundError as error:
     raise MissingExtra("httpx2", "server", "asking a server") from error
 
 SEED_BITS = 31
-"""Servers take seeds of different sizes; llama.cpp's are the smallest, 32 bits."""
+"""Bits of a seed that every server accepts; llama.cpp's seeds have 32 bits."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 MOST_TOKENS = 1 << 40
-"""A server that counts more of them in an answer does not count tokens."""
+"""A larger number of tokens in an answer is an error of the server."""
 
 LARGEST_BYTES = 64 << 20
-"""More than any answer holds, its thinking included."""
+"""Longest answer with its reasoning, in bytes."""
 
 PATIENCE_SECONDS = 600.0
-"""A server that asks by Retry-After for a longer pause than this is not waited for."""
+"""Longest Retry-After that is waited for."""
 
 
 class NoReply(Exception):
-    """A request that kept failing, in one line; `refused`: the server wants none like it."""
+    """A request that failed at every try; `refused`: the server refuses such requests."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -116,10 +115,10 @@ class NoReply(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where to ask: `url` as far as .../v1. `key` is sent with every request and shown nowhere.
+class ServerEndpoint:
+    """A server's address: `url` up to .../v1. `key` is sent with every request and shown nowhere.
 
-    `tries` per request, `seconds` that one try may take (a long answer takes minutes), `at_once` requests in flight.
+    `tries` per request; `seconds`: limit of one try (a long answer takes minutes); `at_once`: concurrent requests.
     """
 
     url: str
@@ -135,7 +134,7 @@ class Server:
         except (ValueError, httpx.InvalidURL) as error:
             raise LabError(f"--server: write the address as http://HOST:PORT/v1 ({error})") from error
         if port is not None and not 0 < port < 1 << 16:
-            raise LabError(f"--server: {port} is no port; one is a number from 1 to 65535")
+            raise LabError(f"--server: {port} is not a port; use a number from 1 to 65535")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise LabError(f"--server {self.url}: write it as http://HOST:PORT/v1")
         if "@" in parts.netloc:
@@ -148,7 +147,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer as the server gave it; `tokens` None where it does not count them, `model` where it names none."""
+    """One answer of the server; `tokens` or `model` is None if the server does not report it."""
 
     text: str
     tokens: int | None
@@ -158,9 +157,9 @@ class Reply:
 
 
 class ServerSampler:
-    """Asks one server; open it with `async with`. At most `server.at_once` requests are in flight."""
+    """Samples from one server. Open it with `async with`. It sends at most `server.at_once` requests at once."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerEndpoint) -> None:
         self.server = server
         self._places = asyncio.Semaphore(server.at_once)
         self._mask = KeyMask(server.key)
@@ -183,17 +182,19 @@ class ServerSampler:
         await self._client.aclose()
 
     async def context(self) -> int | None:
-        """The model's context in tokens; None where the server does not tell.
+        """The model's context in tokens; None if the server does not report it.
 
-        LabError where nobody answers, the key is refused or the server knows no such model.
+        LabError if the server does not answer, refuses the key or does not have the model.
         """
         assert self._client is not None
         where = f"the server {self.server.url}"
         try:
-            found = await self._client.get("models", timeout=10.0)
-            response = self._without_key(found, found.content)
+            answer = await self._client.get("models", timeout=10.0)
+            response = self._without_key(answer, answer.content)
         except httpx.HTTPError as error:
-            raise LabError(f"{where} does not answer ({_told(error)}): is it running, is the address right?") from error
+            raise LabError(
+                f"{where} does not answer ({_error_text(error)}): is it running, is the address right?"
+            ) from error
         if response.status_code in (401, 403):
             raise LabError(f"{where} refuses the key (HTTP {response.status_code}); it is read from the environment")
         if response.status_code in (404, 405):
@@ -208,9 +209,9 @@ class ServerSampler:
         return _context(known[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
-        """One answer to a message, through the model's chat template (`chat`), or one that goes on from a bare prompt.
+        """One answer to a message through the model's chat template (`chat`), else a completion of the prompt.
 
-        NoReply where the server refuses the request or keeps failing.
+        NoReply if the server refuses the request or every try fails.
         """
         body: dict[str, Any] = {
             "model": self.server.model,
@@ -230,15 +231,15 @@ class ServerSampler:
         try:
             return _reply(data, chat)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise NoReply(f"the server's answer is none of {path}: {type(error).__name__} {error}") from error
+            raise NoReply(f"the server's answer does not fit {path}: {type(error).__name__} {error}") from error
 
     async def _post(self, path: str, body: dict[str, Any], jitter: random.Random) -> Any:
-        """The JSON that a request is answered with, after as many tries as it takes."""
+        """The JSON answer to a request, after up to `tries` tries."""
         assert self._client is not None
         for attempt in range(1, self.server.tries + 1):
             wait = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
             try:
-                response = await self._whole(path, body)
+                response = await self._read_response(path, body)
                 if response.is_success:
                     return response.json()
                 failure = f"HTTP {response.status_code}{_reason(response)}"
@@ -248,18 +249,17 @@ class ServerSampler:
                 if wait > PATIENCE_SECONDS:
                     raise NoReply(f"{failure}; the server asks to wait {wait:.0f} s")
             except httpx.HTTPError as error:
-                failure = _told(error)
+                failure = _error_text(error)
             except TimeoutError:
-                failure = f"no whole answer within {self.server.seconds:.0f} s"
+                failure = f"no complete answer within {self.server.seconds:.0f} s"
             except (ValueError, RecursionError):
-                failure = "the answer is no JSON"
+                failure = "the answer is not JSON"
             if attempt < self.server.tries:
                 await asyncio.sleep(wait)
         raise NoReply(f"{failure}, {self.server.tries} times")
 
-    async def _whole(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """The response with all of its content. TimeoutError where that takes longer than a try may, however steadily
-        it drips; NoReply where it does not end."""
+    async def _read_response(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """The response with its content. TimeoutError after `seconds`; NoReply if it is too long."""
         assert self._client is not None
         async with asyncio.timeout(self.server.seconds):
             async with self._client.stream("POST", path, json=body) as response:
@@ -271,7 +271,7 @@ class ServerSampler:
         return self._without_key(response, bytes(content))
 
     def _without_key(self, response: httpx.Response, content: bytes) -> httpx.Response:
-        """The response as all see it. A server may say the key back, in an answer or a refusal, and these are kept."""
+        """The response with the key hidden: a server may repeat it in an answer or refusal, which are stored."""
         headers = {
             name: text
             for name, text in response.headers.items()
@@ -289,23 +289,23 @@ def _reply(data: Any, chat: bool) -> Reply:
     text = _message(choice["message"]) if chat else choice["text"]
     if not isinstance(text, str):
         raise TypeError("the text is no string")
-    said = data.get("model")
+    model = data.get("model")
     return Reply(
         text,
         _count(usage.get("completion_tokens")),
         ended == "length",
         _count(usage.get("prompt_tokens")),
-        said if isinstance(said, str) and said else None,
+        model if isinstance(model, str) and model else None,
     )
 
 
-def _count(said: Any) -> int | None:
-    """A number of tokens; None, not measured, for anything that can be none."""
-    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MOST_TOKENS else None
+def _count(value: Any) -> int | None:
+    """A number of tokens; None (not measured) for any other value."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 def _message(message: dict[str, Any]) -> Any:
-    """A chat answer's text, with its thinking as the model wrote it where the server has taken that apart."""
+    """A chat answer's text, with its reasoning in <think> tags if the server separates it."""
     content = message.get("content")
     thought = message.get("reasoning_content") or message.get("reasoning")
     if not thought:
@@ -322,33 +322,33 @@ def _models(response: httpx.Response, where: str) -> list[dict[str, Any]]:
 
 
 def _context(entry: dict[str, Any]) -> int | None:
-    """vLLM and SGLang say max_model_len, llama.cpp meta.n_ctx, others context_length."""
+    """vLLM and SGLang report max_model_len, llama.cpp meta.n_ctx, others context_length."""
     meta = entry.get("meta") or {}
-    said = (entry.get("max_model_len"), meta.get("n_ctx"), entry.get("context_length"))
-    return next((length for length in said if isinstance(length, int) and length > 0), None)
+    lengths = (entry.get("max_model_len"), meta.get("n_ctx"), entry.get("context_length"))
+    return next((length for length in lengths if isinstance(length, int) and length > 0), None)
 
 
 def _retry_after(response: httpx.Response) -> float:
-    """Seconds that the server asks to wait, by a number or a date; 0 where it says nothing of the kind."""
-    said = response.headers.get("retry-after", "")
-    if said.isdecimal():
-        return float(said)
+    """Seconds to wait by the Retry-After header, a number or a date; 0 without it."""
+    delay = response.headers.get("retry-after", "")
+    if delay.isdecimal():
+        return float(delay)
     try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(delay).timestamp() - time.time())
     except (ValueError, TypeError):
         return 0.0
 
 
 def _reason(response: httpx.Response) -> str:
-    """What the server says of its refusal, in one line."""
+    """The server's reason for its refusal, in one line."""
     try:
         data = response.json()
     except (ValueError, RecursionError):
         return ""
-    said = data.get("error", data) if isinstance(data, dict) else None
-    message = said.get("message") if isinstance(said, dict) else said
+    detail = data.get("error", data) if isinstance(data, dict) else None
+    message = detail.get("message") if isinstance(detail, dict) else detail
     return f": {' '.join(message.split())[:200]}" if isinstance(message, str) else ""
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,14 +1,13 @@
 """Sampling with a transformers model in this process: one prefill, then one forward pass per position.
 
-A prompt that several responses share is fed once, and its part of the cache copied to each of them; what was given of
-a response to be continued is fed as if it were the prompt's. Finished responses leave the batch, so that they stop
-costing decode steps. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
+A prompt that several responses share is fed once, and its cache is copied to each of them. A response to continue is
+fed as part of the prompt. Finished responses leave the batch and cost no more decode steps. Shapes: B rows in the
+batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
 
-Coupled sampling: a response's key, the position and the vocabulary index are hashed into a uniform number, so that a
-response's noise is the same in every batch, beside whatever other responses, in every arm of a seed. No entry can be
-left out by its probability: the generator's smallest draw is about 2^-53, so that only what is e^36 times less likely
-than the winner never wins. What a large vocabulary's numbers cost is memory traffic, and that is spared: they are made
-in pieces that stay in a core's cache."""
+Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number. So a
+response's noise is the same in every batch and in every arm of a seed. The generator's smallest draw is about 2^-53:
+only an entry e^36 times less likely than the best one can never be drawn. The numbers of a large vocabulary cost memory
+traffic, so they are computed in pieces that fit into a core's cache."""
 
 import copy
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ _MIX_A = -4658895280553007687
 _MIX_B = -7723592293110705685
 
 AT_ONCE = {"cpu": 2**17, "gpu": 2**24}
-"""Random numbers made at once: on a CPU what its caches hold, with the steps between; "gpu" is every other device."""
+"""Random numbers computed at once: on a CPU as many as its caches hold; "gpu" is every other device."""
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -60,7 +59,7 @@ def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Ten
     return bits_BV.double().add_(0.5).mul_(2.0**-53).log_().neg_()
 
 
-def winners(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
+def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece; 0 if p is NaN."""
     B, V = p_BV.shape
     at_once = AT_ONCE["cpu" if p_BV.device.type == "cpu" else "gpu"]
@@ -69,25 +68,25 @@ def winners(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     vocabulary_V = torch.arange(V, device=p_BV.device)
     best_B, winner_B = torch.full_like(key_B, -torch.inf, dtype=torch.float64), torch.zeros_like(key_B)
     for top in range(0, B, rows):
-        some = slice(top, top + rows)
+        part = slice(top, top + rows)
         for left in range(0, V, width):
-            noise_BV = exponentials(key_B[some], position_B[some], vocabulary_V[left : left + width])
-            score_B, place_B = (p_BV[some, left : left + width] / noise_BV).max(dim=1)
-            ahead_B = score_B > best_B[some]
-            best_B[some] = score_B.where(ahead_B, best_B[some])
-            winner_B[some] = (place_B + left).where(ahead_B, winner_B[some])
+            noise_BV = exponentials(key_B[part], position_B[part], vocabulary_V[left : left + width])
+            score_B, place_B = (p_BV[part, left : left + width] / noise_BV).max(dim=1)
+            ahead_B = score_B > best_B[part]
+            best_B[part] = score_B.where(ahead_B, best_B[part])
+            winner_B[part] = (place_B + left).where(ahead_B, winner_B[part])
     return winner_B
 
 
 LOGITS_AT_ONCE = 2**23
-"""Logits drawn from at once: probabilities and what lies between take several times their memory."""
+"""Logits sampled from at once: probabilities and temporary values take several times their memory."""
 
 COMPACT_BELOW = 0.75
-"""The batch is made smaller once fewer than this share of its rows is still going."""
+"""The batch shrinks when fewer than this share of its rows is unfinished."""
 
 
 class TransformersSampler:
-    """Draws responses from `model`, at most `rows` at a time; in another `dtype` than the model's from a copy of it."""
+    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from the model's."""
 
     tells_routes = True
     continues = True
@@ -106,11 +105,11 @@ class TransformersSampler:
 
     @torch.no_grad()
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
-        """A rollout for each request, in their order; with `routes` the experts that each token went to."""
+        """One rollout per request, in order; with `routes` the experts of each position."""
         training = self._model.training
         self._model.eval()
         out: list[Rollout | None] = [None] * len(requests)
-        # Prompts of like length share a batch, for less padding; what is drawn does not depend on who shares it.
+        # Batch prompts of similar lengths, for less padding; the draws do not depend on the batch.
         order = sorted(range(len(requests)), key=lambda index: len(requests[index].fed_ids))
         for start in range(0, len(order), self._rows):
             part = order[start : start + self._rows]
@@ -122,17 +121,17 @@ class TransformersSampler:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the trainer's weights, where the sampler has a copy of its own."""
+        """Copy the trainer's weights if the sampler has a separate model."""
         if self.separate:
             for mine, theirs in zip(self._model.parameters(), self._source.parameters(), strict=True):
-                if theirs.requires_grad:  # what is frozen beside adapters never changes
+                if theirs.requires_grad:  # weights that adapters leave frozen never change
                     mine.copy_(theirs)
 
     def rest(self) -> None:
-        """The copy is small beside what training needs, and is kept."""
+        """Frees nothing: the copy is small compared with training."""
 
     def facts(self) -> dict[str, str]:
-        """Nothing beside what the engine tells."""
+        """No facts: the engine records them."""
         return {}
 
     def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
@@ -152,11 +151,11 @@ class TransformersSampler:
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
         place_B = torch.tensor(given, device=device)  # of the next token in its response
-        rows = list(range(len(requests)))  # which request each row of the batch belongs to
+        rows = list(range(len(requests)))  # the request of each row of the batch
         alive = set(rows)
         cache = None
         for step in range(max(limits)):
-            with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as seen:
+            with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as recorder:
                 output = self._model(
                     input_ids=input_BS,
                     attention_mask=attention_BS,
@@ -167,8 +166,8 @@ class TransformersSampler:
                 )
             cache = output.past_key_values
             logits_BV = output.logits[:, -1].float()
-            natural_BSLK = None if seen is None else seen.natural_BSLK.to(torch.int16)
-            if step == 0 and len(prompts) < len(requests):  # from here on a row is a response, no more a prompt
+            natural_BSLK = None if recorder is None else recorder.natural_BSLK.to(torch.int16)
+            if step == 0 and len(prompts) < len(requests):  # from now on a row is a response, not a prompt
                 cache.batch_select_indices(shared_by_B)
                 logits_BV, attention_BS = logits_BV[shared_by_B], attention_BS[shared_by_B]
                 natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
@@ -241,7 +240,7 @@ def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tens
     else:
         if sampling.top_p < 1:
             logp_BV = _nucleus(logp_BV, sampling.top_p)
-        chosen_B = winners(logp_BV.exp(), key_B, position_B)
+        chosen_B = sample_by_argmax(logp_BV.exp(), key_B, position_B)
     return chosen_B, logp_BV.gather(1, chosen_B[:, None])[:, 0]
 
 

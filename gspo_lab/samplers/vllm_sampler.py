@@ -1,11 +1,11 @@
-"""Sampling with vLLM, in the worker's own process: one engine for the whole run, whose weights follow the trainer's.
+"""Sample with vLLM in the worker's process: one engine per run, whose weights follow the trainer's.
 
-    first use ──> engine with made-up weights ──> push, proven      (its folder holds configuration and tokenizer only)
-    sample    ──> vLLM draws with its own kernels; `Stopping` says when a response is over
-    rest      ──> caches and weights are given up, where the platform can
-    refresh   ──> push, proven
+    first use ──> engine with random weights ──> push, check        (its folder holds configuration and tokenizer only)
+    sample    ──> vLLM draws with its kernels; `Stopping` decides when a response ends
+    rest      ──> frees caches and weights if the platform can
+    refresh   ──> push, check
 
-In this process weights are handed over by reference, and nothing is left behind however the worker ends.
+In one process weights are passed by reference, and no other process can outlive the worker.
 """
 
 import os
@@ -20,30 +20,30 @@ import numpy as np
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.routing import Routers
+from gspo_lab.samplers import vllm_weight_sync as weight_sync
 from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.check import NEEDS_GPU, NO_VLLM
 from gspo_lab.samplers.stopping import Stopping
-from gspo_lab.samplers.vllm_push import Proof, empty_prefix_cache, first_line, first_push, push, token_logprobs
 
 GPU_SHARE = 0.3
-"""The share of a GPU's memory that the engine may take, its weights included: the rest is the trainer's."""
+"""The share of a GPU's memory for the engine and its weights; the trainer gets the rest."""
 
 AT_ONCE = 1024
-"""Responses that vLLM may draw at once, however many the study allows: as many as it takes itself at most. It refuses
-to start with more of them than tokens that it computes at once."""
+"""Most responses that vLLM draws at once, its default maximum. It refuses to start with more responses than tokens per
+batch."""
 
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 FIXED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 UNLESS_SET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # cores and threads are the launcher's to give
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by itself vLLM takes most of the machine's memory
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the launcher assigns cores and threads
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by default vLLM takes most of the machine's memory
 }
 """vLLM's environment variables, which it reads when it is imported."""
 
 
 class VllmSampler:
-    """Draws responses, at most `rows` at a time, with an engine in `dtype` that follows `model`; made at first use."""
+    """Samples at most `rows` responses at once with an engine in `dtype`, which is created at first use."""
 
     separate = True
     continues = True
@@ -64,11 +64,11 @@ class VllmSampler:
         self._stopping = Stopping.of(tokenizer, model)
         self._moe_layers = 0 if (routers := Routers.of(model)) is None else routers.layers
         self.tells_routes = self._moe_layers > 0 and model.device.type == "cuda"
-        self.proof: Proof | None = None
-        """Of the last push."""
+        self.check: weight_sync.WeightSyncCheck | None = None
+        """The check of the last push."""
 
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
-        """A rollout for each request, in their order; with `routes` the experts that each token went to."""
+        """One rollout per request, in order; with `routes` the experts of each position."""
         engine = self._running()
         from vllm import SamplingParams
 
@@ -81,8 +81,8 @@ class VllmSampler:
             "logprobs": 0,  # of the drawn token alone
             **stopping.for_vllm(),
         }
-        # What an earlier call left in the cache would change the shapes of the products, and so the last bits.
-        empty_prefix_cache(engine)
+        # Cached prefixes would change the shapes of products, and so their last bits.
+        weight_sync.empty_prefix_cache(engine)
         answers = engine.generate(
             [{"prompt_token_ids": list(request.fed_ids)} for request in requests],
             [
@@ -97,21 +97,21 @@ class VllmSampler:
         ]
 
     def refresh(self) -> None:
-        """Push the trainer's weights into the engine, and prove that they have arrived."""
+        """Push the trainer's weights into the engine, and check that they arrived."""
         if self._engine is None:
             return
         if self._sleeps:
             self._engine.wake_up()
         with _quiet():
-            self.proof = push(self._engine, self._model, self._dtype, self._way)
+            self.check = weight_sync.push(self._engine, self._model, self._dtype, self._way)
 
     def rest(self) -> None:
-        """Give the GPU's memory back until the next call."""
+        """Free the GPU's memory until the next call."""
         if self._sleeps:
             self._engine.sleep(level=2)
 
     def facts(self) -> dict[str, str]:
-        """vLLM's version, the way in which it gets weights, and whether it draws each response by itself."""
+        """vLLM's version, its way to get weights, and whether its draws are batch-invariant."""
         self._running()
         from vllm import __version__
 
@@ -119,7 +119,7 @@ class VllmSampler:
         return {"vllm": __version__, "push": self._way, **invariant}
 
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
-        ids, logprobs, given = list(output.token_ids), token_logprobs(output), len(request.given_ids)
+        ids, logprobs, given = list(output.token_ids), weight_sync.token_logprobs(output), len(request.given_ids)
         whole = [*request.given_ids, *ids]
         if stopping.spanning and (end := stopping.end(whole, given)) is not None:
             whole, ids, logprobs = whole[:end], ids[: end - given], logprobs[: end - given]
@@ -135,20 +135,20 @@ class VllmSampler:
     def _routes(self, output: Any, positions: int) -> Any:
         routes_SLK = output.routed_experts
         if routes_SLK is None or len(routes_SLK) < positions or routes_SLK.shape[1] != self._moe_layers:
-            found = "none" if routes_SLK is None else f"an array of shape {routes_SLK.shape}"
+            returned = "none" if routes_SLK is None else f"an array of shape {routes_SLK.shape}"
             raise LabError(
                 f"vLLM was asked for the experts of {positions} positions in {self._moe_layers} layers and gave "
-                f"{found}; use rollout.sampler = 'transformers'"
+                f"{returned}; use rollout.sampler = 'transformers'"
             )
         return np.asarray(routes_SLK[:positions], dtype=np.int16)
 
     def _running(self) -> Any:
-        """The engine, made at the first call. LabError where vLLM is absent, broken or does not know the model."""
+        """The engine, created at the first call. LabError if vLLM is missing, broken or lacks the model."""
         if self._engine is None:
             with _quiet():
                 engine = self._start()
-                self._way, self.proof = first_push(engine, self._model, self._dtype)
-            self._engine = engine  # nothing is sampled from what was not proven
+                self._way, self.check = weight_sync.first_push(engine, self._model, self._dtype)
+            self._engine = engine  # never sample from unchecked weights
         return self._engine
 
     def _start(self) -> Any:
@@ -164,7 +164,7 @@ class VllmSampler:
             raise LabError(NO_VLLM if error.name == "vllm" else f"vLLM lacks the package {error.name}") from error
         except Exception as error:  # torchvision of another build raises RuntimeError, others OSError
             raise LabError(
-                f"vLLM cannot be imported ({first_line(error)}); docs/reference/samplers.md has the installation"
+                f"vLLM cannot be imported ({weight_sync.first_line(error)}); see docs/reference/samplers.md"
             ) from error
         on_cpu = self._model.device.type == "cpu"
         self._sleeps = not on_cpu and current_platform.is_sleep_mode_available()
@@ -190,7 +190,7 @@ class VllmSampler:
                 )
             except Exception as error:  # pydantic, torch and vLLM each raise their own
                 raise LabError(
-                    f"vLLM cannot run the model ({first_line(error)}); try the 'transformers' sampler"
+                    f"vLLM cannot run the model ({weight_sync.first_line(error)}); try the 'transformers' sampler"
                 ) from error
 
     def _write_config(self, folder: Path) -> None:
@@ -200,23 +200,23 @@ class VllmSampler:
         self._tokenizer.save_pretrained(folder)
 
     def _check_length(self, requests: Sequence[Request], limits: Sequence[int]) -> None:
-        room = self._engine.llm_engine.model_config.max_model_len
+        context = self._engine.llm_engine.model_config.max_model_len
         for request, limit in zip(requests, limits, strict=True):
-            if len(request.fed_ids) + limit > room:
+            if len(request.fed_ids) + limit > context:
                 raise LabError(
-                    f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {room} "
+                    f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {context} "
                     "that vLLM has room for; lower max_tokens or give it more memory (docs/reference/samplers.md)"
                 )
 
 
 def _seed(request: Request) -> int:
-    """vLLM begins a request's random numbers anew: a continuation needs others than those of the first tokens."""
+    """vLLM restarts a request's random numbers, so a continuation needs another seed than the first tokens."""
     return noise_key(request.noise_key, len(request.given_ids)) if request.given_ids else request.noise_key
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the deprecation warnings that vLLM's own imports raise."""
+    """Hide the deprecation warnings of vLLM's imports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""How the first process of a house is started: behind bubblewrap, or bare, under limits alone, with the user's leave.
+"""The command of a sandbox's first process: with bubblewrap, or with limits only if the user allows it.
 
 Behind bubblewrap (`bwrap` and user namespaces) it has its own view of files, processes, network, IPC and host name, and
 an empty, capped /tmp; a seccomp filter and limits come on top.
@@ -42,18 +42,18 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""All that bubblewrap itself is started with: a program can read it in /proc/1/environ, whatever --clearenv says."""
+"""The complete environment of bubblewrap: a program can read it in /proc/1/environ, despite --clearenv."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What stands between programs and this machine."""
+    """How programs are isolated from this machine."""
 
     python: Path
     numpy: Path | None
     """A folder that holds numpy for this Python, if the program may import it."""
     isolated: bool = True
-    """Whether bubblewrap and the filter stand; without them there are limits alone."""
+    """Whether bubblewrap and the seccomp filter are used; otherwise only limits."""
 
     @property
     def prefix(self) -> Path | None:
@@ -79,7 +79,7 @@ class Isolation:
         return NUMPY if self.isolated else str(self.numpy)
 
     def command(self, text: str, uid: int | None, limits: Limits) -> list[str]:
-        """The command line of a house: `text` is what its first process runs, `limits` size its folders."""
+        """The command line of a sandbox: `text` is what its first process runs, `limits` size its folders."""
         python = [str(self.python), "-s", "-c", text]
         if not self.isolated:
             return python
@@ -123,7 +123,7 @@ def can_disable_userns() -> bool:
 
 
 def tool(name: str) -> str:
-    """Where the user's PATH has it: the one that a house is started with holds the system's folders only."""
+    """Where the user's PATH has it: the one that a sandbox is started with holds the system's folders only."""
     return shutil.which(name) or name
 
 

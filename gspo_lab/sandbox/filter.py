@@ -2,7 +2,7 @@
 
 A list of what is refused, not of what is allowed: threads, numpy and the allocator need too many calls for that. What
 it must hold is small, because namespaces hold the rest: no sockets, no memory or time that limits do not see, no look
-into other processes, no new namespaces, nothing that changes the house for the next test. Calls newer than the list are
+into other processes, no new namespaces, nothing that affects the next test. Calls newer than the list are
 answered as an older kernel would.
 
 Sources: seccomp(2), linux/seccomp.h, linux/bpf_common.h, and the kernel's tables of numbers (`unistd_64.h` of x86-64,

@@ -2,7 +2,7 @@
 
 The parent measures and decides here. Each test has a stdin of its own (a sealed file in memory, as a judge's `< input`:
 it can be read at any speed, measured and opened again) and real pipes for stdout and stderr. They are read with a cap
-while the test runs, and what is judged is what they held when the house had reported every process of the test dead.
+while the test runs, and what is judged is what they held when the sandbox had reported every process of the test dead.
 """
 
 import binascii
@@ -66,7 +66,7 @@ class TestOutcome:
     """On a busy machine a test that took too long by the clock, or that lacked memory, proves nothing: it runs again
     alone. One that was killed for no known reason runs again beside others."""
     clean: bool
-    """It left nothing that a next test in the same house could find."""
+    """It left nothing that a next test in the same sandbox could find."""
 
 
 def ended_by_kernel(kills_before: int | None) -> bool:
@@ -76,7 +76,7 @@ def ended_by_kernel(kills_before: int | None) -> bool:
 
 @functools.cache
 def modules(*, compiled: bool) -> list[str]:
-    """Names and texts of the modules that a house needs; read, not imported: they run elsewhere.
+    """Names and texts of the modules that a sandbox needs; read, not imported: they run elsewhere.
 
     Where the interpreter there is of this version they can be `compiled` here, which saves it a tenth of its start.
     """
@@ -102,8 +102,8 @@ def sealed(content: bytes) -> int:
         os.close(writable)
 
 
-def orders(program: Program, limits: Limits, walls: Isolation, uid: int | None) -> bytes:
-    """What the first process of a house needs to know. The expected outputs are not among it."""
+def orders(program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> bytes:
+    """What the first process of a sandbox needs to know. The expected outputs are not among it."""
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     content = {
         "source": program.source.encode("utf-8", "replace").decode(),
@@ -114,27 +114,27 @@ def orders(program: Program, limits: Limits, walls: Isolation, uid: int | None) 
         "rlimits": {
             "AS": limits.memory_bytes,
             # Behind bubblewrap the folders limit files, and shared memory is made of files.
-            "FSIZE": max(limits.file_bytes, limits.memory_bytes) if walls.isolated else limits.file_bytes,
-            "NPROC": limits.processes + (0 if counted_apart(walls, uid) else threads_of_user()),
+            "FSIZE": max(limits.file_bytes, limits.memory_bytes) if isolation.isolated else limits.file_bytes,
+            "NPROC": limits.processes + (0 if counted_apart(isolation, uid) else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
             "CORE": 0,
             "MEMLOCK": 0,
         },
-        "filter": assemble().hex() if walls.isolated else "",
-        "scratch": ["/tmp", "/dev/shm", SHARED] if walls.isolated else [],
-        "shared": SHARED if walls.isolated else "",
-        "alone": walls.isolated or uid is not None,
-        "uid": None if walls.isolated else uid,
-        "numpy": walls.numpy_inside(),
+        "filter": assemble().hex() if isolation.isolated else "",
+        "scratch": ["/tmp", "/dev/shm", SHARED] if isolation.isolated else [],
+        "shared": SHARED if isolation.isolated else "",
+        "alone": isolation.isolated or uid is not None,
+        "uid": None if isolation.isolated else uid,
+        "numpy": isolation.numpy_inside(),
     }
     return json.dumps(content).encode()
 
 
-def counted_apart(walls: Isolation, uid: int | None) -> bool:
-    """Whether the limit on processes counts those of the house alone: by its uid, or (since 5.14) by its namespace."""
+def counted_apart(isolation: Isolation, uid: int | None) -> bool:
+    """Whether the limit on processes counts those of the sandbox only: by its uid, or its namespace (Linux 5.14)."""
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    return uid is not None or (walls.isolated and version >= (5, 14))
+    return uid is not None or (isolation.isolated and version >= (5, 14))
 
 
 def threads_of_user() -> int:
@@ -151,15 +151,15 @@ class IsolatedProcess:
     """See the module. A test that leaves something behind ends the process tree, and the next test gets a new one. Not
     thread-safe; made, used and left in one thread."""
 
-    def __init__(self, program: Program, limits: Limits, walls: Isolation, uid: int | None) -> None:
-        self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
+    def __init__(self, program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> None:
+        self.program, self.limits, self.isolation, self.uid = program, limits, isolation, uid
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.complaints: IO[bytes] | None = None
         self.held = 0
-        """The most bytes that the test was seen to hold, as far as the house has told."""
+        """The most bytes that the test was seen to hold, as far as the sandbox has told."""
         self.room = 0
-        """The bytes that programs could have when the house was started."""
+        """The bytes that programs could have when the sandbox was started."""
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +168,7 @@ class IsolatedProcess:
         self.close()
 
     def test(self, content: bytes) -> TestOutcome:
-        """One test with this stdin. Raises SandboxFailed if the walls did not go up around it."""
+        """One test with this stdin. SandboxFailed if it could not be isolated."""
         if self.process is None:
             self.start()
         ended = self.tested(content)
@@ -177,13 +177,13 @@ class IsolatedProcess:
         return ended
 
     def start(self) -> None:
-        """Raises SandboxFailed, with the tools' own words, if the house does not come up."""
-        stdin = sealed(orders(self.program, self.limits, self.walls, self.uid))
+        """Raises SandboxFailed, with the tools' own words, if the sandbox does not come up."""
+        stdin = sealed(orders(self.program, self.limits, self.isolation, self.uid))
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
         command = [
-            *self.walls.command(BOOT, self.uid, self.limits),
-            *modules(compiled=same_version(self.walls.python)),
+            *self.isolation.command(BOOT, self.uid, self.limits),
+            *modules(compiled=same_version(self.isolation.python)),
             str(theirs.fileno()),
         ]
         try:
@@ -231,7 +231,7 @@ class IsolatedProcess:
         try:
             socket.send_fds(self.control, [b"test"], theirs)
         except OSError:
-            pass  # the house is gone, which the wait finds out
+            pass  # the sandbox is gone, which the wait finds out
         finally:
             for end in theirs:
                 os.close(end)
@@ -248,7 +248,7 @@ class IsolatedProcess:
         return self.judged(report, wall, reading, kills)
 
     def wait(self, reading: "PipeReader", deadline: float) -> dict[str, Any] | None:
-        """The house's report on the test; None if the house came down or fell silent."""
+        """The sandbox's report on the test; None if it ended or does not answer."""
         assert self.control is not None
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
@@ -288,7 +288,7 @@ class IsolatedProcess:
                 ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall), retry="alone", clean=False
             )
         if "failed" in report:
-            raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
+            raise SandboxFailed(f"a test could not be isolated: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
         late = cause == "wall" or report["wall"] > self.limits.seconds
         spent = cause == "cpu" or cpu > self.limits.seconds
@@ -333,14 +333,14 @@ class IsolatedProcess:
         return held > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
 
     def close(self) -> None:
-        """End all that lives in the house, and close what it holds open."""
+        """End all that lives in the sandbox, and close what it holds open."""
         self.end()
         if self.complaints is not None:
             self.complaints.close()
         self.process = self.control = self.complaints = None
 
     def end(self) -> None:
-        """Ends every process of the house and collects it; no zombie stays."""
+        """Ends every process of the sandbox and collects it; no zombie stays."""
         if self.control is not None:
             self.control.close()  # its first process ends on that, and with it the process namespace
         if self.process is None:

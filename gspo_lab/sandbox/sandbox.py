@@ -1,7 +1,6 @@
-"""The front door: tries the walls, keeps the slots, runs candidates, tries doubtful tests again.
+"""Run programs in isolation: check the isolation, manage the slots, repeat tests that time out under load.
 
 with Sandbox.open() as sandbox:
-    print(sandbox.level)
     outcomes = sandbox.run(Program("print(int(input()) + 1)"), [b"1\\n", b"41\\n"], Limits())
 """
 
@@ -25,13 +24,13 @@ from gspo_lab.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed, always
 
 UIDS = range(60600, 61100)
-"""Debian and systemd leave these unused; one per slot, held by a name that only one process can have."""
+"""uids that Debian and systemd leave unused; a socket's unique name reserves one per slot."""
 
-NOT_HELD = "bubblewrap is installed and its walls do not stand"
+NOT_HELD = "bubblewrap is installed but does not isolate programs"
 NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
 
 TURNS = 10
-"""How many times the seconds that others wait for a test that is alone must pass before they do so again."""
+"""After an exclusive test, the next one may start after this many times its duration."""
 
 PROBE = Program(
     """
@@ -61,7 +60,7 @@ class SandboxSlot:
 
     @classmethod
     def claim_one(cls) -> "SandboxSlot":
-        """A user that no other sandbox of this machine runs programs as; none but one's own without root."""
+        """Reserve a uid that no other sandbox of this machine uses. Without root programs run as the present user."""
         if os.geteuid() != 0:
             return cls(None, None)
         for uid in UIDS:
@@ -75,15 +74,15 @@ class SandboxSlot:
         raise LabError(f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes")
 
     def release(self) -> None:
-        """Let another sandbox have the user."""
+        """Free the uid for another sandbox."""
         if self.claim is not None:
             self.claim.close()
 
 
 class SharedOrExclusive:
-    """Lets tests run side by side, or one alone: who wants to be alone waits for the others, and they for it.
+    """Lets tests run concurrently, or one exclusively, which waits for the others and they for it.
 
-    The others wait for at most a tenth of the time: until that has passed a test runs beside them all the same.
+    Exclusive tests take at most a tenth of the time; beyond that they run beside others.
     """
 
     def __init__(self) -> None:
@@ -91,11 +90,11 @@ class SharedOrExclusive:
         self.running = 0
         self.waiting = 0
         self.next_alone = 0.0
-        """When, by the monotonic clock, the next test may be alone."""
+        """Earliest time of the next exclusive test, by the monotonic clock."""
 
     @contextlib.contextmanager
     def turn(self, *, alone: bool) -> Iterator[None]:
-        """Run beside others, unless one is to be alone; or `alone`, when nothing else runs."""
+        """Run beside others, or `alone` when nothing else runs."""
         with self.changed:
             came = time.monotonic()
             alone = alone and not self.waiting and came >= self.next_alone
@@ -116,23 +115,23 @@ class SharedOrExclusive:
 class Sandbox:
     """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
 
-    def __init__(self, walls: Isolation, slots: Sequence[SandboxSlot]) -> None:
-        self.walls = walls
+    def __init__(self, isolation: Isolation, slots: Sequence[SandboxSlot]) -> None:
+        self.isolation = isolation
         self.slots = len(slots)
-        self.level = walls.level(slots[0].uid)
-        """The isolation really reached, as `open` saw it at work; stored with every grade."""
+        self.level = isolation.level(slots[0].uid)
+        """The isolation that `open` has checked; stored with every grade."""
         self.uids = [slot.uid for slot in slots if slot.uid is not None]
         self._all = slots
         self._free: queue.SimpleQueue[SandboxSlot] = queue.SimpleQueue()
-        self._crowd = SharedOrExclusive()
+        self._turns = SharedOrExclusive()
         for slot in slots:
             self._free.put(slot)
 
     @classmethod
     def open(cls, *, slots: int | None = None, unsafe: bool = False) -> "Sandbox":
-        """Isolation that was tried out. `slots` candidates at once, as many as cores by default.
+        """A sandbox whose isolation was checked, with `slots` (default: cores) candidates at once.
 
-        LabError if they do not hold here; with `unsafe`, programs then run under limits alone.
+        LabError if programs cannot be isolated; with `unsafe` they then run with limits only.
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
@@ -141,14 +140,14 @@ class Sandbox:
         refused: list[str] = []
         for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
             for python in pythons():
-                walls = Isolation(python, numpy_for(python), isolated)
+                isolation = Isolation(python, numpy_for(python), isolated)
                 try:
-                    probe(walls, first.uid)
+                    probe(isolation, first.uid)
                 except (SandboxFailed, LabError) as failure:
                     refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
                     continue
                 count = slots or cores()
-                return cls(walls, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
+                return cls(isolation, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
         first.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
@@ -171,21 +170,21 @@ class Sandbox:
 
         Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may fill gigabytes.
 
-        A test that ran out of time by the clock while others ran is tried once more, alone, and that counts.
-        SandboxFailed if the sandbox could not do its work: that says nothing about the program.
+        A test that exceeds its wall time beside others is repeated alone, and the second result counts.
+        SandboxFailed: a failure of the sandbox, not of the program.
         """
         if not inputs:
             raise ValueError("no tests: an empty list proves nothing")
         slot = self._free.get()
         try:
-            with IsolatedProcess(program, limits, self.walls, slot.uid) as house:
+            with IsolatedProcess(program, limits, self.isolation, slot.uid) as process:
                 outcomes: list[ExecutionResult] = []
                 for index, content in enumerate(inputs):
-                    with self._crowd.turn(alone=False):
-                        ended = house.test(content)
+                    with self._turns.turn(alone=False):
+                        ended = process.test(content)
                     if ended.retry != "no":
-                        with self._crowd.turn(alone=ended.retry == "alone"):
-                            ended = house.test(content)
+                        with self._turns.turn(alone=ended.retry == "alone"):
+                            ended = process.test(content)
                     going_on = go_on(index, ended.outcome)
                     bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
                     outcomes.append(ended.outcome if keep_output else bare)
@@ -196,7 +195,7 @@ class Sandbox:
             self._free.put(slot)
 
     def close(self) -> None:
-        """Let the users go."""
+        """Free the uids."""
         for slot in self._all:
             slot.release()
 
@@ -207,16 +206,16 @@ class Sandbox:
         self.close()
 
 
-def probe(walls: Isolation, uid: int | None) -> None:
-    """Runs a program behind these walls that tries them; SandboxFailed if one does not hold."""
+def probe(isolation: Isolation, uid: int | None) -> None:
+    """Run a program that tests the isolation. SandboxFailed if it does not hold."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
         os.fchmod(outside.fileno(), 0o644)
-        with IsolatedProcess(PROBE, Limits(), walls, uid) as house:
-            outcome = house.test(outside.name.encode()).outcome
+        with IsolatedProcess(PROBE, Limits(), isolation, uid) as process:
+            outcome = process.test(outside.name.encode()).outcome
     if outcome.ending != "finished":
         raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")
     facts = json.loads(outcome.stdout)
     if uid is not None and facts["uid"] != uid:
         raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
-    if walls.isolated and (facts["sockets"] or facts["files"]):
+    if isolation.isolated and (facts["sockets"] or facts["files"]):
         raise SandboxFailed(f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}")

@@ -1,4 +1,4 @@
-"""The first process of a house: forks one child per test, watches it, clears up after it and tells how it ended.
+"""The first process of a sandbox: forks one child per test, watches it, clears up after it and tells how it ended.
 
 It and `candidate.py` are sent as text (`isolated_process.BOOT`) to whatever Python the sandbox can see. So they use the
 standard library only, and nothing newer than Python 3.9. Descriptor 0 holds the orders as JSON
@@ -219,7 +219,7 @@ class Supervisor:
         return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
 
     def serve(self) -> None:
-        """Say that the house is ready, then run a program for each call until the parent leaves."""
+        """Say that the sandbox is ready, then run a program for each call until the parent leaves."""
         self.say({"ready": sys.version.split()[0]})
         while True:
             _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))
@@ -328,13 +328,13 @@ class Supervisor:
                 status = os.waitstatus_to_exitcode(how)
 
     def become_the_program(self, descriptors: list[int]) -> NoReturn:
-        """In the child: the walls go up, all of the house is closed, the candidate's code runs. No way back."""
+        """In the child: isolate, close all files of the sandbox and run the candidate's code. Never returns."""
         status = 1
         try:
             self.confine()
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number, inheritable=number < RESULT)
-        except BaseException as error:  # the walls did not go up: nothing runs, and the parent hears of it
+        except BaseException as error:  # isolation failed: run nothing and report it
             self.say({"failed": repr(error)})
             os._exit(status)
         try:

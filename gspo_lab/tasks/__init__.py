@@ -1,4 +1,4 @@
-"""Tasks: problems and graders, reward and benchmark alike. This file is the room's door and its table."""
+"""Tasks: problems and graders, for training and for benchmarks. This file holds their table."""
 
 import hashlib
 import inspect
@@ -13,21 +13,8 @@ from gspo_lab.registry import look_up, one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
 from gspo_lab.tasks.custom import signature_of
 
-__all__ = [
-    "BENCHMARKS",
-    "TASKS",
-    "Defaults",
-    "Grade",
-    "Problem",
-    "ReplyError",
-    "Task",
-    "Turn",
-    "build_task",
-    "check_isolation",
-    "grade_answer",
-    "task_key",
-    "without_sandbox",
-]
+__all__ = ["BENCHMARKS", "TASKS", "Defaults", "Grade", "Problem", "ReplyError", "Task", "Turn"]
+__all__ += ["build_task", "check_isolation", "grade_answer", "task_key", "without_sandbox"]
 
 TASKS = {
     "addition": "gspo_lab.tasks.addition:Addition",
@@ -50,16 +37,16 @@ BENCHMARKS = {
 KNOWN = TASKS | BENCHMARKS
 
 WORDS = "words"
-"""The option of the built-in tasks by which they ask in sentences."""
+"""The option of built-in tasks that turns questions into sentences."""
 
 LATER = (WORDS, "partial")
-"""Options that are younger than keys that are recorded: left out where they stand at their defaults."""
+"""Options that are newer than recorded keys; at their defaults they are left out of a key."""
 
 DATA_OPTIONS = ("data", "train_data")
-"""Options of benchmarks that name a file or folder, from the study's folder."""
+"""Options of benchmarks for a file or folder, relative to the study's folder."""
 
 EDITION = 1
-"""Raised when the problems or demonstrations of a built-in task change, so that no cache keeps the old ones."""
+"""Increase it when problems or demonstrations of a built-in task change, so that caches are not reused."""
 
 PARTS = ("name", "grader", "stop", "max_tokens", "problems", "grade")
 UNSAID = {
@@ -69,20 +56,20 @@ UNSAID = {
     "chat": Task.chat,
     "cut_is_wrong": Task.cut_is_wrong,
     "max_turns": Task.max_turns,
+    "reward_names": Task.reward_names,
     "fault": Task.fault,
     "reply": Task.reply,
     "grade_turns": Task.grade_turns,
 }
-"""What a task of one's own may leave out, and what then counts."""
+"""Optional attributes of a user's task, and their defaults."""
 
 
 def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None) -> Task:
-    """The task `name` with the study's `options`; files are looked for from the folder `base`.
+    """The task `name` with the study's `options`; files are relative to the folder `base`.
 
-    `"module:thing"` and `"file.py:thing"` name a class (or any callable) that is called with the options and gives a
-    `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`), or a
-    reward function of TRL's or verl's signature. With `enough`, the user's own copy of a published
-    benchmark may hold fewer problems than were published, but at least so many.
+    `"module:attribute"` and `"file.py:attribute"` name a class (or another callable) that returns a `Task` for the
+    options, or a grader: `grade(problem, answer)` (see `custom.py`), or a reward function of TRL or verl. With
+    `enough`, a user's copy of a published benchmark may hold fewer problems, but at least so many.
     """
     name, options = _in_name(name, options)
     made_by = look_up("task", name, KNOWN, base)
@@ -94,13 +81,13 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
         return read_custom(name, made_by, options, base or Path())
     if not callable(made_by):
         raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
-    task = _made(name, made_by, options)
+    task = _build_task(name, made_by, options)
     if name in BENCHMARKS:
         task.enough = enough
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
-    if Task not in type(task).__mro__:  # which has all of it, and may have to read files to say it
+    if Task not in type(task).__mro__:  # a subclass has them all, and may read files for them
         for part, value in UNSAID.items():
             if not hasattr(task, part):
                 setattr(task, part, MethodType(value, task) if callable(value) else value)
@@ -111,14 +98,14 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
 
 
 def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's options with leave to run programs without isolation where none holds; of other tasks as they are."""
+    """The options that allow programs to run without isolation; unchanged for tasks without programs."""
     return {**options, "unsafe": True} if _runs_programs(_in_name(name, {})[0]) else dict(options)
 
 
 def check_isolation(name: str, options: Mapping[str, Any]) -> None:
-    """LabError where a task runs programs, nothing isolates them on this machine, and `unsafe` is not set.
+    """LabError if a task runs programs, this machine cannot isolate them, and `unsafe` is not set.
 
-    To be asked before a model is: an answer that is not graded is missing in every score.
+    Check it before sampling: ungraded answers are missing in every score.
     """
     name, options = _in_name(name, options)
     if _runs_programs(name):
@@ -128,11 +115,10 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
 
 
 def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, task: Task | None = None) -> str:
-    """What a task is, as one canonical line: equal keys mean equal problems, demonstrations and grading.
+    """A canonical line that identifies a task: equal keys mean equal problems, demonstrations and grading.
 
-    Options of a built-in task that are not given count with their defaults. Files that the name or an option names
-    (a user's code and problems, where they exist under `base`) count with their content. `task` is the one that
-    `build_task` made of these, where the caller has it.
+    It contains the defaults of a built-in task, and the content of files that the name or an option names (a user's
+    code and problems under `base`). `task`: the result of `build_task`, if the caller has it.
     """
     name, options = _in_name(name, options)
     named = [name.rpartition(":")[0], *(value for value in options.values() if isinstance(value, str))]
@@ -156,7 +142,7 @@ def _runs_programs(name: str) -> bool:
 
 
 def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A name that holds options of its own, `livecodebench-v5-2408-2502`, as the task's name and all options."""
+    """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and all options."""
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:
         return name, dict(options)
@@ -167,7 +153,7 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return stem, {**options, **held}
 
 
-def _made(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
+def _build_task(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
     try:
         check_options(name, options, inspect.signature(made_by).parameters.values())
         return made_by(**options)

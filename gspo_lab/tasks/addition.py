@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gspo_lab.tasks.base import Grade, Problem, flag, share, whole
+from gspo_lab.tasks.base import Grade, Problem, flag, integer_option, share
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
@@ -50,8 +50,8 @@ class Addition(Generated[tuple[int, ...]]):
         words: bool = False,
         partial: bool = False,
     ) -> None:
-        self.digits = whole(self.name, "digits", digits, 1, 6)
-        self.terms = whole(self.name, "terms", terms, 2, 5)
+        self.digits = integer_option(self.name, "digits", digits, 1, 6)
+        self.terms = integer_option(self.name, "terms", terms, 2, 5)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
         self.partial = flag(self.name, "partial", partial)
@@ -101,7 +101,7 @@ class Addition(Generated[tuple[int, ...]]):
         pairs = zip(digits.zfill(width), problem.reference.zfill(width), strict=True)
         return replace(grade, reward=sum(digit == right for digit, right in pairs) / width)
 
-    def drawn(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def generate(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every ordered choice of numbers once; the key that decides the split ignores their order."""
         side = 10**self.digits
         for index in shuffled(side**self.terms, seed=self.digits):

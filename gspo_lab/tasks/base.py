@@ -1,4 +1,4 @@
-"""What a task is: problems with their references, and a grader that serves as reward and as benchmark alike."""
+"""The interface of tasks: problems with references, and a grader that gives rewards and benchmark scores."""
 
 import inspect
 import math
@@ -12,15 +12,15 @@ from gspo_lab.registry import nearest
 T = TypeVar("T")
 
 LARGEST_REWARD = (2 - 2**-23) * 2.0**127
-"""The largest float32, in which rewards train."""
+"""The largest float32: training uses float32 rewards."""
 
 ROUNDING = 1e-6
-"""How far turns' rewards may add up to another reward than the response's, relative to the largest of all."""
+"""Tolerance between the sum of turns' rewards and the response's, relative to the largest of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with its reference answer. `demonstration` is a right response, for supervised warm starts.
+    """A question with its reference answer. `demonstration`: a correct response, for warm starts.
 
     `Problem(id="add3-train-5", prompt="123+456=", reference="579", demonstration="...579\\n")`
 
@@ -37,9 +37,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model wrote before it was replied to, stop text removed, and the reply; None: that ended the response.
+    """A turn: the model's text without stop text, and the reply; None: the response ends here.
 
-    `error` says how the environment failed, where it did. `tokens` is how many the model wrote, end included.
+    `error`: how the environment failed, if it did. `tokens`: the number that the model wrote, with the end token.
     """
 
     text: str
@@ -49,17 +49,16 @@ class Turn:
 
 
 class ReplyError(Exception):
-    """An environment failed; the text says how. The response ends, and its grade is an error."""
+    """Failure of an environment. The response ends, and its grade is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A grader's word on one answer. `reward` is what training uses; `correct` is what a benchmark counts.
+    """The grade of one answer: training uses `reward`, benchmarks count `correct`.
 
-    A grader that fails says so in `error` and leaves reward and correct None: the answer does not count as wrong. A
-    grader that ran a program says in `isolation` how well it was locked in. `turn_rewards` are what each turn of the
-    response earned of the reward, which is their sum; None: the last turn earned it. `rewards` are those that the
-    task names, if it does, each by its name.
+    A grader that fails sets `error` and leaves both None: the answer is ungraded and does not count as incorrect.
+    `isolation`: how a program was isolated. `turn_rewards` sum up to the reward; None: the last turn earned it.
+    `rewards`: the rewards that the task names.
     """
 
     reward: float | None
@@ -74,7 +73,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """How a benchmark is asked by default: answers per problem, sampling, most response tokens.
+    """Default settings of a benchmark: answers per problem, sampling, token limit.
 
     `max_tokens` None: the task's own `max_tokens`.
     """
@@ -86,9 +85,9 @@ class Defaults:
 
 
 class Task(Protocol):
-    """A source of problems that grades answers. The same object trains and evaluates.
+    """A source of problems that grades answers, for training and evaluation.
 
-    What has a value below may be left out; `build_task` gives it to a task that is not a subclass.
+    Attributes with a value below are optional; `build_task` adds them to a task that is not a subclass.
     """
 
     name: str
@@ -97,23 +96,23 @@ class Task(Protocol):
     stop: tuple[str, ...]
     """Texts that end a response, beside the end-of-sequence token."""
     max_tokens: int
-    """A token limit that fits a right answer of an embedded (byte-level) model comfortably."""
+    """A token limit with room for a correct answer of a built-in (byte-level) model."""
     prompt_version: str = "bare/1"
-    """Name and version of the form in which problems are asked, stored with answers. bare: the problem's text alone."""
+    """Name and version of the prompt format, stored with answers. bare: only the problem's text."""
     defaults: Defaults = Defaults()
     chat: bool = False
-    """Whether the prompt, and each reply to a turn, is a user's message, for the chat template of a model with one."""
+    """Whether prompts and replies are user messages for the model's chat template."""
     cut_is_wrong: bool = False
-    """Whether an answer that was cut at the token limit is wrong whatever it holds."""
+    """Whether a truncated answer is incorrect whatever it contains."""
     max_turns: int = 1
-    """Most turns of a response. With more than one, `reply` is asked after each but the last."""
+    """Most turns of a response. With more than one, `reply` follows each but the last."""
 
     reward_names: tuple[str, ...] = ()
     """The names of the rewards that every grade has in `rewards`; without names it has `reward` alone."""
 
     @property
     def data_digest(self) -> str | None:
-        """sha256 of the problems as they are asked and graded, where they come from files; None where they are made."""
+        """sha256 of problems from files; None for generated problems."""
         return None
 
     def problems(self, split: str) -> Sequence[Problem]:
@@ -121,8 +120,10 @@ class Task(Protocol):
         ...
 
     def fault(self, problem: Problem) -> str | None:
-        """Why no answer to this problem can be graded, whatever it says; None: answers can be. Were only those graded
-        that fail for another reason, they alone would make the score."""
+        """Why no answer to this problem can be graded; None: answers can be.
+
+        Grading only answers that fail for another reason would bias the score.
+        """
         return None
 
     def grade(self, problem: Problem, answer: str) -> Grade:
@@ -130,21 +131,23 @@ class Task(Protocol):
         ...
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
-        """What the environment puts behind the last of `turns`, as it is to stand; None ends the response. ReplyError
-        where it fails. It keeps nothing: the same turns have the same reply."""
+        """The environment's reply to the last of `turns`; None ends the response. ReplyError if it fails.
+
+        It has no state: equal turns get equal replies.
+        """
         return None
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
-        """Grade a response of a task of several turns: as said here, by the text of its last one."""
+        """Grade a response of several turns; by default by the text of its last turn."""
         return self.grade(problem, turns[-1].text)
 
 
 def grade_answer(
     task: Task, problem: Problem, answer: str, *, truncated: bool, turns: Sequence[Turn] | None = None
 ) -> Grade:
-    """The grade of an answer that was, or was not, cut at the token limit; `turns` where the task has several.
+    """The grade of an answer. `truncated`: at the token limit; `turns`: of a task with several.
 
-    A reward that no float32 holds, or that is not the sum of its turns', is an error of this grade.
+    A reward beyond float32, or different from the sum of its turns', becomes an error of this grade.
     """
     if turns and turns[-1].error is not None:
         return Grade(None, None, error=turns[-1].error)
@@ -219,7 +222,7 @@ def known_names(name: str, options: Iterable[str], known: Iterable[str], *, kind
             raise LabError(f"{kind} '{name}': unknown option '{option}'{nearest(option, known)}; {have}")
 
 
-def whole(task: str, name: str, value: object, low: int, high: int) -> int:
+def integer_option(task: str, name: str, value: object, low: int, high: int) -> int:
     """`value` as a whole number from `low` to `high`, or LabError."""
     if type(value) is not int or not low <= value <= high:
         raise LabError(f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}")

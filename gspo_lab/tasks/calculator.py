@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Turn, share, whole
+from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, share
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, number_grade, shuffled
 
 MARKER = "#"
@@ -48,8 +48,8 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
         hasty: float = 0.0,
         words: bool = False,
     ) -> None:
-        self.digits = whole(self.name, "digits", digits, 1, 3)
-        self.terms = whole(self.name, "terms", terms, 2, 4)
+        self.digits = integer_option(self.name, "digits", digits, 1, 3)
+        self.terms = integer_option(self.name, "terms", terms, 2, 4)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_turns = terms + 1
         longest = demonstration([10**digits - 1] * terms, OPERATORS[-1] * (terms - 1))
@@ -86,7 +86,7 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
             return Grade(0.0, False, None, "no answer marker found at the beginning of the last turn")
         return number_grade(extracted, problem.reference)
 
-    def drawn(self) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
+    def generate(self) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
         """Every expression once; it is its own key."""
         side, kinds = 10**self.digits, len(OPERATORS)
         for index in shuffled(side**self.terms * kinds ** (self.terms - 1), seed=self.digits):

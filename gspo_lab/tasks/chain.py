@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from gspo_lab.tasks.base import Grade, Problem, whole
+from gspo_lab.tasks.base import Grade, Problem, integer_option
 from gspo_lab.tasks.pools import Generated, shuffled
 
 WORDS_TOKENS = 4
@@ -33,8 +33,8 @@ class Chain(Generated[tuple[int, int]]):
     def __init__(
         self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000, words: bool = False
     ) -> None:
-        self.digits = whole(self.name, "digits", digits, 1, 3)
-        self.max_tokens = whole(self.name, "length", length, 16, 3072)
+        self.digits = integer_option(self.name, "digits", digits, 1, 3)
+        self.max_tokens = integer_option(self.name, "length", length, 16, 3072)
         self.modulus = 10**digits
         self.width = next(width for width in (1, 2, 3) if self._fitting(width) <= 10**width)
         self.count = self._fitting(self.width)
@@ -45,14 +45,14 @@ class Chain(Generated[tuple[int, int]]):
         """How many items `145:92 ` the length holds whose counter has so many digits."""
         return self.max_tokens // (width + self.digits + 2)
 
-    def make(self, split: str, place: str, given: tuple[int, int]) -> Problem:
+    def make(self, split: str, place: str, start: tuple[int, int]) -> Problem:
         """`"chain2-train-5"`: the same problem whatever the answers' length."""
-        numbers = list(islice(chain(*given, self.modulus), self.count))
+        numbers = list(islice(chain(*start, self.modulus), self.count))
         name = f"chain{self.digits}-{place}"
         if self.words:
             shown = ", ".join(map(str, numbers))
-            return Problem(name, self._question(given), str(numbers[-1]), shown)
-        prompt = " ".join(map(self._number, given)) + ":"
+            return Problem(name, self._question(start), str(numbers[-1]), shown)
+        prompt = " ".join(map(self._number, start)) + ":"
         items = [f"{self._counter(at)}:{self._number(number)}" for at, number in enumerate(numbers)]
         return Problem(name, prompt, self._number(numbers[-1]), f"{' '.join(items)}\n")
 
@@ -71,7 +71,7 @@ class Chain(Generated[tuple[int, int]]):
             items.pop()
         if not items:
             return Grade(0.0, False, None, "no number")
-        before = [int(given) for given in problem.prompt.removesuffix(":").split(" ")]
+        before = [int(start) for start in problem.prompt.removesuffix(":").split(" ")]
         wrong: list[int] = []
         for place, item in enumerate(items):
             match = re.fullmatch(f"([0-9]+):([0-9]{{{self.digits}}})", item)
@@ -82,11 +82,11 @@ class Chain(Generated[tuple[int, int]]):
         share = 1 - len(wrong) / len(items)
         return Grade(share, not wrong, items[-1][-20:], f"{len(items) - len(wrong)} of {len(items)} items are right")
 
-    def _question(self, given: tuple[int, int]) -> str:
-        kept = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
+    def _question(self, start: tuple[int, int]) -> str:
+        digits = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
         return (
-            f"A sequence begins with {given[0]}, {given[1]}. Each next number is the sum of the two numbers before it, "
-            f"of which only {kept} are kept. Write the next {self.count} numbers, separated by commas, nothing else."
+            f"A sequence begins with {start[0]}, {start[1]}. Each next number is the sum of the two numbers before it, "
+            f"of which only {digits} are kept. Write the next {self.count} numbers, separated by commas, nothing else."
         )
 
     def _grade_words(self, problem: Problem, answer: str) -> Grade:
@@ -107,7 +107,7 @@ class Chain(Generated[tuple[int, int]]):
     def _number(self, number: int) -> str:
         return f"{number:0{self.digits}d}"
 
-    def drawn(self) -> Iterator[tuple[str, tuple[int, int]]]:
+    def generate(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Every ordered pair once; both orders of a pair are on the same side."""
         for index in shuffled(self.modulus**2, seed=self.digits):
             first, second = divmod(index, self.modulus)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, flag, whole
+from gspo_lab.tasks.base import Grade, Problem, flag, integer_option
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, shuffled
 
 MARKER = "#"
@@ -62,9 +62,9 @@ class Countdown(Generated[Solution]):
         held_out: int = 500,
         words: bool = False,
     ) -> None:
-        self.numbers = whole(self.name, "numbers", numbers, 2, 6)
-        self.max_number = whole(self.name, "max_number", max_number, 1, 100)
-        self.max_target = whole(self.name, "max_target", max_target, 1, 1_000)
+        self.numbers = integer_option(self.name, "numbers", numbers, 2, 6)
+        self.max_number = integer_option(self.name, "max_number", max_number, 1, 100)
+        self.max_target = integer_option(self.name, "max_target", max_target, 1, 1_000)
         if not isinstance(operators, str) or not operators or not set(operators) <= PRECEDENCE.keys():
             raise LabError(f"task 'countdown': operators = {operators!r} must be some of '+-*/'")
         self.operators = "".join(sign for sign in PRECEDENCE if sign in operators)
@@ -127,30 +127,30 @@ class Countdown(Generated[Solution]):
             return Grade(0.0, False, extracted, f"differs: got {value}, wanted {target}")
         return Grade(1.0, True, extracted, f"reaches {target}")
 
-    def _check_numbers(self, given: list[int], used: list[int]) -> None:
-        left = list(given)
+    def _check_numbers(self, numbers: list[int], used: list[int]) -> None:
+        remaining = list(numbers)
         for number in used:
-            if number not in given:
+            if number not in numbers:
                 raise Refused(f"uses {str(number)[:20]}, which is not given")
-            if number not in left:
+            if number not in remaining:
                 raise Refused(f"uses {number} too often")
-            left.remove(number)
-        if left and self.use_all:
-            raise Refused(f"leaves out {', '.join(map(str, left))}")
+            remaining.remove(number)
+        if remaining and self.use_all:
+            raise Refused(f"leaves out {', '.join(map(str, remaining))}")
 
-    def drawn(self) -> Iterator[tuple[str, Solution]]:
+    def generate(self) -> Iterator[tuple[str, Solution]]:
         """Solvable problems, each once: an index stands for the numbers and for what is done with them."""
         count = self.max_number**self.numbers
         for size in range(self.numbers, 1, -1):
             count *= size * (size - 1) * len(self.operators)
-        seen = set()
+        keys = set()
         for index in islice(shuffled(count, seed=self.numbers), DRAWS):
             solution = self._decoded(index)
             if solution is None:
                 continue
             key = f"{' '.join(map(str, sorted(solution.numbers)))}={solution.target}"
-            if key not in seen:
-                seen.add(key)
+            if key not in keys:
+                keys.add(key)
                 yield key, solution
 
     def _decoded(self, index: int) -> Solution | None:
@@ -166,8 +166,8 @@ class Countdown(Generated[Solution]):
             left, left_text, left_rank = parts.pop(first)
             index, second = divmod(index, len(parts))
             right, right_text, right_rank = parts.pop(second)
-            index, which = divmod(index, len(self.operators))
-            sign = self.operators[which]
+            index, choice = divmod(index, len(self.operators))
+            sign = self.operators[choice]
             value = _combined(left, sign, right)
             if value is None or not 1 <= value <= self._largest:
                 return None

@@ -15,6 +15,7 @@ the signatures of TRL's and verl's rewards do as well, told by the names of thei
     compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number, or {"score": ..., "acc": ...}
 """
 
+import ctypes
 import functools
 import hashlib
 import inspect
@@ -24,30 +25,24 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
-from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, known_names, whole
+from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names
 from gspo_lab.tasks.pools import known_split, place
 from gspo_lab.user_code import source_digest
 
 OPTIONS = (
-    "problems",
-    "held_out",
-    "stop",
-    "max_tokens",
-    "seconds",
-    "reply",
-    "max_turns",
-    "messages",
-    "data_source",
-    "rewards",
+    *("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns"),
+    *("messages", "data_source", "rewards"),
 )
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
@@ -55,6 +50,7 @@ DEFAULT_SECONDS = 300
 """After which an answer counts as not graded: a grader may ask a judge over the network, and must not hang a run."""
 DEFAULT_MAX_TURNS = 8
 
+T = TypeVar("T")
 Grader = Callable[..., object]
 Replier = Callable[[Problem, Sequence[Turn]], object]
 
@@ -94,8 +90,7 @@ class Custom(Task):
         if self.replier is None:
             return None
         try:
-            with limited(self.seconds):
-                text = self.replier(problem, tuple(turns))
+            text = call_within(self.seconds, functools.partial(self.replier, problem, tuple(turns)))
         except TooLong:
             raise ReplyError(f"there is no reply after {self.seconds} s") from None
         except (Exception, SystemExit) as error:
@@ -112,8 +107,7 @@ class Custom(Task):
 
     def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
         try:
-            with limited(self.seconds):
-                return _grade_of(self.function(problem, answer, **more))
+            return call_within(self.seconds, lambda: _grade_of(self.function(problem, answer, **more)))
         except TooLong:
             return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
         except (Exception, SystemExit) as error:
@@ -158,16 +152,16 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         name=name,
         grader=f"{name.rpartition(':')[2]}@{digest[:8]}",
         stop=_stop(name, options.get("stop", ())),
-        max_tokens=whole(name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000),
+        max_tokens=integer_option(name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000),
         function=function,
         source=source,
         train=tuple(train.values()),
         held_out=tuple(held.values()),
-        seconds=whole(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
+        seconds=integer_option(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
         replier=replier,
         max_turns=1
         if replier is None
-        else whole(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
+        else integer_option(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
         reward_names=_reward_names(name, options.get("rewards", [])),
     )
 
@@ -284,8 +278,10 @@ def _check_apart(path: Path, train: Mapping[int, Problem], held_path: Path, held
         trained = {getattr(problem, part): line for line, problem in train.items()}
         for line, problem in held.items():
             if getattr(problem, part) in trained:
-                there = f"{path}:{trained[getattr(problem, part)]}"
-                raise LabError(f"{held_path}:{line}: this held-out problem has the {part} of the train problem {there}")
+                train_line = f"{path}:{trained[getattr(problem, part)]}"
+                raise LabError(
+                    f"{held_path}:{line}: this held-out problem has the {part} of the train problem {train_line}"
+                )
 
 
 def _stop(name: str, value: object) -> tuple[str, ...]:
@@ -310,13 +306,47 @@ class TooLong(BaseException):
     """The limit is over. No Exception, so that the code's own `except Exception` does not stop it."""
 
 
+def call_within(seconds: float, call: Callable[[], T]) -> T:
+    """The result of `call`. TooLong after `seconds`.
+
+    In the main thread a signal interrupts Python wherever it waits, sleeps or computes, but not a C function. Signals
+    reach no other thread. There a helper thread, the same for all calls of a thread, makes the call, and is abandoned
+    after `seconds`.
+    """
+    if threading.current_thread() is threading.main_thread():
+        with _alarm(seconds):
+            return call()
+    if getattr(_helper, "thread", None) is None:
+        _helper.calls = SimpleQueue()
+        _helper.thread = threading.Thread(target=_make_calls, args=(_helper.calls,), daemon=True)
+        _helper.thread.start()
+    future: Future[T] = Future()
+    _helper.calls.put((call, future))
+    wait([future], seconds)
+    if future.done():
+        return future.result()
+    thread, _helper.thread = _helper.thread, None
+    # End at least Python code that computes: it would slow down everything else.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong))
+    raise TooLong
+
+
+_helper = threading.local()
+
+
+def _make_calls(calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]]) -> None:
+    while True:
+        call, future = calls.get()
+        try:
+            future.set_result(call())
+        except TooLong:
+            return
+        except BaseException as error:
+            future.set_exception(error)
+
+
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """TooLong in the block after `seconds` by the clock. Python is interrupted wherever it waits, sleeps or computes; C
-    that never comes back is not, nor is another thread than the first, which alone hears signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _alarm(seconds: float) -> Iterator[None]:
     former = signal.signal(signal.SIGALRM, _over)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
@@ -385,17 +415,17 @@ def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Calla
                 f"task '{name}': the reward function's parameter '{param.name}' is not a column of a problem; "
                 f"it can be {', '.join(known)}"
             )
-    wanted = known if takes_all else [param.name for param in parameters if param.name in known]
+    names = known if takes_all else [param.name for param in parameters if param.name in known]
 
     @functools.wraps(function)
     def grade(problem: Problem, answer: str) -> object:
         def message(role: str, text: str) -> object:
             return [{"role": role, "content": text}] if messages else text
 
-        given: dict[str, object] = dict.fromkeys(REFERENCES, problem.reference)
-        given |= {"id": problem.id, "prompts": message("user", problem.prompt)}
-        given["completions"] = message("assistant", answer)
-        rewards = function(**{key: [given[key]] for key in wanted})
+        columns: dict[str, object] = dict.fromkeys(REFERENCES, problem.reference)
+        columns |= {"id": problem.id, "prompts": message("user", problem.prompt)}
+        columns["completions"] = message("assistant", answer)
+        rewards = function(**{key: [columns[key]] for key in names})
         if not isinstance(rewards, Sequence) or isinstance(rewards, str) or len(rewards) != 1:
             raise TypeError(
                 f"the reward function returned {rewards!r:.60} for one completion, not a list of one reward"
@@ -411,13 +441,13 @@ def _of_verl(function: Callable[..., object], source: str) -> Callable[..., obje
 
     @functools.wraps(function)
     def grade(problem: Problem, answer: str) -> object:
-        given = {
+        columns = {
             "data_source": source,
             "solution_str": answer,
             "ground_truth": problem.reference,
             "extra_info": {"index": problem.id, "question": problem.prompt, "answer": problem.reference},
         }
-        score = function(**{key: value for key, value in given.items() if takes_all or key in parameters})
+        score = function(**{key: value for key, value in columns.items() if takes_all or key in parameters})
         if not isinstance(score, Mapping):
             return score
         correct = score.get("acc")

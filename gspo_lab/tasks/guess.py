@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Turn, share, whole
+from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, share
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, shuffled
 
 WASTED = -0.1
@@ -42,9 +42,9 @@ class Guess(Generated[tuple[int, int, int]]):
         hasty: float = 0.0,
         words: bool = False,
     ) -> None:
-        self.digits = whole(self.name, "digits", digits, 1, 4)
-        self.width = whole(self.name, "width", width, 2, 10**digits)
-        self.max_turns = whole(self.name, "max_turns", max_turns, 2, 100)
+        self.digits = integer_option(self.name, "digits", digits, 1, 4)
+        self.width = integer_option(self.name, "width", width, 2, 10**digits)
+        self.max_turns = integer_option(self.name, "max_turns", max_turns, 2, 100)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
         super().__init__(train, held_out, words, max_turns * WORDS_TOKENS)
@@ -102,12 +102,12 @@ class Guess(Generated[tuple[int, int, int]]):
         number = last_number(text) if self.words else text
         return int(number) if number is not None and re.fullmatch("[0-9]{1,9}", number) else None
 
-    def drawn(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    def generate(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
         """Every number of every range once; the key that decides the split is the range's."""
         numbers = 10**self.digits
         for index in shuffled(numbers * self.width * self.width, seed=self.digits):
-            rest, offset = divmod(index, self.width)
-            low, width = rest // self.width, rest % self.width + 1
+            start, offset = divmod(index, self.width)
+            low, width = start // self.width, start % self.width + 1
             if offset < width and 2 * width > self.width and low + width <= numbers:
                 yield f"{low}-{low + width - 1}", (low, low + width - 1, low + offset)
 

@@ -1,7 +1,7 @@
-"""Pools of generated problems: the same on every machine, dealt into train and held-out by a hash of the problem.
+"""Pools of generated problems, equal on every machine, split into train and held-out by a hash of the problem.
 
-Whether a problem is held out depends on the problem alone, never on a pool's size or a task's options: a longer pool
-begins with the shorter one, and a benchmark with other options still asks nothing that was trained on.
+The split depends only on the problem, never on the pool's size or a task's options. So a longer pool begins with the
+shorter one, and a benchmark with other options contains no problem of the training split.
 """
 
 import functools
@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, Task, flag, whole
+from gspo_lab.tasks.base import Grade, Problem, Task, flag, integer_option
 
 SPLITS = ("train", "held-out")
 HELD_OUT_SHARE = 0.1
 WORDED = "words/1"
-"""The `prompt_version` of a question that is a sentence."""
+"""The `prompt_version` of questions in sentences."""
 SLACK_TOKENS = 8
-"""How much longer than the longest demonstration an answer may be."""
+"""Tokens by which an answer may exceed the longest demonstration."""
 
 T = TypeVar("T")
 
 
 def place(key: str) -> float:
-    """A number in [0, 1) that depends on the text alone, in every process alike."""
+    """A number in [0, 1) that depends only on the text, in every process."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=6).digest(), "big") / 2**48
 
 
 def shuffled(count: int, seed: int = 0) -> Iterator[int]:
-    """0 .. count - 1 in a fixed pseudo-random order, one at a time and without holding them.
+    """0 .. count - 1 in a fixed pseudo-random order, without storing them.
 
     A full-period linear congruential generator over the next power of two (Hull and Dobell 1962: multiplier 1 mod 4,
     odd increment), whose output is scrambled by invertible steps, because its low bits alone have short periods.
@@ -49,15 +49,15 @@ def shuffled(count: int, seed: int = 0) -> Iterator[int]:
             yield out
 
 
-def deal(drawn: Iterable[tuple[str, T]], train: int, held_out: int) -> dict[str, list[T]]:
-    """The items of `(key, item)` by split, which the key decides, until both have what they want or nothing is left."""
-    wanted = {"train": train, "held-out": held_out}
+def deal(pairs: Iterable[tuple[str, T]], train: int, held_out: int) -> dict[str, list[T]]:
+    """Split `(key, item)` pairs by their keys until both splits are full or no pair is left."""
+    sizes = {"train": train, "held-out": held_out}
     dealt: dict[str, list[T]] = {split: [] for split in SPLITS}
-    for key, item in drawn:
+    for key, item in pairs:
         split = "held-out" if place(key) < HELD_OUT_SHARE else "train"
-        if len(dealt[split]) < wanted[split]:
+        if len(dealt[split]) < sizes[split]:
             dealt[split].append(item)
-            if all(len(dealt[name]) == wanted[name] for name in SPLITS):
+            if all(len(dealt[name]) == sizes[name] for name in SPLITS):
                 break
     return dealt
 
@@ -70,7 +70,7 @@ def known_split(task: str, split: str) -> str:
 
 
 class Pool(Sequence[Problem], Generic[T]):
-    """Problems that are made when they are asked for, from the little that each of them needs."""
+    """A sequence that creates each problem at access, from a small item."""
 
     def __init__(self, items: Sequence[T], make: Callable[[int, T], Problem]) -> None:
         self._items = items
@@ -91,29 +91,29 @@ class Pool(Sequence[Problem], Generic[T]):
 
 
 class Generated(Task, ABC, Generic[T]):
-    """A task whose problems are generated: at most `train` and `held_out` of them, fewer where there are no more.
+    """A task with at most `train` and `held_out` generated problems.
 
-    With `words` the questions are sentences for chat models, and answers have `words_tokens` tokens at most.
+    `words`: questions are sentences for chat models, with at most `words_tokens` tokens per answer.
     """
 
     stop: tuple[str, ...] = ("\n",)
 
     def __init__(self, train: int, held_out: int, words: bool, words_tokens: int) -> None:
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.train = integer_option(self.name, "train", train, 1, 1_000_000)
+        self.held_out = integer_option(self.name, "held_out", held_out, 1, 100_000)
         self.words = flag(self.name, "words", words)
         if words:
             self.grader, self.stop, self.chat, self.prompt_version = f"{self.name}-words/1", (), True, WORDED
             self.max_tokens = words_tokens
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """The pool; a problem's name does not depend on the pool's size."""
+        """The pool of a split; a problem's name does not depend on the pool's size."""
         label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
         return Pool(self._dealt[split], lambda index, item: self.make(split, f"{label}-{index}", item))
 
     @abstractmethod
-    def drawn(self) -> Iterator[tuple[str, T]]:
-        """Each problem's item once, in a fixed order, behind the key that decides its split."""
+    def generate(self) -> Iterator[tuple[str, T]]:
+        """Each problem's (key, item) once, in a fixed order; the key decides the split."""
 
     @abstractmethod
     def make(self, split: str, place: str, item: T) -> Problem:
@@ -121,11 +121,11 @@ class Generated(Task, ABC, Generic[T]):
 
     @functools.cached_property
     def _dealt(self) -> dict[str, list[T]]:
-        return deal(self.drawn(), self.train, self.held_out)
+        return deal(self.generate(), self.train, self.held_out)
 
 
 def number_grade(extracted: str, reference: str) -> Grade:
-    """Right are the digits of the reference, perhaps behind zeros, and nothing else."""
+    """Correct: exactly the digits of the reference, with optional leading zeros."""
     if not re.fullmatch("[0-9]+", extracted):
         return Grade(0.0, False, extracted or None, f"not a whole number: {extracted[:40]!r}")
     # Compared as text: int() of thousands of digits is slow, and refused by Python.
@@ -135,7 +135,7 @@ def number_grade(extracted: str, reference: str) -> Grade:
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text as digits, without separators of thousands and leading zeros; None: there is none.
+    """The last number of a text without thousands separators and leading zeros; None if there is none.
 
     `last_number("7 plus 9 is 16.") == "16"`, `last_number("1,234") == "1234"`, `last_number("-07") == "-7"`,
     `last_number("2.5") == "2.5"`.

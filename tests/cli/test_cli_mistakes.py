@@ -12,7 +12,7 @@ from calling import Said, gspo_lab
 from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.evaluation.evaluated_models import run_subjects
 from gspo_lab.runfolder import RunFolder
 
 

@@ -17,8 +17,8 @@ from trained import recorded
 from waiting import until, until_said
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.afar import whereabouts
 from gspo_lab.launch.make import make_launcher
+from gspo_lab.launch.remote_workers import latest_record
 from gspo_lab.runfolder import RunFolder
 
 pytestmark = [
@@ -53,7 +53,7 @@ def place_of(bench: Bench, run: str) -> str:
     """Where a run is at work, as its folder says."""
 
     def told() -> str | None:
-        found = whereabouts(RunFolder(bench.home / run))
+        found = latest_record(RunFolder(bench.home / run))
         return found["place"] if found is not None and found["state"] == "running" else None
 
     return str(until(told))
@@ -188,7 +188,7 @@ def test_what_can_never_be_placed_is_refused(nodes: RayNodes) -> None:
             make_launcher(nodes.on, None, {"ray": options}).slots(device)
         return str(refused.value).replace(nodes.address, "HERE")
 
-    never = "no node of the Ray cluster at HERE will ever hold a run, which asks for "
+    never = "no node of the Ray cluster at HERE can hold a run, which asks for "
     assert refusal(cpus=2) == never + "2 CPU: it has 0 CPU; 1 CPU"
     assert refusal(resources={"TPU": 1}).startswith(never + "1 CPU, 1 TPU: it has 0 CPU, 0 TPU; ")
     assert refusal("cuda", gpus=1).startswith(never + "1 CPU, 1 GPU: ")

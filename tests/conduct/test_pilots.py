@@ -14,7 +14,7 @@ import pytest
 from counting import Bench
 from rich.console import Console
 
-from gspo_lab.conduct.pilots import advise, arm_of, near
+from gspo_lab.conduct.pilots import advise, arm_of, within_factor
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.measures import calibrated_band, clipped_share
 from gspo_lab.study import load_study
@@ -175,7 +175,7 @@ def test_a_first_batch_without_a_lesson_is_told_before_the_rest_of_the_pilot(ben
 
 @pytest.mark.parametrize(("share", "wanted", "found"), [(0.1, 0.15, True), (0.226, 0.15, False), (0.0, 0.15, False)])
 def test_what_is_near(share: float, wanted: float, found: bool) -> None:
-    assert near(share, wanted) == found
+    assert within_factor(share, wanted) == found
 
 
 SUMS = """

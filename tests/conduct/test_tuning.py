@@ -21,7 +21,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching import Certificate
-from gspo_lab.matching.verified import verified
+from gspo_lab.matching.full_verification import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.store import Evidence, ingest
@@ -178,9 +178,9 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = trials_of(Source(evidence, "count"))
-    assert trials.rounds[0].tried["a"][1].score is not None
-    assert trials.rounds[1].tried["a"][1].score is None
-    assert "seed 101 failed: ZeroDivisionError" in trials.rounds[1].tried["a"][1].died
+    assert trials.rounds[0].results["a"][1].score is not None
+    assert trials.rounds[1].results["a"][1].score is None
+    assert "seed 101 failed: ZeroDivisionError" in trials.rounds[1].results["a"][1].failure
 
 
 def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(tuned: Bench) -> None:
@@ -207,7 +207,7 @@ def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_pat
     path = runs / TRIALS / "a@1e-05/s100/journal.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        found = verified(evidence, study_certificate(Source(evidence, "count")), {})
+        found = verify_record(evidence, study_certificate(Source(evidence, "count")), {})
     (journals,) = [check for _, check in found.of("journals")]
     assert journals.state == "differs undeclared"
     assert f"{TRIALS}/a@1e-05/s100: its journal is not what the arms chose on" in journals.detail

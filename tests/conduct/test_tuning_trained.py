@@ -13,7 +13,7 @@ from trained import timeless, tiny
 from waiting import until
 
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.matching.verified import verified
+from gspo_lab.matching.full_verification import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.runfolder import run_folders
@@ -72,7 +72,7 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
     assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
     with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
         one = Source(evidence, "tiny")
-        certificate = verified(evidence, study_certificate(one), {})
+        certificate = verify_record(evidence, study_certificate(one), {})
         assert certificate.ok, certificate.lines()
         assert (
             "3 trials (3 candidates x 1 seed, 10 steps in all)" in certificate.tuning.detail

@@ -3,7 +3,7 @@
 import torch
 
 from gspo_lab.engines.native.head import _Blocks
-from gspo_lab.samplers.transformers_sampler import winners
+from gspo_lab.samplers.transformers_sampler import sample_by_argmax
 
 
 def test_the_head_has_blocks_on_any_device() -> None:
@@ -13,5 +13,5 @@ def test_the_head_has_blocks_on_any_device() -> None:
 
 def test_tokens_are_drawn_on_any_device() -> None:
     key_B = torch.empty(3, dtype=torch.int64, device="meta")
-    drawn_B = winners(torch.empty(3, 50, device="meta"), key_B, key_B.clone())
+    drawn_B = sample_by_argmax(torch.empty(3, 50, device="meta"), key_B, key_B.clone())
     assert (drawn_B.shape, drawn_B.device.type) == ((3,), "meta")

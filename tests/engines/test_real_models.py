@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.bench import Wish, bench_of
-from gspo_lab.evaluation.session import evaluate_subject
-from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
+from gspo_lab.evaluation.evaluated_models import run_subjects
+from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.lora import adapters_off, is_adapted, merged_state, plain_state
@@ -97,7 +97,7 @@ def test_a_model_folder_is_trained_saved_and_asked_again(
     if routed:
         assert after.config._experts_implementation == "grouped_mm"
     task = run.settings.task
-    bench = bench_of(task.name, task.options, Path(run.base), Wish(samples=1, problems=2))
+    bench = bench_of(task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2))
     asked = [evaluate_subject(subject, bench, lambda _: None) for subject in run_subjects(RunFolder(tmp_path / "run"))]
     assert [one.new for one in asked] == [2, 2]
 

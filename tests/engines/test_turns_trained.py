@@ -13,7 +13,7 @@ from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
-from gspo_lab.evaluation.ask import turns_told
+from gspo_lab.evaluation.run_benchmark import turns_from_json
 from gspo_lab.objectives import PRESETS, Batch, surrogate
 from gspo_lab.samplers import Request, Rollout
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
     problems = {one.id: one for split in ("train", "held-out") for one in task.problems(split)}
     assert {answer.bench for answer in whole.answers} == {"rollout", "guess"}
     for answer in whole.answers:
-        turns = turns_told(answer.turns)
+        turns = turns_from_json(answer.turns)
         again = grade_answer(task, problems[answer.problem], answer.text, truncated=bool(answer.truncated), turns=turns)
         assert (again.reward, again.correct) == (answer.reward, bool(answer.correct))
         assert [turn["reward"] for turn in answer.turns] == list(again.turn_rewards)

@@ -10,9 +10,9 @@ from asking import BENCH, kept, rows, write_task
 from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
-from gspo_lab.evaluation.bench import Wish, bench_of
-from gspo_lab.evaluation.session import evaluate_subject
-from gspo_lab.evaluation.subjects import model_subject
+from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
+from gspo_lab.evaluation.evaluated_models import model_subject
+from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.files import SEAL, SEALED, write_json
 from gspo_lab.layout import RUN
 from gspo_lab.models.embedded import build, byte_tokenizer
@@ -126,7 +126,7 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     # A grader that was changed makes another evaluation, not a mixture.
     grader = here / "lottery.py"
     grader.write_text(grader.read_text() + "\n")
-    bench = bench_of(BENCH, {"problems": "problems.jsonl"}, here, Wish(samples=2, max_tokens=6))
+    bench = bench_of(BENCH, {"problems": "problems.jsonl"}, here, BenchmarkOverrides(samples=2, max_tokens=6))
     assert bench.evaluation != declared["evaluation"]
 
 
@@ -238,7 +238,7 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
     model.save_pretrained(here / "short")
     byte_tokenizer().save_pretrained(here / "short")
     options = {"problems": "problems.jsonl", "held_out": "held.jsonl", "max_tokens": 8}
-    bench = bench_of(BENCH, options, here, Wish(samples=3))
+    bench = bench_of(BENCH, options, here, BenchmarkOverrides(samples=3))
     subject = model_subject(here / "runs", "short", device="cpu")
     counted: list[int] = []
     assert evaluate_subject(subject, bench, counted.append).missing == 0
@@ -259,19 +259,19 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
 def test_a_name_tells_evaluations_apart(here: Path, problems: Path) -> None:
     options = {"problems": "problems.jsonl"}
     wishes = [
-        Wish(),
-        Wish(samples=2),
-        Wish(temperature=0.5),
-        Wish(temperature=0.5001),
-        Wish(top_p=0.5),
-        Wish(max_tokens=256),
-        Wish(problems=2),
+        BenchmarkOverrides(),
+        BenchmarkOverrides(samples=2),
+        BenchmarkOverrides(temperature=0.5),
+        BenchmarkOverrides(temperature=0.5001),
+        BenchmarkOverrides(top_p=0.5),
+        BenchmarkOverrides(max_tokens=256),
+        BenchmarkOverrides(problems=2),
     ]
     names = {bench_of(BENCH, options, here, wish).evaluation for wish in wishes}
     assert len(names) == len(wishes)
-    assert bench_of(BENCH, options, here, Wish()).evaluation in names
+    assert bench_of(BENCH, options, here, BenchmarkOverrides()).evaluation in names
     (here / "problems.jsonl").write_text((here / "problems.jsonl").read_text().replace("ticket", "lot"))
-    assert bench_of(BENCH, options, here, Wish()).evaluation not in names
+    assert bench_of(BENCH, options, here, BenchmarkOverrides()).evaluation not in names
 
 
 MINE = """\
@@ -323,7 +323,7 @@ def test_a_server_is_not_asked_for_turns(here: Path) -> None:
     server = ("--server", "http://127.0.0.1:9/v1", "--model", "any")
     said = gspo_lab("eval", "--bench", "guess", "--limit", 2, *server)
     assert said.code == 2
-    assert "its answers have up to 5 turns, and a server is asked for one" in said.err
+    assert "its answers have up to 5 turns, and a server gives one" in said.err
     assert not list((here / "runs").rglob("evaluation.json"))
 
 

@@ -11,6 +11,9 @@ from asking import BENCH, GRADER, rows, write_task
 from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
+from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
+from gspo_lab.evaluation.evaluated_models import model_subject
+from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.evaluation.regrade import regrade
 from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
@@ -60,6 +63,36 @@ def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
     assert "0 grades put into force" in said.out
     assert tables(here / "runs") == before
     assert not list((here / "runs").rglob("grades"))
+
+
+def test_answers_in_a_folder_that_was_moved_are_graded_again(
+    here: Path, asked: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (declaration,) = (here / "runs").rglob("evaluation.json")
+    task = json.loads(declaration.read_text())["task"]
+    assert str(here) not in json.dumps(task), "it names no folder of this machine"
+    moved = tmp_path_factory.mktemp("elsewhere") / "tree"
+    monkeypatch.chdir(moved.parent)
+    here.rename(moved)
+    monkeypatch.chdir(moved)
+    change_grader(moved, GRADER)
+    said = gspo_lab("regrade", asked)
+    assert (said.code, "no verdict changed" in said.out) == (0, True), said
+
+
+def test_a_grader_that_hangs_leaves_its_answers_ungraded(here: Path) -> None:
+    write_task(here, 30)
+    change_grader(here, "import time\n" + GRADER.replace("    return", "    time.sleep(600)\n    return"))
+    bench = bench_of(
+        BENCH, {"problems": "problems.jsonl", "seconds": 1, "max_tokens": 2}, here, BenchmarkOverrides(problems=2)
+    )
+    subject = model_subject(here / "runs", "tiny-qwen3", device="cpu")
+    result = evaluate_subject(subject, bench, lambda _: None)
+    assert (result.new, result.missing) == (2, 0)
+    answers = subject.folder.evaluation(bench.evaluation).records("answer")
+    assert [(answer.get("correct"), answer["error"]) for answer in answers] == [
+        (None, "it has not graded the answer after 1 s")
+    ] * 2
 
 
 def test_an_answer_is_counted_when_it_is_graded() -> None:

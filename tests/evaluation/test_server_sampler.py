@@ -15,13 +15,13 @@ from waiting import until
 
 from gspo_lab.errors import LabError
 from gspo_lab.samplers.base import Sampling, noise_key
-from gspo_lab.samplers.server_sampler import NoReply, Reply, Server, ServerSampler
+from gspo_lab.samplers.server_sampler import NoReply, Reply, ServerEndpoint, ServerSampler
 
 Result = TypeVar("Result")
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_tokens=12, stop=("e",))
 
 
-def with_sampler(place: Server, what: Callable[[ServerSampler], Awaitable[Result]]) -> Result:
+def with_sampler(place: ServerEndpoint, what: Callable[[ServerSampler], Awaitable[Result]]) -> Result:
     async def run() -> Result:
         async with ServerSampler(place) as sampler:
             return await what(sampler)
@@ -30,7 +30,7 @@ def with_sampler(place: Server, what: Callable[[ServerSampler], Awaitable[Result
 
 
 def ask(server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6, prompt: str = "1+1=") -> Reply:
-    place = Server(server.url, MODEL, tries=tries)
+    place = ServerEndpoint(server.url, MODEL, tries=tries)
     return with_sampler(place, lambda sampler: sampler.ask(prompt, SAMPLING, seed, chat=chat))
 
 
@@ -119,7 +119,7 @@ def test_a_count_that_is_none_is_not_measured(server: TinyServer, count: object)
 @pytest.mark.parametrize("fault", [600.0, "drip"])
 def test_a_slow_server_is_not_waited_for_for_ever(server: TinyServer, fault: object) -> None:
     server.faults.append(fault)
-    place = Server(server.url, MODEL, tries=1, seconds=0.3)
+    place = ServerEndpoint(server.url, MODEL, tries=1, seconds=0.3)
     began = time.monotonic()
     with pytest.raises(NoReply):
         with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
@@ -128,7 +128,7 @@ def test_a_slow_server_is_not_waited_for_for_ever(server: TinyServer, fault: obj
 
 def test_no_more_are_in_flight_than_allowed(server: TinyServer) -> None:
     server.always = "wait"
-    place = Server(server.url, MODEL, at_once=3)
+    place = ServerEndpoint(server.url, MODEL, at_once=3)
 
     async def nine(sampler: ServerSampler) -> list[Reply]:
         return await asyncio.gather(*(sampler.ask("1+1=", SAMPLING, seed, chat=True) for seed in range(9)))
@@ -154,7 +154,7 @@ def test_thinking_that_came_apart_is_put_back(server: TinyServer) -> None:
 
 
 def test_the_context_is_the_servers(server: TinyServer) -> None:
-    place = Server(server.url, MODEL)
+    place = ServerEndpoint(server.url, MODEL)
     assert with_sampler(place, ServerSampler.context) == 4096
     server.context = None
     assert with_sampler(place, ServerSampler.context) is None
@@ -163,8 +163,8 @@ def test_the_context_is_the_servers(server: TinyServer) -> None:
 
 def test_who_cannot_be_asked_is_told_in_one_line(server: TinyServer) -> None:
     for place, told in [
-        (Server(f"http://127.0.0.1:{free_port()}/v1", MODEL), "does not answer"),
-        (Server(server.url, "tinny"), r"has no model 'tinny' \(did you mean 'tiny'\?\); it has tiny"),
+        (ServerEndpoint(f"http://127.0.0.1:{free_port()}/v1", MODEL), "does not answer"),
+        (ServerEndpoint(server.url, "tinny"), r"has no model 'tinny' \(did you mean 'tiny'\?\); it has tiny"),
     ]:
         with pytest.raises(LabError, match=told) as refused:
             with_sampler(place, ServerSampler.context)
@@ -180,13 +180,13 @@ def test_who_cannot_be_asked_is_told_in_one_line(server: TinyServer) -> None:
         "http://[::1/v1",
     ):
         with pytest.raises(LabError) as refused:
-            Server(url, MODEL)
+            ServerEndpoint(url, MODEL)
         assert "secret" not in str(refused.value)
 
 
 def test_the_key_is_sent_and_shown_nowhere() -> None:
     with serving(key="sk-very-secret") as server:
-        place = Server(server.url, MODEL, key="sk-very-secret", tries=1)
+        place = ServerEndpoint(server.url, MODEL, key="sk-very-secret", tries=1)
         assert with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).tokens
         assert "secret" not in repr(place)
         server.faults += ["echo", "echoed refusal"]

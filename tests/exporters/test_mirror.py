@@ -11,8 +11,8 @@ import pytest
 from synthetic_lab import TWO_ARMS, history, make_lab
 
 from gspo_lab.exporters import TARGETS, export, target
-from gspo_lab.exporters.mirror import Mirror
-from gspo_lab.importers.log import Wish
+from gspo_lab.exporters.live_export import Mirror
+from gspo_lab.importers.base import RunSpec
 from gspo_lab.importers.tensorboard import read as read_events
 from gspo_lab.importers.wandb import read
 from gspo_lab.journal import Journal
@@ -33,7 +33,7 @@ def held(folder: Path, format: str) -> dict[str, list[Any]]:
         return {run: [row[1:] for row in found if row[0] == run] for run, *_ in found}
     places = sorted(path for path in folder.glob("*/s*"))
     if format == "wandb-offline":
-        return {f"{place.parent.name}-{place.name}": list(read(place, "", Wish()).rows) for place in places}
+        return {f"{place.parent.name}-{place.name}": list(read(place, "", RunSpec()).rows) for place in places}
     return {f"{place.parent.name}-{place.name}-{tag}": rows for place in places for tag, rows in shown(place).items()}
 
 
@@ -132,7 +132,7 @@ def test_a_tensorboard_that_looks_on_shows_each_step_once(tmp_path: Path) -> Non
             rewards = read_steps(evidence, "toy", ["reward_mean"], run="toy/gspo/s1")["reward_mean"]
         assert points(looks_on.Reload(), "reward_mean") == list(enumerate(rewards))
     assert file.stat().st_size == size, "nothing is new to the last one"
-    row = dict(read_events(file.parent, "", Wish()).rows)
+    row = dict(read_events(file.parent, "", RunSpec()).rows)
     assert [row[step]["reward_mean"] for step in range(STEPS)] == rewards.tolist()
 
 

@@ -11,7 +11,7 @@ import pytest
 from calling import gspo_lab
 from synthetic_lab import make_lab
 
-from gspo_lab.exporters import TARGETS, logged
+from gspo_lab.exporters import TARGETS, read_run_rows
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, UpdateRecord
@@ -50,7 +50,7 @@ def numbers(database: Path, study: str) -> Numbers:
     with Evidence.open(database) as evidence:
         return {
             (run.arm, run.seed, step, name): value
-            for run in logged(evidence, study)
+            for run in read_run_rows(evidence, study)
             for step, row in run.rows()
             for name, value in row.items()
         }
@@ -82,7 +82,7 @@ def test_what_is_exported_and_imported_again_is_the_same(lab: Path, tmp_path: Pa
 
 def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_were_asked(lab: Path) -> None:
     with Evidence.open(lab) as evidence:
-        [run] = [one for one in logged(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
+        [run] = [one for one in read_run_rows(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
         rows = dict(run.rows())
         losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
         score = read_scores(evidence, "toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()

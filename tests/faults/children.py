@@ -15,7 +15,12 @@ from disk import Disk, Fault
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("gspo_lab.engines.native.loop", "gspo_lab.models.warmstart", "gspo_lab.evaluation.local", "gspo_lab.report"),
+        *(
+            "gspo_lab.engines.native.loop",
+            "gspo_lab.models.warmstart",
+            "gspo_lab.evaluation.local_model",
+            "gspo_lab.report",
+        ),
         *("gspo_lab.findings", "gspo_lab.conduct.run", "sqlite_utils", "gspo_lab.cli"),
     ]
 )

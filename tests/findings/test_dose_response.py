@@ -8,7 +8,7 @@ import pytest
 from laboratory import added_later, declare, leave
 
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import seen
+from gspo_lab.conduct.summary import verdict_lines
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
 from gspo_lab.findings.matched import study_certificate
@@ -108,7 +108,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [(6, 8), (2, 8)]
         assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [2] * 8
         told, said, report = decision(found), answer(found), render([found])
-        shown = seen(found, said)
+        shown = verdict_lines(found, said)
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
     assert said.word != "withheld"
     (described,) = sentences(told.described)

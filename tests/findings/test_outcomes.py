@@ -7,7 +7,7 @@ from laboratory import rendered
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import seen
+from gspo_lab.conduct.summary import verdict_lines
 from gspo_lab.errors import LabError
 from gspo_lab.findings.compared import scalars
 from gspo_lab.findings.decision import Decision, decision
@@ -84,7 +84,7 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
         found = Source(evidence, "toy")
-        decided, shown = decision(found), seen(found, answer(found))
+        decided, shown = decision(found), verdict_lines(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
     assert (dead.state, dead.stability.collapse, dead.stability.cause) == ("finished", 9, "non-finite")

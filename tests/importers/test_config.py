@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from logs import bring, csv_of, json_lines, offline_run, refused, trainer_state, trl_rows
 
-from gspo_lab.importers.config import kept, training_arguments
+from gspo_lab.importers.config import comparable_settings, training_arguments
 
 VERL = {
     "actor_rollout_ref": {
@@ -179,7 +179,7 @@ def test_what_says_where_and_by_whom_is_not_kept() -> None:
         "hub_token": "secret",
         "max_tokens": 512,
     }
-    assert kept(config) == {
+    assert comparable_settings(config) == {
         "importance_sampling_level": "token",
         "data.train_files": "gsm8k.parquet",
         "max_tokens": 512,

@@ -9,11 +9,11 @@ from logs import bring, opened
 from gspo_lab.store.records import read_steps
 
 READER = """
-from gspo_lab.importers.log import Log
+from gspo_lab.importers.base import Log
 
 class Reader:
     @staticmethod
-    def read(path, run, wish):
+    def read(path, run, spec):
         rows = [(step, {"r": float(text)}) for step, text in enumerate(path.read_text().split())]
         return Log("mine", rows, (path,))
 """

@@ -95,7 +95,7 @@ WRONG = {
     "list.jsonl": ("[1, 2]\n", "line 1: list, no JSON object"),
     "pretty.jsonl": ('{\n "step": 1\n}\n', "line 1: no JSON object"),
     "stepless.jsonl": ('{"step": 1, "r": 1}\n{"r": 1, "step": null}\n', "line 2: it has no step"),
-    "latin.csv": ("step,r\n1,é\n", "it is no UTF-8 text"),
+    "latin.csv": ("step,r\n1,é\n", "not UTF-8 text"),
 }
 
 

@@ -19,12 +19,12 @@ from laboratory import recorded_anew
 from matched_lab import Lab, Lines, history
 
 from gspo_lab.cli.verify import graded_again
-from gspo_lab.evaluation.ask import Answer, graded_record, questions
+from gspo_lab.evaluation.run_benchmark import ModelAnswer, graded_record, questions
 from gspo_lab.files import sums_digest, write_sums
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate
-from gspo_lab.matching.verified import verified
+from gspo_lab.matching.full_verification import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, UpdateRecord, from_dict
 from gspo_lab.store import Evidence, ingest
@@ -56,7 +56,7 @@ def examined(run: Run, step: int) -> list[AnswerRecord]:
     right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
     samples = run.settings.bench[0].samples_at(step, run.settings.steps)
     return [
-        graded_record(TASK, question, Answer(said(place < right, place), 3, False), bench="sums", step=step)
+        graded_record(TASK, question, ModelAnswer(said(place < right, place), 3, False), bench="sums", step=step)
         for question in questions("sums", PROBLEMS, samples, run.seed)
         for place in (PROBLEMS.index(question.problem),)
     ]
@@ -129,7 +129,7 @@ class SealedLab(Lab):
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
             again = graded_again(evidence, "toy", self.runs, 10_000, unsafe=False, chance=random.Random(0))
-            return verified(evidence, study_certificate(Source(evidence, "toy")), again)
+            return verify_record(evidence, study_certificate(Source(evidence, "toy")), again)
 
 
 def failed(found: Certificate) -> set[str]:

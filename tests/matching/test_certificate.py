@@ -192,7 +192,7 @@ SAID = {
     "a ratio on a first mini-batch": "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
     "the order of two items": "question 4 is held-4 #0 in grpo, held-5 #0 in gspo",
     "an item's reference": "question 7, held-7, has another reference",
-    "an evaluation left out": "asked in one run only: sums after step 2",
+    "an evaluation left out": "only one run evaluated sums after step 2",
     "the base score": "sums: 0.4 in grpo, 0.45 in gspo",
     "a base answer's words": "sums: 0.4 in both, by different answers",
 }

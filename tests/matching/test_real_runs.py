@@ -15,7 +15,7 @@ from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
-from gspo_lab.matching import Certificate, why
+from gspo_lab.matching import Certificate, first_difference
 from gspo_lab.readings import Source
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -140,7 +140,7 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
         assert set(states.values()) == {"equal"}, (pair.name, states)
     assert found.ok
     with Evidence.open(room.runs / "lab.db") as evidence:
-        parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
+        parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     effect = next(one for one in parted.later if one.kind != "setting")
     assert effect.where.startswith("step 0, mini-batch 1,")
 
@@ -205,9 +205,9 @@ def test_two_prompts_in_another_order_are_named(room: Room) -> None:
     assert of(found, "prompts").parts == ("step 1",)
     assert "undeclared difference in prompts: step 1 (seed 0)" in _withheld(found)
     with Evidence.open(room.runs / "lab.db") as evidence:
-        parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
+        parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     prompt = next(one for one in parted.later if one.kind == "prompt")
-    assert (prompt.where, prompt.one, prompt.other) == ("step 1", asked[0], asked[1])
+    assert (prompt.where, prompt.left, prompt.right) == ("step 1", asked[0], asked[1])
 
 
 def test_another_grader_is_named(room: Room) -> None:

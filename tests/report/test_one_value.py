@@ -22,7 +22,7 @@ from gspo_lab.claims.data import ClaimData
 from gspo_lab.cli import app
 from gspo_lab.conduct.summary import arm_results
 from gspo_lab.errors import LabError
-from gspo_lab.exporters.logged import logged, readings
+from gspo_lab.exporters.run_rows import read_run_rows, readings
 from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import outcomes
@@ -281,7 +281,7 @@ def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
     """Of every run the mean over its exported steps, whose weights only the record has."""
     key = readings()["clip_fraction_tokens"]
     values = {}
-    for run in logged(found.evidence, "toy"):
+    for run in read_run_rows(found.evidence, "toy"):
         weights = by_step(found, Reading.parse(key))[run.id].weights
         values[run.id] = pooled(run.columns["clip_fraction_tokens"][: len(weights)], weights).value
     return key, values
@@ -312,6 +312,6 @@ def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source)
     keys = readings()
     assert keys["response_tokens"] == "response_tokens.sum.all.all.own"
     assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
-    run = next(one for one in logged(found.evidence, "toy") if one.id == "toy/grpo/s1")
+    run = next(one for one in read_run_rows(found.evidence, "toy") if one.id == "toy/grpo/s1")
     for name in ("response_tokens", "nonfinite"):
         assert run.columns[name].tolist() == by_step(found, Reading.parse(keys[name]))[run.id].values.tolist()

@@ -5,7 +5,7 @@ import torch
 
 from gspo_lab.samplers import transformers_sampler
 from gspo_lab.samplers.base import noise_key
-from gspo_lab.samplers.transformers_sampler import exponentials, winners
+from gspo_lab.samplers.transformers_sampler import exponentials, sample_by_argmax
 
 KEYS = torch.tensor([noise_key(0, "rollout", 3, p, s) for p in range(40) for s in range(10)])
 V = torch.arange(200)
@@ -50,14 +50,14 @@ def test_pieces_of_the_race_find_the_winners_of_the_whole(at_once: int, monkeypa
     p[5, 3] = 1.0
     monkeypatch.setitem(transformers_sampler.AT_ONCE, "cpu", at_once)
     whole = (p / exponentials(KEYS, torch.full_like(KEYS, 4), V)).argmax(dim=-1)
-    found = winners(p, KEYS, torch.full_like(KEYS, 4))
+    found = sample_by_argmax(p, KEYS, torch.full_like(KEYS, 4))
     assert torch.equal(found, whole)
     assert found[5] == 3
     assert len(set(found.tolist())) > 50
 
 
 def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
-    assert winners(torch.full((2, 9), torch.nan), KEYS[:2], torch.zeros_like(KEYS[:2])).tolist() == [0, 0]
+    assert sample_by_argmax(torch.full((2, 9), torch.nan), KEYS[:2], torch.zeros_like(KEYS[:2])).tolist() == [0, 0]
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:

@@ -193,5 +193,5 @@ def test_joining_keeps_versions_masks_and_others_tokens() -> None:
     third = Rollout(dataclasses.replace(asked, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False)
     assert joined(both, third).loss_mask == [True, True, False, True, True]
     assert joined(both, third).versions is None
-    with pytest.raises(ValueError, match="p: what was given is not what was answered before"):
+    with pytest.raises(ValueError, match="p: the given tokens do not begin with the earlier response"):
         joined(first, dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))))

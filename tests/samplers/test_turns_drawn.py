@@ -8,8 +8,8 @@ import torch
 
 from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
+from gspo_lab.samplers.multi_turn import sample_multi_turn
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.samplers.turns import converse
 from gspo_lab.tasks import Problem, ReplyError, Turn
 from gspo_lab.tasks.addition import Addition
 
@@ -36,7 +36,7 @@ def sampler() -> TransformersSampler:
 
 
 def conversed(sampler: TransformersSampler, task: Addition, sampling: Sampling = SAMPLING) -> list[Rollout]:
-    return converse(sampler, REQUESTS, PROBLEMS, task, TOKENIZER, sampling)
+    return sample_multi_turn(sampler, REQUESTS, PROBLEMS, task, TOKENIZER, sampling)
 
 
 def test_turns_and_replies_stand_by_turns_and_only_the_replies_are_off_the_mask(sampler: TransformersSampler) -> None:
@@ -126,4 +126,7 @@ def test_a_request_with_a_lower_limit_keeps_it(sampler: TransformersSampler) -> 
     requests = [replace(request, max_tokens=20) for request in REQUESTS]
     task = Echo()
     task.max_turns = 100
-    assert max(len(one.response_ids) for one in converse(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING)) <= 20
+    assert (
+        max(len(one.response_ids) for one in sample_multi_turn(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING))
+        <= 20
+    )

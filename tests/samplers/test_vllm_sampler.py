@@ -14,8 +14,8 @@ from gspo_lab.models.embedded import build
 from gspo_lab.samplers import Sampling
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.samplers.vllm_push import WAYS, prove, push
 from gspo_lab.samplers.vllm_sampler import VllmSampler
+from gspo_lab.samplers.vllm_weight_sync import WAYS, check_sync, push
 
 if find_spec("vllm") is None:
     pytest.skip("vLLM is not installed; nox -s vllm installs it", allow_module_level=True)
@@ -42,7 +42,7 @@ def test_logprobs_are_the_trainers(pair: tuple[Any, VllmSampler]) -> None:
     gap = gaps(model, rollouts, 0.7)
     assert len(gap) > 100
     assert gap.max() <= 1e-5
-    assert sampler.proof.largest <= 1e-5
+    assert sampler.check.largest <= 1e-5
 
 
 def test_a_response_depends_on_its_request_alone(pair: tuple[Any, VllmSampler]) -> None:
@@ -74,7 +74,7 @@ def test_a_push_brings_every_weight_and_changes_what_is_sampled(pair: tuple[Any,
     for name, parameter in model.named_parameters():
         with torch.no_grad():
             parameter.copy_(parameter.flip(0) if "norm" not in name else parameter * torch.rand_like(parameter))
-        assert not prove(sampler._engine, model, "float32").holds, f"{name}: an old one went unnoticed"
+        assert not check_sync(sampler._engine, model, "float32").holds, f"{name}: an old one went unnoticed"
         sampler.refresh()
 
 
@@ -94,7 +94,7 @@ def test_vllms_own_reload_is_right_for_a_dense_model_and_caught_where_it_leaves_
     with pytest.raises(LabError, match=told):
         push(engine, model, "float32", own)
     sampler.refresh()
-    assert sampler.proof.holds
+    assert sampler.check.holds
 
 
 def test_stop_texts_and_limits_are_those_of_the_transformers_sampler(pair: tuple[Any, VllmSampler]) -> None:

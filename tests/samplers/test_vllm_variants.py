@@ -12,8 +12,8 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from gspo_lab.errors import LabError
 from gspo_lab.models.embedded import build
 from gspo_lab.samplers import Sampling
-from gspo_lab.samplers.vllm_push import compare, prove
 from gspo_lab.samplers.vllm_sampler import VllmSampler
+from gspo_lab.samplers.vllm_weight_sync import check_sync, compare
 
 if find_spec("vllm") is None:
     pytest.skip("vLLM is not installed; nox -s vllm installs it", allow_module_level=True)
@@ -42,11 +42,11 @@ def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.flip(0))
-    stale = prove(sampler._engine, model, "bfloat16")
+    stale = check_sync(sampler._engine, model, "bfloat16")
     assert not stale.holds
     assert "at most; tolerated is a median of 0.0" in str(stale)
     sampler.refresh()
-    assert sampler.proof.holds
+    assert sampler.check.holds
 
 
 def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
@@ -60,7 +60,7 @@ def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
     assert 0 < len(tipped) < 30
     # Some sequences are far off; of all tokens the greater part is as near as anywhere.
     assert all(samples[seed].median < 1e-4 < samples[seed].largest for seed in tipped)
-    assert all(prove(engine, model, "float32", seed).holds for seed in tipped)
+    assert all(check_sync(engine, model, "float32", seed).holds for seed in tipped)
 
 
 def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:

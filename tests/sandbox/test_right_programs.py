@@ -203,8 +203,8 @@ def test_a_right_program_runs_right(source: str, sandbox: Sandbox) -> None:
 
 
 def test_numpy_is_there_if_this_environment_has_it(sandbox: Sandbox) -> None:
-    if sandbox.walls.numpy is None:
-        pytest.skip(f"no numpy for {sandbox.walls.python}")
+    if sandbox.isolation.numpy is None:
+        pytest.skip(f"no numpy for {sandbox.isolation.python}")
     roomy = replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
     outcome = one(
         sandbox, "import numpy as np\nprint(int(np.linalg.det(np.eye(3)) + np.arange(4).sum()))", limits=roomy

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gspo_lab.importers.names import tables
+from gspo_lab.importers.metric_names import tables
 from gspo_lab.keys import Key
-from gspo_lab.matching.pairing import SAMPLING, STARTING
+from gspo_lab.matching.run_pair import SAMPLING, STARTING
 from gspo_lab.study.schema import KEYS, Settings, TaskTable, cost, obeyed, unread
 
 

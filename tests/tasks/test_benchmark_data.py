@@ -193,9 +193,10 @@ slept = []
 time.sleep = slept.append
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.benchmarks.datasets import find, rows
-from gspo_lab.tasks.benchmarks.sources import RemoteFile, Source
+from gspo_lab.tasks.benchmarks.datasets import RemoteFile, DatasetSource
 digest = sys.argv[1]
-source = Source("some/where", "0123456789abcdef0123456789abcdef01234567", (RemoteFile("part/rows.jsonl", digest),), 2)
+files = (RemoteFile("part/rows.jsonl", digest),)
+source = DatasetSource("some/where", "0123456789abcdef0123456789abcdef01234567", files, 2)
 try:
     for file in find("bench", ["bench"], source, None):
         file.check()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -411,3 +412,51 @@ def test_the_lab_s_own_signature_is_told_from_theirs() -> None:
     assert signature_of(lambda solution_str, ground_truth: 1.0) == "verl"
     assert signature_of(lambda options: None) is None
     assert signature_of(dict) is None
+
+
+HANGS = """\
+import threading
+import time
+
+
+def sleeps(problem, answer):
+    time.sleep(600 if answer == "hang" else 0)
+    return 1.0
+
+
+def computes(problem, answer):
+    while answer == "hang":
+        pass
+    return 1.0
+
+
+def thread(problem, answer):
+    return threading.get_ident()
+"""
+
+
+@pytest.mark.parametrize("grader", ["sleeps", "computes"])
+def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader: str) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "p.jsonl").write_text("".join(f'{{"prompt": "{n}", "reference": "1"}}\n' for n in range(40)))
+    task = build_task(f"hangs.py:{grader}", {"problems": "p.jsonl", "seconds": 1}, tmp_path)
+    [problem, *_] = task.problems("train")
+
+    def graded(answer: str) -> Grade:
+        return grade_answer(task, problem, answer, truncated=False)
+
+    with ThreadPoolExecutor(1) as pool:
+        for place in (graded, lambda answer: pool.submit(graded, answer).result(60)):
+            assert place("hang").error == "it has not graded the answer after 1 s"
+            assert place("goes on").reward == 1.0
+
+
+def test_one_thread_makes_all_calls_of_a_grading_thread(tmp_path: Path) -> None:
+    """A grader may keep what only one thread may use, such as a connection to SQLite."""
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "p.jsonl").write_text("".join(f'{{"prompt": "{n}", "reference": "1"}}\n' for n in range(40)))
+    task = build_task("hangs.py:thread", {"problems": "p.jsonl"}, tmp_path)
+    problem = task.problems("train")[0]
+    with ThreadPoolExecutor(1) as pool:
+        rewards = list(pool.map(lambda _: grade_answer(task, problem, "", truncated=False).reward, range(3)))
+    assert len(set(rewards)) == 1

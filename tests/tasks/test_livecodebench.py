@@ -16,8 +16,8 @@ from gspo_lab.errors import LabError
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.livecodebench import Window, decode_cases
-from gspo_lab.tasks.benchmarks.programs import Case, cases_digest, extract_program
-from gspo_lab.tasks.benchmarks.published import NoAnswer
+from gspo_lab.tasks.benchmarks.program_grading import Case, cases_digest, extract_program
+from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer
 
 Write = Callable[[str, Iterable[Any]], Path]
 
@@ -338,7 +338,7 @@ def test_an_index_that_cannot_be_kept_leaves_nothing_behind(write_rows: Write, t
 
 THREADS = """
 import threading
-from gspo_lab.tasks.benchmarks.programs import sandbox
+from gspo_lab.tasks.benchmarks.program_grading import sandbox
 
 together, found = threading.Barrier(4), []
 

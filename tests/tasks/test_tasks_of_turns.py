@@ -9,7 +9,7 @@ import pytest
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import Grade, Problem, ReplyError, Turn, build_task, grade_answer
 from gspo_lab.tasks.calculator import demonstration, expression, result
-from gspo_lab.tasks.trial import first_failure
+from gspo_lab.tasks.grader_dry_run import first_failure
 
 MINE = """
 import time

@@ -12,7 +12,7 @@ from synthetic_lab import TWO_ARMS, make_lab, right
 import gspo_lab
 from gspo_lab import words
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import seen
+from gspo_lab.conduct.summary import verdict_lines
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
@@ -55,7 +55,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
     with Evidence.open(stability) as evidence:
         found = Source(evidence, "toy")
         verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
-        terminal = "\n".join(seen(found, answer(found)))
+        terminal = "\n".join(verdict_lines(found, answer(found)))
         section = grounds(found)
     fold = "".join(map(str, section.body))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gspo_lab.engines.external.attempt import ANSWERS, Prompt, current, task_of
 from gspo_lab.engines.external.records import append
-from gspo_lab.evaluation.ask import Answer, Question, graded_record
+from gspo_lab.evaluation.run_benchmark import ModelAnswer, Question, graded_record
 from gspo_lab.records import to_dict
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.samplers.stopping import Stopping
@@ -53,7 +53,7 @@ async def answered(
     if stopping.spanning and (end := stopping.end(ids)) is not None:
         ids, logprobs = ids[:end], logprobs[:end]
     truncated = len(ids) >= prompt.max_tokens and not stopping.over(ids)
-    answer = Answer(stopping.text(ids), len(ids), truncated)
+    answer = ModelAnswer(stopping.text(ids), len(ids), truncated)
     question, bench = Question(prompt.problem, sample, seed), prompt.bench or "rollout"
     # Off the event loop: a grader may run programs.
     record = await asyncio.to_thread(graded_record, _task(prompt.bench), question, answer, bench=bench, step=step)

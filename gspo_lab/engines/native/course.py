@@ -28,7 +28,7 @@ from gspo_lab.objectives import advantages, decoupled, overlong_penalty
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
-from gspo_lab.samplers.turns import converse
+from gspo_lab.samplers.multi_turn import sample_multi_turn
 from gspo_lab.states import STARTED, Phase
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
@@ -100,7 +100,9 @@ class Course:
         routes = self.settings.routing_replay == "rollout" or (
             parts.policy.routers is not None and sampler.separate and sampler.tells_routes
         )
-        return converse(sampler, requests, problems, parts.task, parts.tokenizer, parts.sampling, routes=routes)
+        return sample_multi_turn(
+            sampler, requests, problems, parts.task, parts.tokenizer, parts.sampling, routes=routes
+        )
 
     def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
         """The grades of responses to `problems`, one each."""

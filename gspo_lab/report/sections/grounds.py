@@ -14,7 +14,7 @@ from gspo_lab.findings.matched import starting_limits, study_certificate
 from gspo_lab.findings.stability import count_unstable_runs
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
-from gspo_lab.matching.pairing import UNKNOWN
+from gspo_lab.matching.run_pair import UNKNOWN
 from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read, runs
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors

@@ -8,8 +8,8 @@ from typing import Any
 from gspo_lab.findings.logged import logged as logged_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
-from gspo_lab.matching.pairing import EQUAL, UNDECLARED
-from gspo_lab.matching.settings import undeclared
+from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
+from gspo_lab.matching.settings_diff import undeclared
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, fenced, h, markdown_table, number, plain, setting, table

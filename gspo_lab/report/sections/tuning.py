@@ -3,8 +3,8 @@
 from typing import Any
 
 from gspo_lab.findings.matched import trials as trials_of
-from gspo_lab.matching.settings import shown
-from gspo_lab.matching.tuned import Trials, choices
+from gspo_lab.matching.settings_diff import format_value
+from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
@@ -25,7 +25,9 @@ def tuning(study: Source) -> Section | None:
     trials = trials_of(study)
     seeds = ", ".join(map(str, tune.seeds))
     spent = budget(tune)
-    summary = f"{spent[0].upper()}{spent[1:]}; the seeds, {seeds}, are none of the study's. Chosen: {choices(tune)}."
+    summary = (
+        f"{spent[0].upper()}{spent[1:]}; the seeds, {seeds}, are none of the study's. Chosen: {choices_text(tune)}."
+    )
     rule = (
         f"Successive halving: {schedule(tune)}; what is kept goes on. A candidate of which a seed collapses or dies "
         "comes last; of equal ones the nearest to what the arm declares goes on."
@@ -46,8 +48,8 @@ def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
     labels = tuple(label(values) for values in tune.candidates[arm])
     series = []
     for number, tuning_round in enumerate(trials.rounds):
-        if arm in tuning_round.tried:
-            tried = [tuning_round.tried[arm].get(place) for place in range(tune.number)]
+        if arm in tuning_round.results:
+            tried = [tuning_round.results[arm].get(place) for place in range(tune.number)]
             y = tuple(None if trial is None else trial.score for trial in tried)
             series.append(Series(f"step {tuning_round.steps}", labels, y, colour=number))
     return Chart(f"m-tuning-{arm}", f"Trials of {arm}", ", ".join(tune.keys(arm)), tune.metric, tuple(series),
@@ -58,11 +60,11 @@ def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
 def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
     out = []
     for place, values in enumerate(tune.candidates[arm]):
-        settings = ", ".join(f"{key} = {shown(value)}" for key, value in values.items())
+        settings = ", ".join(f"{key} = {format_value(value)}" for key, value in values.items())
         for tuning_round in trials.rounds:
-            if (tried := tuning_round.tried.get(arm, {}).get(place)) is not None:
-                fate = "goes on" if place in tuning_round.kept[arm] else "left behind"
-                fate = tried.died or ("chosen" if tuning_round.kept[arm] == (place,) else fate)
+            if (tried := tuning_round.results.get(arm, {}).get(place)) is not None:
+                fate = "goes on" if place in tuning_round.promoted[arm] else "left behind"
+                fate = tried.failure or ("chosen" if tuning_round.promoted[arm] == (place,) else fate)
                 score = "last" if tried.score is None else f"{tried.score:.3f}"
                 out.append([arm, settings, tuning_round.steps, score, fate])
     return out
@@ -74,11 +76,11 @@ def _data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
             "steps": tuning_round.steps,
             "arms": {
                 arm: [
-                    {**tune.candidates[arm][place], "score": tried.score, "died": tried.died or None}
-                    | {"kept": place in tuning_round.kept[arm]}
+                    {**tune.candidates[arm][place], "score": tried.score, "died": tried.failure or None}
+                    | {"kept": place in tuning_round.promoted[arm]}
                     for place, tried in trials_of_arm.items()
                 ]
-                for arm, trials_of_arm in tuning_round.tried.items()
+                for arm, trials_of_arm in tuning_round.results.items()
             },
         }
         for tuning_round in (trials.rounds if trials is not None else ())

@@ -13,9 +13,15 @@ from fractions import Fraction
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
-from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.datasets import find
-from gspo_lab.tasks.benchmarks.published import PROMPT_VERSION, Published, closing_brace, compared, prompt, read_items
+from gspo_lab.tasks.benchmarks.datasets import AIME24, AIME25, DatasetSource, find
+from gspo_lab.tasks.benchmarks.published_benchmark import (
+    PROMPT_VERSION,
+    Published,
+    closing_brace,
+    compared,
+    prompt,
+    read_items,
+)
 
 SHOWN = 60
 
@@ -28,7 +34,7 @@ class _Aime(Published):
     # Samples are the GSPO paper's (avg@32); temperature, top-p and length Qwen3's for AIME when thinking.
     defaults = Defaults(samples=32, temperature=0.6, top_p=0.95, max_tokens=38_912)
     max_tokens = 38_912
-    source: sources.Source
+    source: DatasetSource
 
     def read(self) -> tuple[Problem, ...]:
         files = find(self.name, [self.name], self.source, self.data)
@@ -49,14 +55,14 @@ class Aime24(_Aime):
     """The 30 problems of 2024."""
 
     name = "aime24"
-    source = sources.AIME24
+    source = AIME24
 
 
 class Aime25(_Aime):
     """The 30 problems of 2025."""
 
     name = "aime25"
-    source = sources.AIME25
+    source = AIME25
 
 
 LONGEST = 200

@@ -15,10 +15,9 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program, SandboxFailed
 from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
-from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.compare import RULES, Rule
-from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, fetch, find, rows
-from gspo_lab.tasks.benchmarks.programs import (
+from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find, rows
+from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
+from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
     CheckerFailed,
     cases_digest,
@@ -29,7 +28,7 @@ from gspo_lab.tasks.benchmarks.programs import (
     rule_of_output,
     sandbox,
 )
-from gspo_lab.tasks.benchmarks.published import Published
+from gspo_lab.tasks.benchmarks.published_benchmark import Published
 
 MIB = 1 << 20
 INTERPRETER_BYTES = 64 * MIB
@@ -40,10 +39,10 @@ SECTIONS = (("description", ""), ("input_format", "Input"), ("output_format", "O
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProblem:
     """One problem as it is judged: its row, its official tests, and how many generated ones lie in `generated`."""
 
-    row: Row
+    row: DatasetRow
     official: tuple[Case, ...]
     generated: Path | None
     limits: Limits
@@ -68,13 +67,13 @@ class Codeforces(Published):
         self,
         data: str | None = None,
         tests: str = "all",
-        compare: Rule = "lcb",
+        compare: ComparisonRule = "lcb",
         time_factor: float = 1.0,
         unsafe: bool = False,
     ) -> None:
         super().__init__(data)
         self.tests = choice(self.name, "tests", tests, TESTS)
-        self.rule: Rule = choice(self.name, "compare", compare, RULES)
+        self.rule: ComparisonRule = choice(self.name, "compare", compare, RULES)
         self.time_factor = above_0(self.name, "time_factor", time_factor, 100)
         self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/2"
         self.unsafe = unsafe
@@ -132,9 +131,9 @@ class Codeforces(Published):
         return judged.official + _generated(judged.generated, problem.id, judged.row["generated_tests"])
 
     @functools.cached_property
-    def _asked(self) -> Mapping[str, Judged]:
-        files = find(self.name, [self.name], sources.CODEFORCES, self.data)
-        problems: dict[str, Judged] = {}
+    def _asked(self) -> Mapping[str, JudgedProblem]:
+        files = find(self.name, [self.name], CODEFORCES, self.data)
+        problems: dict[str, JudgedProblem] = {}
         read = 0
         for file in files:
             file.check()
@@ -145,13 +144,13 @@ class Codeforces(Published):
                     raise LabError(f"{file.path}, row {place}: the problem {judged.row['id']} is there twice")
                 if judged is not None:
                     problems[judged.row["id"]] = judged
-        if all(file.published for file in files) and read != sources.CODEFORCES.rows:
-            raise LabError(f"{self.name}: {read} problems in the published file, not {sources.CODEFORCES.rows}")
+        if all(file.published for file in files) and read != CODEFORCES.rows:
+            raise LabError(f"{self.name}: {read} problems in the published file, not {CODEFORCES.rows}")
         if not problems:
             raise LabError(f"{self.name}: no problem in {files[0].path} that reads stdin and has tests")
         return problems
 
-    def _judged(self, where: str, row: Row, file: DataFile) -> Judged | None:
+    def _judged(self, where: str, row: DatasetRow, file: DataFile) -> JudgedProblem | None:
         """The problem of a row; None for one that cannot be judged here. LabError where the row is of another kind."""
         if not isinstance(row.get("id"), str) or not isinstance(row.get("description"), str):
             raise LabError(f"{where}: no text in id or description; is this open-r1/codeforces?")
@@ -170,9 +169,11 @@ class Codeforces(Published):
         if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
             raise LabError(f"{where}: time_limit or memory_limit is not a number")
         limits = Limits(seconds=seconds * self.time_factor, memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES)
-        return Judged(row | {"generated_checker": row.get("generated_checker") or ""}, official, generated, limits)
+        return JudgedProblem(
+            row | {"generated_checker": row.get("generated_checker") or ""}, official, generated, limits
+        )
 
-    def _generated_file(self, where: str, row: Row, file: DataFile) -> Path | None:
+    def _generated_file(self, where: str, row: DatasetRow, file: DataFile) -> Path | None:
         """The contest's file of generated tests; None where the row says that there are none."""
         if not row.get("generated_tests"):
             return None
@@ -181,7 +182,7 @@ class Codeforces(Published):
         except (KeyError, TypeError, ValueError) as error:
             raise LabError(f"{where}: the contest_id {row.get('contest_id')!r:.40} is not a number") from error
         if file.published:
-            return fetch(self.name, sources.CODEFORCES, name)
+            return fetch(self.name, CODEFORCES, name)
         path = file.path.parent / name
         if not path.is_file():
             raise LabError(f"{where}: its generated tests are missing: no file {path}; or use tests = 'official'")
@@ -199,13 +200,13 @@ def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
 
 
 def _case(where: str, test: Any) -> Case:
-    given, expected = (test.get("input"), test.get("output")) if isinstance(test, dict) else (None, None)
-    if not isinstance(given, str) or not isinstance(expected, str):
+    input_text, expected = (test.get("input"), test.get("output")) if isinstance(test, dict) else (None, None)
+    if not isinstance(input_text, str) or not isinstance(expected, str):
         raise LabError(f"{where}: a test without the texts input and output")
-    return Case(given.encode(), expected.encode())
+    return Case(input_text.encode(), expected.encode())
 
 
-def _problem(judged: Judged) -> Problem:
+def _problem(judged: JudgedProblem) -> Problem:
     row = judged.row
     reference = {
         "rating": row.get("rating"),
@@ -217,7 +218,7 @@ def _problem(judged: Judged) -> Problem:
     return Problem(row["id"], _prompt(row), json.dumps(reference))
 
 
-def _prompt(row: Row) -> str:
+def _prompt(row: DatasetRow) -> str:
     """The statement under its usual headings, and what the program must be."""
     parts = [
         "You are an expert in programming contests. Solve the problem below with a program in Python 3 that reads "

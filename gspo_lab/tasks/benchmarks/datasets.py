@@ -1,7 +1,8 @@
 """Rows of published data sets: from a file that the user names, from GSPO_LAB_DATA, or from the Hub, in this order.
 
-What comes from the Hub is one commit of it, and each file is held to its published sha256. Files of the user's are
-taken as they are; what is read of them is what `data_digest` of the task is made from.
+Files from the Hub are of one commit, and are checked by their published sha256, if any. Commits and digests are those
+of public repositories that pin the same files (docs/reference/benchmarks.md). A user's files are used as they are; the
+task's `data_digest` is made of what was read.
 """
 
 import contextlib
@@ -9,18 +10,35 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.tasks.benchmarks.sources import Source
 
 VARIABLE = "GSPO_LAB_DATA"
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
-Row = dict[str, Any]
+DatasetRow = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a dataset on the Hub. `sha256` None: not known, the commit alone says which it is."""
+
+    path: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSource:
+    """Files of one commit of a dataset on the Hub that hold `rows` problems together."""
+
+    repository: str
+    commit: str
+    files: tuple[RemoteFile, ...]
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,7 @@ class DataFile:
             )
 
 
-def find(name: str, stems: Sequence[str], source: Source | None, data: str | None) -> list[DataFile]:
+def find(name: str, stems: Sequence[str], source: DatasetSource | None, data: str | None) -> list[DataFile]:
     """The files that hold the data set `name`, in order.
 
     `data` is the user's file, or a folder of which all data files are taken. Without it GSPO_LAB_DATA is looked at: a
@@ -63,7 +81,7 @@ def find(name: str, stems: Sequence[str], source: Source | None, data: str | Non
     return [DataFile(fetch(name, source, file.path), file.sha256, published=True) for file in source.files]
 
 
-def fetch(name: str, source: Source, file: str) -> Path:
+def fetch(name: str, source: DatasetSource, file: str) -> Path:
     """The local copy of one file of a data set on the Hub, downloaded if need be; LabError where it cannot be had."""
     try:
         from huggingface_hub import hf_hub_download
@@ -101,7 +119,7 @@ def _silence(endpoint: str) -> Exception | None:
     return None
 
 
-def rows(path: Path) -> Iterator[Row]:
+def rows(path: Path) -> Iterator[DatasetRow]:
     """The rows of a .jsonl, .json (a list) or .parquet file as dictionaries; LabError with its place for any other."""
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
@@ -143,17 +161,17 @@ def digest(items: Any) -> str:
     return hashlib.sha256(json.dumps(items, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _named(path: Path, what: str) -> list[Path]:
+def _named(path: Path, origin: str) -> list[Path]:
     if path.is_file():
         if path.suffix not in SUFFIXES:
-            raise LabError(f"{what}: {path} must end in {', '.join(SUFFIXES)}")
+            raise LabError(f"{origin}: {path} must end in {', '.join(SUFFIXES)}")
         return [path]
     if path.is_dir():
         files = _files(path)
         if not files:
-            raise LabError(f"{what}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}")
+            raise LabError(f"{origin}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}")
         return files
-    raise LabError(f"{what}: no file {path}")
+    raise LabError(f"{origin}: no file {path}")
 
 
 def _in_place(place: Path, stems: Sequence[str]) -> list[Path]:
@@ -178,7 +196,7 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Iterator[DatasetRow]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -199,7 +217,82 @@ def _parsed(where: str, text: bytes) -> Any:
         raise LabError(f"{where}: not JSON: {error}") from error
 
 
-def _row(where: str, value: Any) -> Row:
+def _row(where: str, value: Any) -> DatasetRow:
     if not isinstance(value, dict):
         raise LabError(f"{where}: must be an object, not {type(value).__name__}")
     return value
+
+
+AIME24 = DatasetSource(
+    "HuggingFaceH4/aime_2024",
+    "2fe88a2f1091d5048c0f36abc874fb997b3dd99a",
+    (
+        RemoteFile(
+            "data/train-00000-of-00001.parquet", "26139847601a5037c237d5928b195e7260ca8074cf4f264b794af42847f79ccf"
+        ),
+    ),
+    rows=30,
+)
+
+AIME25 = DatasetSource(
+    "math-ai/aime25",
+    "563bb8404243c5f09de6ec262f2db674fe5bce9b",
+    (RemoteFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331"),),
+    rows=30,
+)
+
+MATH500 = DatasetSource(
+    "HuggingFaceH4/MATH-500",
+    "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+    (RemoteFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"),),
+    rows=500,
+)
+
+_GSM8K_COMMIT = "740312add88f781978c0658806c59bc2815b9866"
+
+GSM8K: Mapping[str, DatasetSource] = {
+    "train": DatasetSource(
+        "openai/gsm8k",
+        _GSM8K_COMMIT,
+        (
+            RemoteFile(
+                "main/train-00000-of-00001.parquet", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d"
+            ),
+        ),
+        rows=7_473,
+    ),
+    "held-out": DatasetSource(
+        "openai/gsm8k",
+        _GSM8K_COMMIT,
+        (
+            RemoteFile(
+                "main/test-00000-of-00001.parquet", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59"
+            ),
+        ),
+        rows=1_319,
+    ),
+}
+
+_LCB_FILES = (
+    RemoteFile("test.jsonl", "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f"),
+    RemoteFile("test2.jsonl", "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3"),
+    RemoteFile("test3.jsonl", "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79"),
+    RemoteFile("test4.jsonl", "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da"),
+    RemoteFile("test5.jsonl", "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214"),
+    RemoteFile("test6.jsonl", "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5"),
+)
+
+LIVECODEBENCH: Mapping[str, DatasetSource] = {
+    f"release_v{count}": DatasetSource(
+        "livecodebench/code_generation_lite", "0fe84c3912ea0c4d4a78037083943e8f0c4dd505", _LCB_FILES[:count], rows
+    )
+    for count, rows in enumerate((400, 511, 612, 713, 880, 1_055), start=1)
+}
+"""By release, each of which holds the files of those before it: release_v5 is files 1 to 5, together 880 problems."""
+
+CODEFORCES = DatasetSource(
+    "open-r1/codeforces",
+    "fbe3f6e903ee854eec2e69e9d96d0306cde59baf",
+    (RemoteFile("verifiable/test-00000-of-00001.parquet"),),
+    rows=422,
+)

@@ -7,20 +7,8 @@ from decimal import Decimal
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
-from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.datasets import find
-from gspo_lab.tasks.benchmarks.published import (
-    PROMPT_VERSION,
-    Item,
-    NoAnswer,
-    Published,
-    Unclosed,
-    compared,
-    last_box,
-    prompt,
-    read_items,
-    spoken,
-)
+from gspo_lab.tasks.benchmarks import published_benchmark as published
+from gspo_lab.tasks.benchmarks.datasets import GSM8K, find
 from gspo_lab.tasks.pools import known_split
 
 MARK = "####"
@@ -33,7 +21,7 @@ _AROUND = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}|\\[!,;: ]|
 _SENTENCE = re.compile(r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-Za-z ./]*", re.DOTALL)
 
 
-class Gsm8k(Published):
+class Gsm8k(published.Published):
     """The number of the last box or behind the last `####`, whichever comes later, must equal the gold number.
 
     `data` and `train_data` name files of the user's for the two splits instead of the Hub. A demonstration is the
@@ -42,7 +30,7 @@ class Gsm8k(Published):
 
     name = "gsm8k"
     grader = "gsm8k-number/2"
-    prompt_version = PROMPT_VERSION
+    prompt_version = published.PROMPT_VERSION
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
     max_tokens = 2_048
@@ -64,33 +52,33 @@ class Gsm8k(Published):
         return self._read("train")
 
     def _read(self, split: str) -> tuple[Problem, ...]:
-        source = sources.GSM8K[split]
+        source = GSM8K[split]
         files = find(f"{self.name} ({split})", STEMS[split], source, self.files[split])
         label = {"train": "train", "held-out": "test"}[split]
         enough = self.enough if split == "held-out" else None
         return tuple(
             _problem(f"{self.name}-{label}-{place}", item)
-            for place, item in enumerate(read_items(self.name, files, source.rows, enough), start=1)
+            for place, item in enumerate(published.read_items(self.name, files, source.rows, enough), start=1)
         )
 
     def stated(self, answer: str) -> str:
         """What stands in the last box or behind the last mark, whichever comes later."""
-        text = spoken(answer)
+        text = published.spoken(answer)
         marked = text.rfind(MARK)
         behind = text[marked + len(MARK) :] if marked >= 0 else text
         try:
-            return last_box(behind)
-        except NoAnswer as error:
-            if marked < 0 or isinstance(error, Unclosed):
+            return published.last_box(behind)
+        except published.NoAnswer as error:
+            if marked < 0 or isinstance(error, published.Unclosed):
                 raise
         line = behind.strip().partition("\n")[0]
         if not line:
-            raise NoAnswer(f"nothing behind {MARK}")
+            raise published.NoAnswer(f"nothing behind {MARK}")
         return line
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
-        return compared(stated, read_number(stated), Decimal(problem.reference), "number", LONGEST)
+        return published.compared(stated, read_number(stated), Decimal(problem.reference), "number", LONGEST)
 
 
 def read_number(text: str) -> Decimal | None:
@@ -105,10 +93,10 @@ def read_number(text: str) -> Decimal | None:
     return Decimal(number.replace(",", ""))
 
 
-def _problem(name: str, item: Item) -> Problem:
+def _problem(name: str, item: published.DatasetProblem) -> Problem:
     steps, mark, gold = item.gold.rpartition(MARK)
     value = read_number(gold)
     if not mark or value is None:
         raise LabError(f"{item.where}: the answer must end in '{MARK} NUMBER'")
     shown = _CALCULATOR.sub("", steps).rstrip()
-    return Problem(name, prompt(item.problem), str(value), f"{shown}\n\\boxed{{{value}}}")
+    return Problem(name, published.prompt(item.problem), str(value), f"{shown}\n\\boxed{{{value}}}")

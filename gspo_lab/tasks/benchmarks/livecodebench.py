@@ -28,10 +28,9 @@ from gspo_lab.layout import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
-from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.compare import RULES, Rule
-from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, find, lines
-from gspo_lab.tasks.benchmarks.programs import (
+from gspo_lab.tasks.benchmarks.datasets import LIVECODEBENCH, DataFile, DatasetRow, DatasetSource, digest, find, lines
+from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
+from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
     cases_digest,
     extract_program,
@@ -40,7 +39,7 @@ from gspo_lab.tasks.benchmarks.programs import (
     rule_of_value,
     sandbox,
 )
-from gspo_lab.tasks.benchmarks.published import Published
+from gspo_lab.tasks.benchmarks.published_benchmark import Published
 
 INDEX_VERSION = 1
 COLUMNS = (
@@ -105,8 +104,8 @@ def read_entries(files: Sequence[DataFile], window: Window | None, count: int | 
     published one, and where tests in the window cannot be decoded.
     """
     stated = [[str(file.path), *_stamp(file.path), file.sha256] for file in files]
-    wanted = [INDEX_VERSION, stated, [str(window), count]]
-    path = cache_folder() / "benchmarks" / f"livecodebench-{digest(wanted)[:16]}.json"
+    key = [INDEX_VERSION, stated, [str(window), count]]
+    path = cache_folder() / "benchmarks" / f"livecodebench-{digest(key)[:16]}.json"
     if path.is_file():
         return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     entries = list(_scan(files, window, count))
@@ -129,23 +128,23 @@ def read_cases(entry: Entry) -> list[Case]:
 
 
 def _scan(files: Sequence[DataFile], window: Window | None, count: int | None) -> Iterator[Entry]:
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for file in files:
         whole = hashlib.sha256()
         for number, offset, line in lines(file.path, whole):
             where = f"{file.path}:{number}"
             row = _row(where, line)
-            if row["question_id"] in seen:
-                raise LabError(f"{where}: the problem {row['question_id']} is also at {seen[row['question_id']]}")
-            seen[row["question_id"]] = where
+            if row["question_id"] in places:
+                raise LabError(f"{where}: the problem {row['question_id']} is also at {places[row['question_id']]}")
+            places[row["question_id"]] = where
             if window is None or window.holds(row["contest_date"]):
                 yield _entry(where, row, file.path, offset, line)
         file.check(whole.hexdigest())
-    if count is not None and len(seen) != count:
-        raise LabError(f"livecodebench: {len(seen)} problems in {len(files)} files, not the {count} of the release")
+    if count is not None and len(places) != count:
+        raise LabError(f"livecodebench: {len(places)} problems in {len(files)} files, not the {count} of the release")
 
 
-def _row(where: str, line: bytes) -> Row:
+def _row(where: str, line: bytes) -> DatasetRow:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -157,11 +156,11 @@ def _row(where: str, line: bytes) -> Row:
         datetime.fromisoformat(row["contest_date"]).replace(tzinfo=None)
     except ValueError as error:
         raise LabError(f"{where}: the contest_date {row['contest_date']!r} is not an ISO date") from error
-    checked: Row = row
+    checked: DatasetRow = row
     return checked
 
 
-def _entry(where: str, row: Row, path: Path, offset: int, line: bytes) -> Entry:
+def _entry(where: str, row: DatasetRow, path: Path, offset: int, line: bytes) -> Entry:
     cases = _cases(where, row)
     return Entry(
         id=row["question_id"],
@@ -181,12 +180,12 @@ def _entry(where: str, row: Row, path: Path, offset: int, line: bytes) -> Entry:
     )
 
 
-def _cases(where: str, row: Row) -> list[Case]:
+def _cases(where: str, row: DatasetRow) -> list[Case]:
     function = _function(where, row)
     return decode_cases(where, row["public_test_cases"], row["private_test_cases"], functional=function is not None)
 
 
-def _function(where: str, row: Row) -> str | None:
+def _function(where: str, row: DatasetRow) -> str | None:
     """The method that is called; None for a script that reads stdin."""
     try:
         name = json.loads(row["metadata"] or "{}").get("func_name")
@@ -281,7 +280,7 @@ def _case(where: str, kind: str, entry: Any) -> Case:
     texts = [entry.get(key) for key in ("input", "output", "testtype")] if isinstance(entry, dict) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise LabError(f"{where}: a test is not an object with the texts input, output and testtype")
-    given, expected, stated = (str(text) for text in texts)
+    input_text, expected, stated = (str(text) for text in texts)
     if stated != kind:
         raise LabError(f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}")
     if kind == "functional":
@@ -289,7 +288,7 @@ def _case(where: str, kind: str, entry: Any) -> Case:
             json.loads(expected, parse_int=str)  # whole numbers may be longer than Python reads
         except ValueError as error:
             raise LabError(f"{where}: a functional test expects {expected[:40]!r}, which is not JSON") from error
-    return Case(given.encode(), expected.encode())
+    return Case(input_text.encode(), expected.encode())
 
 
 ERRATA: dict[str, str] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
@@ -331,13 +330,13 @@ class LiveCodeBench(Published):
         release: str = "v5",
         window: str = "",
         data: str | None = None,
-        compare: Rule = "lcb",
+        compare: ComparisonRule = "lcb",
         seconds: float = 6.0,
         unsafe: bool = False,
     ) -> None:
         self.release = release.removeprefix("release_")
-        if self.release != OWN and f"release_{self.release}" not in sources.LIVECODEBENCH:
-            known = [name.removeprefix("release_") for name in sources.LIVECODEBENCH] + [OWN]
+        if self.release != OWN and f"release_{self.release}" not in LIVECODEBENCH:
+            known = [name.removeprefix("release_") for name in LIVECODEBENCH] + [OWN]
             raise LabError(
                 f"livecodebench: no release '{release}'{nearest(release, known)}; there are {', '.join(known)}"
             )
@@ -349,7 +348,7 @@ class LiveCodeBench(Published):
         window = window or ("all" if self.release == OWN else "2410-2502")
         self.window = None if window == "all" else Window.named(window)
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
-        self.rule: Rule = choice("livecodebench", "compare", compare, RULES)
+        self.rule: ComparisonRule = choice("livecodebench", "compare", compare, RULES)
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
         super().__init__(data)
         self.limits = Limits(seconds=seconds, memory_bytes=4 * GIB)
@@ -380,7 +379,7 @@ class LiveCodeBench(Published):
 
     @functools.cached_property
     def _entries(self) -> Mapping[str, Entry]:
-        source = sources.LIVECODEBENCH.get(f"release_{self.release}")
+        source = LIVECODEBENCH.get(f"release_{self.release}")
         files = _of_release(find(self.name, ["livecodebench"], source, self.data), source)
         entries = read_entries(files, self.window, None if source is None else source.rows)
         if not entries:
@@ -388,11 +387,11 @@ class LiveCodeBench(Published):
         return {entry.id: entry for entry in entries}
 
 
-def _of_release(files: list[DataFile], source: sources.Source | None) -> list[DataFile]:
+def _of_release(files: list[DataFile], source: DatasetSource | None) -> list[DataFile]:
     """Of a folder with the published files those of the release; other files as they are."""
     if source is None:
         return files
-    largest = sources.LIVECODEBENCH["release_v6"].files
+    largest = LIVECODEBENCH["release_v6"].files
     if not all(file.path.name in {remote.path for remote in largest} for file in files):
         return files
     by_name = {file.path.name: file for file in files}

@@ -39,10 +39,10 @@ def main() -> None:
             right = read(gold)
             if not right:
                 return "gold"
-            given = read(answer)
-            if not given:
+            stated = read(answer)
+            if not stated:
                 return "answer"
-            return "equal" if verify(right, given, timeout_seconds=None) else "differs"
+            return "equal" if verify(right, stated, timeout_seconds=None) else "differs"
         except MemoryError:
             return "memory"
 

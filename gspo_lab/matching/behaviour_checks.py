@@ -1,0 +1,228 @@
+"""Checks of what two runs did: their prompts, their first step (which must be identical) and their benchmarks."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gspo_lab.matching.run_pair import EQUAL, SAMPLING, STARTING, UNKNOWN, Check, Fault, RunPair, differs
+from gspo_lab.matching.settings_diff import format_value, join_names
+from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, PromptStream
+from gspo_lab.records import ROLLOUT
+from gspo_lab.store.traces import read_questions
+from gspo_lab.study.dotted import under
+from gspo_lab.study.schema import KEYS
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+
+def prompts(pair: RunPair) -> Check:
+    """The prompt ids of every common step, and the stored texts of the prompts."""
+    left, right = pair.left.prompts, pair.right.prompts
+    count, parted = _compare_streams(left, right)
+    if not count:
+        return pair.missing_records("prompts", bool(left.steps), bool(right.steps))
+    if parted is not None:
+        detail = f"the streams of prompts part at step {parted}"
+        return differs("prompts", [(f"step {parted}", detail)], pair.declared_under("rollout.prompts_per_step", "task"))
+    common = sorted(pair.left.answers.keys() & pair.right.answers.keys())
+    stored = [step for bench, step in common if bench == ROLLOUT and not _varying(pair)]
+    step = next((step for step in stored if not _same_items(pair, ROLLOUT, step)), None)
+    if step is not None:
+        detail = f"equal prompt ids, but the texts or references kept of step {step} differ"
+        return differs("prompts", [(f"step {step}, texts", detail)], pair.declared_under("task"))
+    return Check("prompts", EQUAL, f"the same prompts in the same order over {count} steps")
+
+
+def _varying(pair: RunPair) -> bool:
+    """Whether the sampled responses decide what a step trains on: responses may wait for a later step or be dropped."""
+    keys = ("rollout.dynamic_sampling", "rollout.tokens_per_step")
+    return any(trace.settings.get(key) for trace in pair.traces for key in keys)
+
+
+def _compare_streams(left: PromptStream, right: PromptStream) -> tuple[int, int | None]:
+    """How many steps two streams have in common, and the first step at which they differ."""
+    if left.fingerprint == right.fingerprint:
+        return left.steps, None
+    common = sorted(left.digests.keys() & right.digests.keys())
+    return len(common), next((step for step in common if left.digests[step] != right.digests[step]), None)
+
+
+COSTS = (
+    *(name for name, key in KEYS.items() if key.passes),
+    *("objective.turn_credit", "rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
+)
+"""Declared settings that explain different FLOPs for one first rollout: they change the passes over it, or which of its
+responses train. `keys.Key.cost` lists settings that take time, which is another question: precision takes no FLOPs."""
+
+
+def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
+    """Compare a digest of what each run sampled at step 0, bit for bit."""
+    left, right = pair.left.first.get(digest), pair.right.first.get(digest)
+    if left is None or right is None:
+        return pair.missing_records(name, left is not None, right is not None)
+    if left == right:
+        return Check(name, EQUAL, f"{title}: {format_value(left)}")
+    faults = [("step 0", f"{title}: {pair.describe_values(left, right)}")]
+    return differs(name, faults, _sampling_differences(pair))
+
+
+def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
+    """Compare numbers of step 0: equal responses have equal grades, lengths and costs."""
+    left, right = pair.left.first, pair.right.first
+    names = [key for key in columns if key in left and key in right]
+    if not names or "rollout_digest" not in left or "rollout_digest" not in right:
+        recorded = [any(key in first for key in columns) and "rollout_digest" in first for first in (left, right)]
+        if all(recorded):
+            return Check(name, UNKNOWN, "no number in common")
+        return pair.missing_records(name, *recorded)
+    odd = [key for key in names if left[key] != right[key]]
+    if not odd:
+        return Check(name, EQUAL, ", ".join(f"{key} {format_value(left[key])}" for key in names))
+    faults = [(key, f"{key} at step 0: {pair.describe_values(left[key], right[key])}") for key in odd]
+    reasons = _sampling_differences(pair) if left["rollout_digest"] != right["rollout_digest"] else []
+    if odd == ["flops_total"]:
+        reasons += pair.declared_under(*COSTS)
+    if columns is COUNTS and "tokens_sampled_total" not in odd:
+        # Dropped groups were sampled too, but the lengths are of the groups that train.
+        reasons += pair.declared_under("rollout.dynamic_sampling")
+    return differs(name, faults, reasons)
+
+
+def compute(pair: RunPair) -> Check:
+    """Prompts and updates in all, which must be equal. Tokens and FLOPs are only shown: answers may grow longer."""
+    name, left, right = "compute", pair.left.spent, pair.right.spent
+    # With a varying batch the number of groups decides the number of updates, as answer lengths decide tokens.
+    planned = [key for key in PLANNED_TOTALS if key != "updates_total" or not _varying(pair)]
+    grown = [key for key in (*PLANNED_TOTALS, *LENGTH_TOTALS) if key not in planned]
+    recorded = [set(planned) <= spent.keys() for spent in (left, right)]
+    if not all(recorded):
+        ended = pair.left.finished and pair.right.finished
+        return (
+            pair.missing_records(name, *recorded) if ended else Check(name, UNKNOWN, "counted when both have finished")
+        )
+    odd = [key for key in planned if left[key] != right[key]]
+    if odd:
+        faults = [(key, f"{key}: {pair.describe_values(left[key], right[key])}") for key in odd]
+        reasons = pair.declared_under("steps", "rollout", "update", "engine")
+        # With dynamic sampling the number of replacement groups depends on what the model learned.
+        dropping = any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces)
+        return differs(name, faults, reasons or ["rollout.dynamic_sampling"] * dropping)
+    ratios = [f"{key} {right[key] / left[key]:.3f}" for key in grown if left.get(key) and key in right]
+    growth = f"; {pair.right.arm} / {pair.left.arm}: {', '.join(ratios)}" if ratios else ""
+    return Check(name, EQUAL, f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}")
+
+
+def first_minibatches(pair: RunPair) -> Check:
+    """A step's first mini-batch meets the policy that sampled it: in every step its ratios are 1 and nothing clips.
+
+    The ratios must be recorded. A loss without a clip has no clip fraction; then only the ratios are checked.
+    """
+    name = "first mini-batches"
+    faults: list[Fault] = []
+    checked = [trace.first_minibatches for trace in pair.traces]
+    for trace in pair.traces:
+        if not trace.first_minibatches.known:
+            return pair.missing_records(name, *(check.known > 0 for check in checked))
+        broken = trace.first_minibatches.broken
+        if broken is not None:
+            values = ", ".join(f"{key} {format_value(v)}" for key, v in broken[1].items())
+            faults.append((f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}"))
+    if not faults:
+        known, clips = sum(check.known for check in checked), sum(check.clips for check in checked)
+        partly = f"ratio 1 in all {known} of them, clip 0 in the {clips} that count clips"
+        return Check(name, EQUAL, partly if clips < known else f"ratio 1 and clip 0 in all {known} of them")
+    odd = [trace.arm for trace in pair.traces if trace.first_minibatches.odd]
+    sampler = {trace.arm for trace in pair.traces if trace.settings.get("update.old_logprobs") == "sampler"}
+    reasons = ["update.old_logprobs = sampler"] if sampler.issuperset(odd) else []
+    return differs(name, faults, reasons)
+
+
+def benchmark_protocol(pair: RunPair) -> Check:
+    """How benchmarks are evaluated: problems, samples, temperature, nucleus, token limit, interval."""
+    odd = [key for key in pair.unstated if under(key, ["bench"])]
+    if odd:
+        return differs("benchmark protocol", [(key, pair.setting_values([key])) for key in odd])
+    benches = [value for key, value in pair.left.settings.items() if under(key, ["bench"]) and key.endswith(".name")]
+    detail = f"equal settings of {join_names(benches)}" if benches else "no benchmark declared by either"
+    return Check("benchmark protocol", EQUAL, detail)
+
+
+def benchmark_items(evidence: "Evidence", pair: RunPair) -> Check:
+    """The problems of every evaluation: how often and in which order they were sampled, their texts and references."""
+    name = "benchmark items"
+    left, right = ({key for key in trace.answers if key[0] != ROLLOUT} for trace in pair.traces)
+    if not left or not right:
+        return pair.missing_records(name, bool(left), bool(right))
+    if pair.left.finished and pair.right.finished and left != right:
+        alone = sorted(left ^ right)
+        faults = [
+            (f"{bench}, step {step}", f"only one run evaluated {bench} after step {step}") for bench, step in alone
+        ]
+        return differs(name, faults, pair.declared_under("steps", "bench", "task"))
+    for bench, step in sorted(left & right):
+        if not _same_items(pair, bench, step):
+            where = f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
+            return differs(name, [(f"{bench}, step {step}", where)], pair.declared_under("task"))
+    if not left & right:
+        return Check(name, UNKNOWN, "no evaluation in common")
+    answers = sum(pair.left.answers[key].count for key in left & right)
+    return Check(name, EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item")
+
+
+def _first_different_item(evidence: "Evidence", pair: RunPair, bench: str, step: int) -> str:
+    """The first question in which two evaluations differ, as text."""
+    lists = [
+        [row[2:6] for row in read_questions(evidence, trace.id) if row[:2] == (bench, step)] for trace in pair.traces
+    ]
+    for index, (a, b) in enumerate(zip(*lists, strict=False)):
+        if a[:2] != b[:2]:
+            return f"question {index} is {a[0]} #{a[1]} in {pair.left.arm}, {b[0]} #{b[1]} in {pair.right.arm}"
+        if a != b:
+            return f"question {index}, {a[0]}, has another {'text' if a[2] != b[2] else 'reference'}"
+    return f"{len(lists[0])} answers in {pair.left.arm}, {len(lists[1])} in {pair.right.arm}"
+
+
+def benchmark_grader(pair: RunPair) -> Check:
+    """Which grader, in which version, graded the benchmarks' answers."""
+    benches = sorted({bench for trace in pair.traces for bench, _ in trace.answers if bench != ROLLOUT})
+    left, right = (
+        {f"{bench} by {grader}" for bench in benches for grader in trace.graders(bench)} for trace in pair.traces
+    )
+    return pair.same_graders("benchmark grader", left, right)
+
+
+def base_score(pair: RunPair) -> Check:
+    """The starting models' scores on the benchmarks, and the texts of their answers."""
+    name = "base score"
+    benches = sorted(pair.left.base.keys() & pair.right.base.keys())
+    if not benches:
+        return pair.missing_records(name, bool(pair.left.base), bool(pair.right.base))
+    left, right = pair.left.base, pair.right.base
+    scores = {bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches}
+    logged = [bench for bench in benches if any((bench, 0) not in trace.answers for trace in pair.traces)]
+    if logged:
+        return Check(name, UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged))
+    faults: list[Fault] = []
+    for bench in benches:
+        if left[bench] != right[bench]:
+            faults.append((bench, scores[bench]))
+        elif pair.left.answers[bench, 0].texts != pair.right.answers[bench, 0].texts:
+            faults.append((bench, f"{bench}: {format_value(left[bench])} in both, by different answers"))
+    if not faults:
+        return Check(name, EQUAL, ", ".join(f"{bench} {format_value(pair.left.base[bench])}" for bench in benches))
+    reasons = pair.declared_under(*STARTING, "rollout.sampler", "rollout.dtype")
+    return differs(name, faults, reasons)
+
+
+def _sampling_differences(pair: RunPair) -> list[str]:
+    """Why two runs may sample different first responses: declared sampling settings, or separate random numbers.
+
+    Staleness does not explain it: the starting weights sample the first rollouts, whatever the staleness.
+    """
+    sampling = [key for key in pair.declared_under(*SAMPLING) if key != "rollout.staleness"]
+    uncoupled = any(trace.settings.get("rollout.coupled") is False for trace in pair.traces)
+    return [*sampling, *(["rollout.coupled = false"] if uncoupled else [])]
+
+
+def _same_items(pair: RunPair, bench: str, step: int) -> bool:
+    return pair.left.answers[bench, step].items == pair.right.answers[bench, step].items

@@ -1,0 +1,124 @@
+"""A user's grader is tried before a study trains on it, where nothing that it does can hurt."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from calling import gspo_lab
+
+from gspo_lab.plan.check import findings
+from gspo_lab.study import load_study
+from gspo_lab.tasks import build_task
+from gspo_lab.tasks.grader_dry_run import first_failure
+
+GRADERS = """\
+import os
+import subprocess
+import time
+
+
+def right(problem, answer):
+    print("a grader may print")
+    return answer == problem.reference
+
+
+def index(problem, answer):
+    return answer.split()[0] == problem.reference
+
+
+def judge(problem, answer):
+    return 0.0 if not answer else 1 / 0
+
+
+def ends(problem, answer):
+    os._exit(7)
+
+
+def hangs(problem, answer):
+    time.sleep(600)
+
+
+def starts(problem, answer):
+    subprocess.Popen(["sleep", "600"])
+    time.sleep(600 * (answer == "hang"))
+    return 1.0
+
+
+def starts_and_hangs(problem, answer):
+    return starts(problem, "hang")
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "g.py").write_text(GRADERS)
+    lines = [{"id": f"p{n}", "prompt": f"{n}+1=", "reference": str(n + 1)} for n in range(40)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path
+
+
+def failure(base: Path, grader: str, seconds: float = 60.0) -> str | None:
+    return first_failure(f"g.py:{grader}", {"problems": "p.jsonl"}, base, seconds)
+
+
+def test_a_grader_that_grades_has_no_failure(base: Path) -> None:
+    assert failure(base, "right") is None
+
+
+@pytest.mark.parametrize(
+    ("grader", "told"),
+    [
+        ("index", "an empty answer: IndexError: list index out of range (g.py:12)"),
+        ("judge", "the reference as answer: ZeroDivisionError: division by zero (g.py:16)"),
+        ("ends", "it ended its process with exit code 7"),
+    ],
+)
+def test_it_says_on_what_a_grader_fails(base: Path, grader: str, told: str) -> None:
+    said = failure(base, grader)
+    assert said.endswith(told)
+
+
+def test_a_grader_that_hangs_is_ended(base: Path) -> None:
+    assert failure(base, "hangs", 1.5) == "it has not graded 8 answers after 1.5 s"
+
+
+def test_a_graders_child_that_keeps_the_output_open_delays_nothing(base: Path) -> None:
+    began = time.monotonic()
+    assert failure(base, "starts") is None
+    assert failure(base, "starts_and_hangs", 1.5) == "it has not graded 8 answers after 1.5 s"
+    assert time.monotonic() - began < 120, "the children sleep for ten minutes"
+
+
+STUDY = """
+question = "Does it grade?"
+model = "tiny-qwen3"
+steps = 2
+seeds = 3
+[task]
+name = "g.py:index"
+problems = "p.jsonl"
+[arm.grpo]
+objective = "grpo"
+"""
+
+
+def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None:
+    (base / "s.toml").write_text(STUDY + '[[bench]]\nname = "held-out"\n')
+    held_out = len(build_task("g.py:index", {"problems": "p.jsonl"}, base).problems("held-out"))
+    refused = gspo_lab("check", base / "s.toml", "--set", "bench.held-out.problems=100000")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out} held-out problems; "
+        "give no more, or leave the key out for all of them\n"
+    )
+
+
+def test_the_study_is_refused_for_it(base: Path) -> None:
+    study = base / "s.toml"
+    study.write_text(STUDY)
+    [error] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
+    assert error.level == "error"
+    assert "task 'g.py:index': its grader fails: problem p" in error.message
+    study.write_text(study.read_text() + '[waive]\ngrader-fails = "it is meant to"\n')
+    assert [one.level for one in findings(load_study(study)) if one.name == "grader-fails"] == ["warn"]
