@@ -149,7 +149,6 @@ def _settings(overrides: list[str] | None) -> dict[str, object]:
 
 
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Kind of machine. auto: CUDA if there is a GPU.")]
-Format = Literal["csv", "parquet", "tensorboard", "trackio", "wandb-offline"]
 
 
 def export(
@@ -157,7 +156,9 @@ def export(
         str | None, typer.Argument(help="Study to export. Default for csv and parquet: all studies.")
     ] = None,
     output_dir: Annotated[Path, typer.Option(help="Folder for the exported files.")] = Path("export"),
-    format: Annotated[Format, typer.Option(help="Tables as csv or parquet, or the runs for another program.")] = "csv",
+    format: Annotated[
+        str, typer.Option(help="Tables as csv or parquet, or the runs for tensorboard, trackio or wandb-offline.")
+    ] = "csv",
     runs: Runs = RUNS,
 ) -> None:
     """Write tables as CSV or Parquet, or runs for other programs.

@@ -15,7 +15,7 @@ from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.exporters.run_rows import RunRows, read_run_rows, write_readings
 from gspo_lab.files import atomic_folder
 from gspo_lab.importers.base import LoggedRow
-from gspo_lab.registry import nearest
+from gspo_lab.registry import names_of, nearest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -27,7 +27,9 @@ TARGETS = {
     "trackio": "gspo_lab.exporters.trackio",
     "wandb-offline": "gspo_lab.exporters.wandb",
 }
-"""Name of a program -> the module that writes for it."""
+"""Name of a program -> the module that writes for it.
+
+Installed packages add theirs by entry points `gspo_lab.writers`."""
 
 
 class Writer(Protocol):
@@ -50,10 +52,12 @@ class Target(Protocol):
 
 
 def target(name: str) -> Target:
-    """The module of TARGETS. LabError for an unknown name or a missing package."""
-    if name not in TARGETS:
-        raise LabError(f"no program '{name}' to write for{nearest(name, TARGETS)}; known: {', '.join(TARGETS)}")
-    module: Target = importlib.import_module(TARGETS[name])
+    """The module of TARGETS or of an installed package. LabError for an unknown name or a missing package."""
+    modules = names_of("writer", TARGETS)
+    if name not in modules:
+        known = f"{', '.join(modules)}; tables: csv, parquet"
+        raise LabError(f"no program '{name}' to write for{nearest(name, modules)}; known: {known}")
+    module: Target = importlib.import_module(modules[name])
     if find_spec(module.NEEDS[0]) is None:
         raise MissingExtra(*module.NEEDS)
     return module

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from calling import gspo_lab
 from synthetic_lab import make_lab
 
-from gspo_lab.exporters import TARGETS, read_run_rows
+from gspo_lab.exporters import TARGETS, RunRows, read_run_rows
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, UpdateRecord
@@ -118,3 +119,44 @@ def test_an_export_for_a_program_is_of_one_study(lab: Path, tmp_path: Path) -> N
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "of which study? It has toy" in said.err
     assert not (tmp_path / "out").exists()
+
+
+def test_an_installed_package_writes_for_another_program(
+    lab: Path, tmp_path: Path, add_entry_points: Callable[[str], None]
+) -> None:
+    (tmp_path / "writer_of_theirs.py").write_text(WRITER)
+    add_entry_points("[gspo_lab.writers]\ntheirs = writer_of_theirs\n")
+    command = ("export", "toy", "--output-dir", tmp_path / "out", "--runs", lab.parent)
+    done = gspo_lab(*command, "--format", "theirs")
+    assert done.code == 0, done.err
+    steps = (tmp_path / "out/toy-theirs/grpo-s0.txt").read_text().split()
+    assert steps == [str(step) for step, _ in first_run(lab).rows()] != []
+    unknown = gspo_lab(*command, "--format", "thiers")
+    assert unknown.code == 2
+    assert "no program 'thiers' to write for (did you mean 'theirs'?); known: " in unknown.err
+
+
+WRITER = """
+from contextlib import contextmanager
+
+NEEDS = ("json", "json", "nothing")
+
+@contextmanager
+def writer(study, folder):
+    yield Steps(folder)
+
+class Steps:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def begin(self, run, rows):
+        return 0
+
+    def add(self, run, rows):
+        (self.folder / f"{run.arm}-s{run.seed}.txt").write_text(" ".join(str(step) for step, _ in rows))
+"""
+
+
+def first_run(lab: Path) -> RunRows:
+    with Evidence.open(lab) as evidence:
+        return next(run for run in read_run_rows(evidence, "toy") if (run.arm, run.seed) == ("grpo", 0))
