@@ -173,14 +173,15 @@ def export(
     with evidence_of(runs) as evidence:
         if study is not None:
             study_named(evidence, study, runs)
-        if format != "csv" and format != "parquet":
+        if format not in ("csv", "parquet"):
             if study is None:
                 raise LabError(f"export --format {format}: of which study? It has {', '.join(evidence.studies())}")
             typer.echo(str(export_runs(evidence, study, output_dir, format)))
             return
-        paths = export_tables(database_of(runs), study, output_dir, format)
+        kind: Literal["csv", "parquet"] = "parquet" if format == "parquet" else "csv"
+        paths = export_tables(database_of(runs), study, output_dir, kind)
         if study is not None:
-            paths += [write_log(read_run_rows(evidence, study), output_dir, format), write_readings(output_dir)]
+            paths += [write_log(read_run_rows(evidence, study), output_dir, kind), write_readings(output_dir)]
     for path in paths:
         typer.echo(str(path))
 
