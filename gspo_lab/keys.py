@@ -27,7 +27,7 @@ COLDEST = 1e-3
 Name = Annotated[str, Field(pattern=NAME)]
 Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "bfloat16", "float16"]
 Replay = Literal["none", "old-policy", "rollout"]
 
 Arms = Literal["study", "vary", "choose"]

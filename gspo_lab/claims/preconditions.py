@@ -114,7 +114,8 @@ def _reward_margin(data: ClaimData, roles: Roles) -> Reason | None:
 
 def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
     rollout, update = data.settings(arm).rollout, data.settings(arm).update
-    if rollout.dtype != update.dtype or rollout.sampler != "transformers":
+    same = (rollout.dtype, rollout.float32_head) == (update.dtype, update.float32_head)
+    if not same or rollout.sampler != "transformers":
         return None
     mismatch = data.of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
     return Reason("the same numerics", {"arm": arm, "dtype": update.dtype, "mismatch": mismatch})

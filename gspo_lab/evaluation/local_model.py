@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from gspo_lab.evaluation.benchmark_spec import Bench
 from gspo_lab.evaluation.evaluation_run import Answered
 from gspo_lab.evaluation.run_benchmark import POSITIONS_AT_A_TIME, Question, answer_token_limit, answers, empty_answer
+from gspo_lab.keys import Dtype
 from gspo_lab.models.embedded import is_byte_level
 from gspo_lab.models.load import context_of, encode_prompt, load_model, set_thinking
 from gspo_lab.samplers.base import Sampling
@@ -16,8 +17,6 @@ from gspo_lab.samplers.transformers_sampler import TransformersSampler
 
 POSITIONS_ON_A_GPU = 262_144
 """A GPU is fast with many answers at once: for an 8B model with grouped queries these take about 40 GB."""
-
-Dtype = Literal["float32", "bfloat16"]
 
 
 class LocalModel:

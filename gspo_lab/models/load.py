@@ -3,11 +3,12 @@
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from logging import ERROR
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from huggingface_hub.utils import logging as hub_logging
@@ -28,7 +29,7 @@ THINKING = "enable_thinking"
 
 
 def load_model(
-    name: str, *, dtype: Literal["float32", "bfloat16"], device: str, checkpoint: Path | None = None, seed: int = 0
+    name: str, *, dtype: Dtype, device: str, checkpoint: Path | None = None, seed: int = 0
 ) -> tuple[Any, Any]:
     """`(model, tokenizer)` of an embedded name, a local folder or a Hub id; the model in eval mode on `device`.
 
@@ -78,6 +79,22 @@ def context_of(model: Any) -> int | None:
     """The most tokens, prompt and response together, that the model was made for; None where it names no limit."""
     length: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return length
+
+
+REWRITTEN = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Settings of models that change the logits after the head's matrix product."""
+
+
+def plain_head(model: Any) -> bool:
+    """Whether the model's logits are its output embedding of the last hidden state, and nothing more."""
+    linear = isinstance(model.get_output_embeddings(), torch.nn.Linear) and model.base_model is not model
+    return linear and not any(getattr(model.config, name, None) for name in REWRITTEN)
+
+
+def check_float32_head(model: Any, key: str) -> None:
+    """LabError where `key` wants a head in float32 of a model that has no plain one."""
+    if not plain_head(model):
+        raise LabError(f"{key}: a {model.config.model_type} changes its logits behind its head; leave the key out")
 
 
 def encode_prompt(tokenizer: Any, text: str) -> list[int]:
@@ -279,6 +296,24 @@ def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
     Weights and their gradients keep their own format.
     """
     return nullcontext() if dtype == "float32" else torch.autocast(device, getattr(torch, dtype))
+
+
+def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
+    """LabError where a device cannot compute in `dtype`, with and without autocast, forward and backward."""
+    if dtype == "float32":
+        return
+    wanted, reason = getattr(torch, dtype), "its autocast gives another precision"
+    try:
+        with warnings.catch_warnings(), computing_in(dtype, device.type):
+            warnings.simplefilter("ignore")  # autocast warns where it does not know the precision, and does nothing
+            weight = torch.ones(8, 8, device=device, requires_grad=True)
+            product = weight @ weight
+            (product.float() + (weight.to(wanted) @ weight.to(wanted)).float()).sum().backward()  # type: ignore[no-untyped-call]
+            if product.dtype == wanted:
+                return
+    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError
+        reason = first_line(error)
+    raise LabError(f"{key} = '{dtype}': the device '{device}' cannot compute in it ({reason}); use 'float32'")
 
 
 def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gspo_lab.models.shapes import ModelShape
 from gspo_lab.study.schema import Settings
 
-BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
 """Float32 logits that wait for the backward pass (engines/native/head.py), and what one block of them takes."""
 DRAW_BYTES = 12
@@ -33,7 +33,7 @@ class Memory:
     """The sampler's and the reference policy's copies of the weights."""
     gradients: float
     activations: float
-    """Of one micro-batch, with the head's logits and the weights' bfloat16 casts."""
+    """Of one micro-batch, with the head's logits and the weights' casts to 16 bits."""
     optimizer_step: float
     """Temporaries of the optimizer's step."""
     sampling: float
@@ -104,7 +104,7 @@ def estimate(
     rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
     logits = 4.0 * trained_tokens * shape.vocabulary
     head = HEAD_BLOCK[place] + (logits if logits <= HEAD_KEPT else 0.0)
-    casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
+    casts = 2.0 * shape.parameters if update.dtype != "float32" and not adapted else 0.0
     longest = max(response_tokens, answer_tokens)
     cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
     return Memory(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gspo_lab.models.load import check_float32_head
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling
 from gspo_lab.samplers.stopping import Stopping
@@ -86,12 +87,17 @@ COMPACT_BELOW = 0.75
 
 
 class TransformersSampler:
-    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from the model's."""
+    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from the model's.
+
+    `float32_head` computes the logits in float32, with the model's own weights of the head.
+    """
 
     tells_routes = True
     continues = True
 
-    def __init__(self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512, float32_head: bool = False
+    ) -> None:
         self._source = model
         self.separate = dtype is not None and getattr(torch, dtype) != model.dtype
         if self.separate:
@@ -102,6 +108,12 @@ class TransformersSampler:
         self._routers = Routers.of(model)
         self._rows = rows
         self._stopping = Stopping.of(tokenizer, model)
+        self._head: tuple[Tensor, Tensor | None] | None = None
+        if float32_head:
+            check_float32_head(self._source, "rollout.float32_head")
+            head = self._source.get_output_embeddings()
+            # Of trained weights, which are float32, this is the tensor itself; frozen ones never change.
+            self._head = head.weight.detach().float(), None if head.bias is None else head.bias.detach().float()
 
     @torch.no_grad()
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
@@ -156,16 +168,13 @@ class TransformersSampler:
         cache = None
         for step in range(max(limits)):
             with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as recorder:
-                output = self._model(
+                logits_BV, cache = self._next_logits(
                     input_ids=input_BS,
                     attention_mask=attention_BS,
                     position_ids=position_BS,
                     past_key_values=cache,
                     use_cache=True,
-                    logits_to_keep=1,
                 )
-            cache = output.past_key_values
-            logits_BV = output.logits[:, -1].float()
             natural_BSLK = None if recorder is None else recorder.natural_BSLK.to(torch.int16)
             if step == 0 and len(prompts) < len(requests):  # from now on a row is a response, not a prompt
                 cache.batch_select_indices(shared_by_B)
@@ -211,6 +220,15 @@ class TransformersSampler:
             )
             for row, request in enumerate(requests)
         ]
+
+    def _next_logits(self, **fed: Any) -> tuple[Tensor, Any]:
+        """The float32 logits [B, V] of the next token, and the cache with what was fed."""
+        if self._head is None:
+            output = self._model(**fed, logits_to_keep=1)
+            return output.logits[:, -1].float(), output.past_key_values
+        output = self._model.base_model(**fed)
+        state_BH = output.last_hidden_state[:, -1].float()
+        return torch.nn.functional.linear(state_BH, *self._head), output.past_key_values
 
     def _left_padded(self, prompts: Sequence[tuple[int, ...]], device: Any) -> tuple[Tensor, Tensor]:
         longest = max(map(len, prompts))

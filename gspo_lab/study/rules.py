@@ -105,6 +105,11 @@ def broken_within(settings: Settings) -> list[str]:
             f"rollout.prompts_per_step = {rollout.prompts_per_step} cannot be split into "
             f"update.minibatches = {update.minibatches} equal parts"
         )
+    if rollout.float32_head and rollout.sampler != "transformers":
+        out.append(
+            f"rollout.float32_head with rollout.sampler = '{rollout.sampler}', which knows no such thing: use "
+            "rollout.sampler = 'transformers'"
+        )
     if rollout.top_p < 1 and update.old_logprobs == "sampler":
         out.append(
             "update.old_logprobs = 'sampler' with rollout.top_p < 1: the sampler's log-probs are renormalised over the "

@@ -115,6 +115,14 @@ class RolloutTable(Table):
         description="with sampler = 'vllm' on a GPU: what a response is does not depend on what is drawn beside it "
         "(VLLM_BATCH_INVARIANT)",
     )
+    float32_head: Annotated[
+        bool,
+        Key(Read(lambda run: run.rollout.dtype != "float32", "with rollout.dtype = 'float32'"), cost=True, later=True),
+    ] = Field(
+        False,
+        description="the sampler computes its logits in float32, whatever its `dtype` (arXiv 2510.13786); with "
+        "sampler = 'transformers'",
+    )
     at_a_time: Annotated[int, Key(peers="trl")] = Field(
         512, ge=1, le=MANY, description="responses that are drawn at a time; limits the sampler's memory"
     )
@@ -249,8 +257,12 @@ class UpdateTable(Table):
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32",
         description="precision of the trainer's arithmetic; trained weights are float32, those frozen beside adapters "
-        "have this precision",
+        "have this precision. `float16` scales the loss (arXiv 2510.26788)",
     )
+    float32_head: Annotated[
+        bool,
+        Key(Read(lambda run: run.update.dtype != "float32", "with update.dtype = 'float32'"), cost=True, later=True),
+    ] = Field(False, description="the trainer computes its logits in float32, whatever its `dtype` (arXiv 2510.13786)")
     checkpoint_every: Annotated[int, Key(peers=ALL)] = Field(
         10, ge=1, le=MANY, description="steps between checkpoints; a killed run resumes from the last one"
     )

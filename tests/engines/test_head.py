@@ -7,9 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import head
-from gspo_lab.engines.native.head import plain_head, token_logprobs
+from gspo_lab.engines.native.head import token_logprobs
 from gspo_lab.engines.native.trained import spare_tied_gradient
 from gspo_lab.models.embedded import build
+from gspo_lab.models.load import plain_head
 
 TEMPERATURE = 0.7
 WEIGHTS = torch.arange(1, 13).view(3, 4)

@@ -18,6 +18,7 @@ CRITIC = ("objective.advantage=gae", "objective.gae_lambda=0.9", "update.epochs=
         ("gspo", 3, ("update.checkpoint_every=10",)),
         ("gspo", 3, ("update.checkpoint_every=10", "model=tiny-qwen3-moe")),
         ("gspo", 2, ("update.lora_rank=4", "update.lora_alpha=8", "rollout.dtype=bfloat16")),
+        ("gspo", 2, ("update.dtype=float16", "rollout.dtype=float16")),
         ("grpo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("gspo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("grpo", 4, ("rollout.dynamic_sampling=5", "rollout.overlong_buffer=6")),

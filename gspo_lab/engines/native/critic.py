@@ -77,10 +77,26 @@ class Critic:
 
         Returns the UpdateRecord's columns of a critic, and whether the step was finite.
         """
-        assert experience.value_NT is not None
-        assert experience.return_NT is not None
         started = time.perf_counter()
         tokens = int(experience.mask_NT[rows].sum())
+        loss, clipped, total = self._passes(experience, rows, tokens)
+        while not self.trained.unscale():
+            loss, clipped, total = self._passes(experience, rows, tokens)
+        moved = self.trained.move(loss)
+        count = max(tokens, 1)
+        columns = {
+            "value_loss": loss,
+            "value_mean": total / count,
+            "value_clip_fraction": clipped / count,
+            "critic_grad_norm": moved.grad_norm,
+            "critic_seconds": time.perf_counter() - started,
+        }
+        return columns, moved.finite
+
+    def _passes(self, experience: Experience, rows: Tensor, tokens: int) -> tuple[float, float, float]:
+        """Gather a mini-batch's gradient: its loss, how many values are clipped, and the sum of all values."""
+        assert experience.value_NT is not None
+        assert experience.return_NT is not None
         loss = clipped = total = 0.0
         self.trained.forget_gradient()
         for part in microbatches(experience, rows, self._budget, every=True):
@@ -94,20 +110,11 @@ class Critic:
                 tokens=tokens,
                 clip=self.clip,
             )
-            out.loss.backward()  # type: ignore[no-untyped-call]
+            self.trained.backward(out.loss)
             loss += float(out.loss.detach())
             clipped += float(out.clipped_BT.sum())
             total += float(value_BT.detach().sum())
-        moved = self.trained.move(loss)
-        count = max(tokens, 1)
-        columns = {
-            "value_loss": loss,
-            "value_mean": total / count,
-            "value_clip_fraction": clipped / count,
-            "critic_grad_norm": moved.grad_norm,
-            "critic_seconds": time.perf_counter() - started,
-        }
-        return columns, moved.finite
+        return loss, clipped, total
 
     def _values(self, part: Microbatch) -> Tensor:
         device = next(self.trained.model.parameters()).device.type

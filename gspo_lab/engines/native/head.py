@@ -6,11 +6,14 @@ B rows, T response tokens, S positions, H hidden size, N response tokens of the 
 vocabulary, v entries of a block.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from gspo_lab.models.load import plain_head
 
 AT_ONCE = 2**24
 """Bytes of float32 logits that are computed in one piece, by plain autograd."""
@@ -20,15 +23,6 @@ KEPT = 2**27
 
 BLOCK = {"cpu": 2**20, "gpu": 2**24}
 """Logits of a block: on a CPU what its caches hold; "gpu" is every other device."""
-
-REWRITTEN = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Settings of models that change the logits after the head's matrix product."""
-
-
-def plain_head(model: Any) -> bool:
-    """Whether the model's logits are its output embedding of the last hidden state, and nothing more."""
-    linear = isinstance(model.get_output_embeddings(), torch.nn.Linear) and model.base_model is not model
-    return linear and not any(getattr(model.config, name, None) for name in REWRITTEN)
 
 
 def token_logprobs(
@@ -41,36 +35,40 @@ def token_logprobs(
     entropy: bool,
     entropy_gradient: bool = False,
     place_BT: Tensor | None = None,
+    float32_head: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request the entropies [B, T].
 
     `inputs` are the model's, their last T positions those that predict the targets, or `place_BT` of all positions one
-    after another; only a plain head can be asked for these. The log-probs carry the gradient, the entropies (nats)
-    with `entropy_gradient` alone.
+    after another; only a plain head can be asked for these, or be computed in float32 where the rest is not. The
+    log-probs carry the gradient, the entropies (nats) with `entropy_gradient` alone.
     """
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
         head = model.get_output_embeddings()
+        weights = (head.weight, head.bias)
         if place_BT is None:
             states_NH = hidden_BSH[:, -length:][mask_BT]
         else:
             states_NH = hidden_BSH.flatten(0, 1)[place_BT[mask_BT]]
     else:
         logits_BTV = model(**inputs, use_cache=False, logits_to_keep=length).logits
-        states_NH, head = logits_BTV[mask_BT], None
+        states_NH, weights = logits_BTV[mask_BT], (None, None)
     target_N = target_BT[mask_BT]
     size = 4 * len(target_N) * model.config.get_text_config().vocab_size
-    if size <= AT_ONCE:
-        logits_NV = states_NH if head is None else head(states_NH)
-        logp_NV = (logits_NV.float() / temperature).log_softmax(dim=-1)
-        logp_N, known_NV = logp_NV.gather(1, target_N[:, None])[:, 0], logp_NV if entropy_gradient else logp_NV.detach()
-        entropy_N = -(known_NV.exp() * known_NV).sum(dim=-1) if entropy else None
-    else:
-        weights = (None, None) if head is None else (head.weight, head.bias)
-        keep = head is not None and torch.is_grad_enabled() and size <= KEPT
-        done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, entropy_gradient, keep)  # type: ignore[no-untyped-call]
-        logp_N, entropy_N = done
+    with torch.autocast(states_NH.device.type, enabled=False) if float32_head else nullcontext():
+        if float32_head:
+            states_NH = states_NH.float()
+        if size <= AT_ONCE:
+            logp_NV = _Blocks(states_NH, *weights, temperature).logits(slice(None)).log_softmax(dim=-1)
+            logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
+            known_NV = logp_NV if entropy_gradient else logp_NV.detach()
+            entropy_N = -(known_NV.exp() * known_NV).sum(dim=-1) if entropy else None
+        else:
+            keep = weights[0] is not None and torch.is_grad_enabled() and size <= KEPT
+            done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, entropy_gradient, keep)  # type: ignore[no-untyped-call]
+            logp_N, entropy_N = done
     at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
     return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT

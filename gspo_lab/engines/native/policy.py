@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
-from gspo_lab.engines.native.head import plain_head, token_logprobs
+from gspo_lab.engines.native.head import token_logprobs
 from gspo_lab.engines.native.trained import heavy
 from gspo_lab.keys import Dtype
-from gspo_lab.models.load import computing_in
+from gspo_lab.models.load import check_float32_head, computing_in, plain_head
 from gspo_lab.models.lora import adapters_off
 from gspo_lab.models.memory import WORTH
 from gspo_lab.models.routing import Routers
@@ -120,12 +120,17 @@ class Forward:
 class Policy:
     """A causal language model whose log-probs are those of logits / temperature."""
 
-    def __init__(self, model: Any, *, temperature: float, dtype: Dtype, microbatch_tokens: int) -> None:
+    def __init__(
+        self, model: Any, *, temperature: float, dtype: Dtype, microbatch_tokens: int, float32_head: bool = False
+    ) -> None:
+        if float32_head:
+            check_float32_head(model, "update.float32_head")
         self.model = model
         self.routers = Routers.of(model)
         self.temperature = temperature
         self.microbatch_tokens = microbatch_tokens
         self._dtype = dtype
+        self._float32_head = float32_head and dtype != "float32"
         self._shares = self.routers is None and heavy(model) and plain_head(model) and can_share(model)
 
     @contextmanager
@@ -154,6 +159,7 @@ class Policy:
                         entropy=entropy,
                         entropy_gradient=entropy_gradient,
                         place_BT=None if shared is None else shared.place_BT,
+                        float32_head=self._float32_head,
                     )
                 )
             if routes is not None:

@@ -17,7 +17,7 @@ from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.embedded import param_counts
-from gspo_lab.models.load import context_of, load_model, set_thinking
+from gspo_lab.models.load import check_dtype, context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
@@ -56,6 +56,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
     settings = run.settings
     device = _device(settings.device)
+    check_dtype("update.dtype", settings.update.dtype, device)
+    check_dtype("rollout.dtype", settings.rollout.dtype, device)
     if device.type == "cpu":
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(run.seed)
@@ -85,6 +87,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
             temperature=settings.rollout.temperature,
             dtype=settings.update.dtype,
             microbatch_tokens=settings.update.microbatch_tokens,
+            float32_head=settings.update.float32_head,
         )
 
     policy = policy_of(model)
@@ -97,6 +100,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     lag = Lag(model, rollout.staleness)
     made = look_up("sampler", rollout.sampler, SAMPLERS, base)
     options = {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
+    options |= {"float32_head": True} if rollout.float32_head else {}
     sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
     check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
     if settings.routing_replay == "rollout" and not sampler.tells_routes:

@@ -67,6 +67,9 @@ class _Rows(torch.autograd.Function):
         return None, None, None, None
 
 
+FIRST_SCALE, DOUBLED_AFTER = 2.0**16, 2000
+"""The first factor of a loss in float16, and after how many updates without overflow it doubles (as torch's)."""
+
 LARGE = 2**26
 """Parameters from which on memory and its traffic decide what a step costs."""
 
@@ -98,12 +101,15 @@ def heavy(model: Any) -> bool:
 class Trained:
     """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
 
-    The learning rate rises over the first updates; `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU.
+    The learning rate rises over the first updates; `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU. With
+    `dtype = "float16"` the loss is scaled: small gradients would be 0 there, and large ones are beyond its range.
     """
 
     def __init__(self, model: Any, settings: UpdateTable) -> None:
         self.model = model
         self.updates = 0
+        self.scale = FIRST_SCALE if settings.dtype == "float16" else 1.0
+        self._since_overflow = 0
         self.max_grad_norm = settings.max_grad_norm
         self._rate = settings.learning_rate
         self._warmup = max(settings.warmup_updates, 1)
@@ -133,6 +139,28 @@ class Trained:
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
+    def backward(self, loss: Tensor) -> None:
+        """Gather the gradient of the scaled loss."""
+        (loss * self.scale if self.scale != 1 else loss).backward()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def unscale(self) -> bool:
+        """Divide the gathered gradient by the scale. False where it overflowed: it is forgotten, the scale halved, and
+        the passes are to be made again."""
+        if self.scale == 1:
+            return True
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        if not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
+            self.scale /= 2
+            self._since_overflow = 0
+            self.forget_gradient()
+            return False
+        torch._foreach_div_(gradients, self.scale)
+        self._since_overflow += 1
+        if self._since_overflow % DOUBLED_AFTER == 0:
+            self.scale *= 2
+        return True
+
     def move(self, loss: float) -> Moved:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not finite, no step."""
         rate = self._rate * self.warmth(self.updates)
@@ -161,6 +189,7 @@ class Trained:
             "model": trained_state(self.model),
             "optimizer": self.optimizer.state_dict(),
             "updates": self.updates,
+            "scale": (self.scale, self._since_overflow),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -168,3 +197,4 @@ class Trained:
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
+        self.scale, self._since_overflow = state.get("scale", (self.scale, 0))

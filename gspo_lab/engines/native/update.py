@@ -87,10 +87,24 @@ class Updater:
     def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
         """Train on one mini-batch."""
         started = time.perf_counter()
+        prepared = self.prepared(experience, minibatch)
+        done = self._passes(experience, minibatch, *prepared)
+        while not self.trained.unscale():
+            done = self._passes(experience, minibatch, *prepared)
+        done.router_grad_norm = self.router_grad_norm()
+        done.moved = self.trained.move(done.loss)
+        if self.critic is not None:
+            done.critic_columns, done.critic_finite = self.critic.update(experience, minibatch.rows)
+        done.seconds = time.perf_counter() - started
+        return done
+
+    def _passes(
+        self, experience: Experience, minibatch: Minibatch, objective: Common, selected_MT: Tensor | None
+    ) -> Updated:
+        """Gather a mini-batch's gradient with what `prepared` gave."""
         mask_MT = experience.mask_NT[minibatch.rows]
         responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        objective, selected_MT = self.prepared(experience, minibatch)
         bonus = objective.entropy_coef > 0
         done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
         done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
@@ -111,14 +125,8 @@ class Updater:
                     places = torch.searchsorted(minibatch.rows, part.rows)
                     batch = replace(batch, selected_BT=selected_MT[places, : part.length])
                 out = surrogate(forward.logp_BT, batch, objective, self.loss, forward.entropy_BT)
-                out.loss.backward()  # type: ignore[no-untyped-call]
+                self.trained.backward(out.loss)
             done.add(part, forward, out)
-
-        done.router_grad_norm = self.router_grad_norm()
-        done.moved = self.trained.move(done.loss)
-        if self.critic is not None:
-            done.critic_columns, done.critic_finite = self.critic.update(experience, minibatch.rows)
-        done.seconds = time.perf_counter() - started
         return done
 
     @torch.no_grad()
