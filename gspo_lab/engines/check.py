@@ -31,17 +31,17 @@ def make_engine(run: Run) -> Engine:
 def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None:
     """LabError where the arm's engine is none, has no such options, or would ignore what the arm says."""
     name, options = settings.engine.name, settings.engine.options
-    found = look_up("engine", name, ENGINES, base)
-    if callable(found):
-        check_options(name, options, _parameters(found), kind="engine", table="engine.options")
-    check_callable("engine", name, found, (), METHODS, options)
-    capabilities = getattr(found, "capabilities", Capabilities())
+    made_by = look_up("engine", name, ENGINES, base)
+    if callable(made_by):
+        check_options(name, options, _parameters(made_by), kind="engine", table="engine.options")
+    check_callable("engine", name, made_by, (), METHODS, options)
+    capabilities = getattr(made_by, "capabilities", Capabilities())
     if not isinstance(capabilities, Capabilities):
         raise LabError(f"the engine '{name}': its capabilities are no gspo_lab.engines.base.Capabilities")
     for broken in _broken(settings, capabilities):
         raise LabError(f"arm.{arm}: the engine '{name}' {broken}")
-    if hasattr(found, "check"):
-        found(**options).check(settings)
+    if hasattr(made_by, "check"):
+        made_by(**options).check(settings)
 
 
 def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
@@ -109,9 +109,9 @@ def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any
     return engine.translated(settings) if hasattr(engine, "translated") else {}
 
 
-def _parameters(found: Any) -> Iterable[inspect.Parameter]:
+def _parameters(made_by: Any) -> Iterable[inspect.Parameter]:
     try:
-        return inspect.signature(found).parameters.values()
+        return inspect.signature(made_by).parameters.values()
     except ValueError:  # some built-in things do not say how they are called
         return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
 
@@ -119,20 +119,22 @@ def _parameters(found: Any) -> Iterable[inspect.Parameter]:
 def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     """What the engine cannot do for these settings, or wrongly says that it can."""
     plain = Settings.model_validate({"task": settings.task})
-    wanted, default = (flat(one.model_dump(mode="json")) for one in (settings, plain))
+    values, default = (flat(table.model_dump(mode="json")) for table in (settings, plain))
     if capabilities.settings is not None:
         for key in capabilities.settings:
-            if not any(under(one, [key]) for one in wanted):
-                yield f"says that it can vary '{key}', which is no key of a study{nearest(key, wanted)}"
+            if not any(under(name, [key]) for name in values):
+                yield f"says that it can vary '{key}', which is no key of a study{nearest(key, values)}"
         able = (*capabilities.settings, "task", "engine", "objective.preset")
-        odd = [key for key in wanted.keys() | default.keys() if wanted.get(key) != default.get(key)]
-        if ignored := sorted(key for key in odd if not under(key, able)):
-            told = ", ".join(
-                f"{key} = {wanted.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
+        changed = [key for key in values.keys() | default.keys() if values.get(key) != default.get(key)]
+        if ignored := sorted(key for key in changed if not under(key, able)):
+            listed = ", ".join(
+                f"{key} = {values.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
                 for key in ignored
-                if key in wanted or not any(under(one, [key]) for one in wanted)
+                if key in values or not any(under(name, [key]) for name in values)
             )
-            yield f"would ignore {told}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
+            yield f"would ignore {listed}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
+    if settings.update.dtype == "float16" and settings.engine.name in ENGINES.keys() - {"native"}:
+        yield "is given no scaled loss by the lab: use update.dtype = 'bfloat16', or engine = 'native'"
     for column in capabilities.records or ():
         if column not in COLUMNS:
             yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"

@@ -144,6 +144,10 @@ DROPPED = "rollout.dynamic_sampling=2"
     [
         (["update.minibatches=3"], "prompts_per_step = 8 cannot be split into update.minibatches = 3 equal parts"),
         (["arm.gspo.update.minibatches=3"], "arm.gspo: rollout.prompts_per_step"),  # one arm's bears its name
+        (
+            ["rollout.sampler=vllm", "rollout.dtype=bfloat16", "rollout.float32_head=true"],
+            "use rollout.sampler = 'transformers'",
+        ),
         (["rollout.top_p=0.9", "update.old_logprobs=sampler"], "use top_p = 1 or old_logprobs = 'trainer'"),
         (["rollout.top_p=0.9", "objective.off_policy_mask=0.5"], "use top_p = 1, or leave off_policy_mask out"),
         ([TIS, "update.old_logprobs=sampler"], "the ratio then holds the mismatch already"),
