@@ -91,8 +91,6 @@ def evaluate(
         raise LabError("--model is evaluated instead of the runs of a study: remove --study and --run")
     if raw_prompts and server is None:
         raise LabError("--raw-prompts is for --server: a model in this process gets the prompts of its training")
-    if device not in ("auto", "cpu", "cuda"):
-        raise LabError(f"--device {device}: must be auto, cpu or cuda")
     wish = BenchmarkOverrides(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     benches_of = partial(_benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish)
     if server is not None:

@@ -133,8 +133,11 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
                 if key in values or not any(under(name, [key]) for name in values)
             )
             yield f"would ignore {listed}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
-    if settings.update.dtype == "float16" and settings.engine.name in ENGINES.keys() - {"native"}:
-        yield "is given no scaled loss by the lab: use update.dtype = 'bfloat16', or engine = 'native'"
+    if settings.engine.name in ENGINES.keys() - {"native"}:
+        if settings.update.dtype == "float16":
+            yield "is given no scaled loss by the lab: use update.dtype = 'bfloat16', or engine = 'native'"
+        if settings.device not in (DEVICES := ("auto", "cpu", "cuda")):
+            yield f"chooses its devices itself: device = '{settings.device}' is none of {', '.join(DEVICES)}"
     for column in capabilities.records or ():
         if column not in COLUMNS:
             yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"

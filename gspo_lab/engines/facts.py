@@ -109,11 +109,12 @@ def _sources_digest() -> str:
 
 
 def _device_name(device: "torch.device | None") -> str:
-    if device is not None and device.type == "cuda":
+    if device is not None and device.type != "cpu":
         import torch
 
-        return torch.cuda.get_device_name(device)
+        name_of = getattr(torch.get_device_module(device), "get_device_name", str)
+        return str(name_of(device))
     with suppress(OSError):
-        if found := re.search(r"^model name\s*: *(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1].strip()
+        if match := re.search(r"^model name\s*: *(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return match[1].strip()
     return platform.processor() or platform.machine()

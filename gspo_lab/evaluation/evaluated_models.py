@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedModel]:
     """The starting and the final model of a finished run. LabError if it has not finished."""
-    from gspo_lab.evaluation.local_model import LocalModel, device_of
+    from gspo_lab.evaluation.local_model import LocalModel
+    from gspo_lab.models.device import device_of
 
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
     places = {0: None if run.warm_start is None else Path(run.warm_start), run.settings.steps: folder.final}
     dtype = run.settings.rollout.dtype
-    model, on = run.settings.model, device_of(device)
+    model, on = run.settings.model, str(device_of(device))
     weights = {step: _weights(model, place) for step, place in places.items()}
     thinking = run.settings.rollout.thinking
     content = {
@@ -56,13 +57,14 @@ def run_chats(folder: RunFolder) -> bool:
 
 def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto") -> EvaluatedModel:
     """A model folder, a Hub id or a built-in model. LabError if a check shows that it cannot be loaded."""
-    from gspo_lab.evaluation.local_model import LocalModel, device_of
+    from gspo_lab.evaluation.local_model import LocalModel
+    from gspo_lab.models.device import device_of
 
     check_model(name)
-    on = device_of(device)
+    on = str(device_of(device))
     folder = Path(name).expanduser()
     named, label = (name, name) if name in EMBEDDED or not folder.is_dir() else (str(folder.resolve()), folder.name)
-    dtype: Dtype = "bfloat16" if on == "cuda" and name not in EMBEDDED else "float32"
+    dtype: Dtype = "bfloat16" if on.startswith("cuda") and name not in EMBEDDED else "float32"
     content: dict[str, Any] = {"kind": "model", "name": named, "dtype": dtype, "weights": _weights(name, None)}
     if name in EMBEDDED:
         content["drawn_from_seed"] = seed

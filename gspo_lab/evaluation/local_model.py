@@ -56,7 +56,7 @@ class LocalModel:
         context, limit = self._limits(bench)
         how = bench.sampling
         sampling = Sampling(how.temperature, how.top_p, limit, how.stop)
-        at_a_time = POSITIONS_ON_A_GPU if model.device.type == "cuda" else POSITIONS_AT_A_TIME
+        at_a_time = POSITIONS_AT_A_TIME if model.device.type == "cpu" else POSITIONS_ON_A_GPU
         sampler = TransformersSampler(model, tokenizer)
         for part in answers(pending, bench.task, sampler, tokenizer, sampling, context, at_a_time):
             hand_over(part)
@@ -82,8 +82,3 @@ def _nonfinite_weights(model: Any) -> str | None:
     weights = dict(model.named_parameters())
     odd = [name for name, weight in weights.items() if not weight.sum().isfinite()]
     return f"its weights are not finite ({odd[0]}; {len(odd)} of {len(weights)} tensors)" if odd else None
-
-
-def device_of(name: str) -> str:
-    """The device; `auto`: CUDA if available, else the CPU."""
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name

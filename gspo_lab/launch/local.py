@@ -128,17 +128,32 @@ class LocalPool:
     _server: Forkserver = field(default_factory=Forkserver, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
-        """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a GPU."""
-        gpus = visible_gpus() if device in ("auto", "cuda") else []
-        if device == "cuda" and not gpus:
+        """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a GPU.
+
+        A single GPU of several (`cuda:1`) and any other device have one place, and hide nothing from their workers.
+        """
+        gpus = visible_gpus() if device != "cpu" else []
+        if device.startswith("cuda") and not gpus:
             raise LabError(
-                "device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
+                f"device = '{device}', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
             )
-        kind, places = ("gpu", gpus) if on_gpu(device) else (CORE, [str(core) for core in range(cores())])
+        one_place = device not in ("auto", "cpu", "cuda")
+        if device.startswith("cuda:"):
+            if int(device[5:]) >= len(gpus):
+                raise LabError(f"device = '{device}', but there are {len(gpus)} GPUs here, which count from cuda:0")
+            kind, places = "gpu", [gpus[int(device[5:])]]
+        elif one_place:
+            kind, places = "gpu", [device]
+        else:
+            kind, places = ("gpu", gpus) if on_gpu(device) else (CORE, [str(core) for core in range(cores())])
         count = at_least_one(self.jobs if self.jobs is not None else _jobs_from_environment(len(places)))
         chosen = [places[i % len(places)] for i in range(count)]
         return [
-            Slot(kind, place, {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""})
+            Slot(
+                kind,
+                place,
+                SAME_EVERYWHERE | ({} if one_place else {"CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""}),
+            )
             for place in chosen
         ]
 
@@ -195,8 +210,10 @@ def visible_gpus() -> list[str]:
 
 
 def on_gpu(device: str) -> bool:
-    """Whether runs with that `device` compute on a GPU here."""
-    return device != "cpu" and bool(visible_gpus()) and (device == "cuda" or torch_knows_cuda())
+    """Whether runs with that `device` compute on a CUDA GPU here."""
+    if not visible_gpus():
+        return False
+    return device.startswith("cuda") or (device == "auto" and torch_knows_cuda())
 
 
 def gpu_memory() -> dict[str, float]:

@@ -70,9 +70,9 @@ class RayCluster:
         gpus = self._gpus
         if gpus is None:
             gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
-        if device == "cuda" and not gpus:
+        if device.startswith("cuda") and not gpus:
             raise LabError(
-                f"device = 'cuda', but no node of {self._named} has a GPU for Ray; use device = 'cpu' or 'auto'"
+                f"device = '{device}', but no node of {self._named} has a GPU for Ray; use device = 'cpu' or 'auto'"
             )
         self._gpus = gpus = 0.0 if device == "cpu" else gpus
         per_run = {"CPU": self._cpus, "GPU": gpus, **self._resources}

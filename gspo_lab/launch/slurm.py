@@ -86,8 +86,10 @@ class SlurmCluster:
                 f"--on slurm: no {missing[0]} on the PATH; type this where Slurm's commands are, on a login node"
             )
         on_gpu = self._gpu and device != "cpu"
-        if device == "cuda" and not on_gpu:
-            raise LabError("device = 'cuda', but a job would have no GPU: ask for one, [launch.slurm] gres = 'gpu:1'")
+        if device.startswith("cuda") and not on_gpu:
+            raise LabError(
+                f"device = '{device}', but a job would have no GPU: ask for one, [launch.slurm] gres = 'gpu:1'"
+            )
         answer = _call("sinfo", "--noheader", "--format=%P")
         if answer.returncode:
             raise LabError(

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from logging import ERROR
@@ -296,24 +295,6 @@ def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
     Weights and their gradients keep their own format.
     """
     return nullcontext() if dtype == "float32" else torch.autocast(device, getattr(torch, dtype))
-
-
-def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
-    """LabError where a device cannot compute in `dtype`, with and without autocast, forward and backward."""
-    if dtype == "float32":
-        return
-    wanted, reason = getattr(torch, dtype), "its autocast gives another precision"
-    try:
-        with warnings.catch_warnings(), computing_in(dtype, device.type):
-            warnings.simplefilter("ignore")  # autocast warns where it does not know the precision, and does nothing
-            weight = torch.ones(8, 8, device=device, requires_grad=True)
-            product = weight @ weight
-            (product.float() + (weight.to(wanted) @ weight.to(wanted)).float()).sum().backward()  # type: ignore[no-untyped-call]
-            if product.dtype == wanted:
-                return
-    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError
-        reason = first_line(error)
-    raise LabError(f"{key} = '{dtype}': the device '{device}' cannot compute in it ({reason}); use 'float32'")
 
 
 def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:

@@ -59,6 +59,10 @@ def check(study: Study, *, data: bool = True) -> None:
     for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
         check_rank(model, rank)
     for run in (arm.settings for arm in arms):
+        if run.device.partition(":")[0] not in ("auto", "cpu", "cuda"):  # importing torch takes seconds
+            from gspo_lab.models.device import check_name
+
+            check_name(run.device)
         rollout, gpu = run.rollout, on_gpu(run.device)
         check_sampler(rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant)
     for arm in arms:

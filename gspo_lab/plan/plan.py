@@ -182,7 +182,7 @@ def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[
     try:
         return slots_of(on, make_launcher(on, jobs, study.launch.options), device), []
     except LabError:
-        if on != LOCAL or device != "cuda" or visible_gpus():
+        if on != LOCAL or not device.startswith("cuda") or visible_gpus():
             raise
         return [Slot("gpu", "0", {})] * (jobs or 1), ["for one GPU, of which there is none here"]
 

@@ -394,8 +394,11 @@ class Settings(Table):
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches to train on")
     engine: Annotated[EngineTable, Key(arms="vary", cost=True, passes=True)] = EngineTable()
-    device: Annotated[Literal["auto", "cpu", "cuda"], Key(cost=True, anywhere=True, peers=ALL)] = Field(
-        "auto", description="`auto`: CUDA if there is a GPU"
+    device: Annotated[str, Key(cost=True, anywhere=True, peers=ALL)] = Field(
+        "auto",
+        pattern=r"^[a-z][a-z0-9_]*(:[0-9]{1,3})?$",
+        description="a device that torch knows: `cpu`, `cuda`, `cuda:1`, `xpu`, that of a backend; `auto`: CUDA if "
+        "there is a GPU. Other engines than `native` take `auto`, `cpu` and `cuda`",
     )
     routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")] = Field(
         "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"

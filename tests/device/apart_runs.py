@@ -1,6 +1,8 @@
 """Whole runs of the native engine on "apart", a device with memory of its own, and on the CPU.
 
-    python apart_runs.py LIBRARY FOLDER       prints the losses of all updates on both, as JSON
+    python apart_runs.py LIBRARY FOLDER       prints as JSON, by case: the losses of all updates on both, those of a run
+                                              that was stopped and taken up again, and how many answers `eval` gets;
+                                              and how a precision and another device are refused
 
 LIBRARY is apart.cpp, compiled. Its kernels are the CPU's, on copies; a tensor that lies elsewhere is refused, as on a
 GPU. The runs lie in FOLDER.
@@ -8,6 +10,8 @@ GPU. The runs lie in FOLDER.
 
 import json
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +21,13 @@ import torch.utils.backend_registration
 from lottery import GRADER, STUDY, train
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gspo_lab.engines.native import setup
-from gspo_lab.study import load_study
+from gspo_lab.errors import LabError
+from gspo_lab.evaluation.BENCH
+from gspo_lab.evaluation.session import evaluate_subject
+from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.models.device import check_dtype, device_of
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.study import Run, load_study
 
 CASES: dict[str, tuple[str, ...]] = {
     "dense": ("gspo",),
@@ -47,12 +56,49 @@ def register(library: str) -> None:
     torch.utils.backend_registration.generate_methods_for_privateuse1_backend()
 
 
-def losses(case: str, device: str, folder: Path) -> list[float]:
+def run_of(case: str, device: str, folder: Path) -> Run:
     arm, *changes = CASES[case]
-    run = next(run for run in load_study(folder / "study.toml", overrides=changes, seeds=[0]).runs() if run.arm == arm)
-    vars(setup)["_device"] = lambda _: torch.device(device)  # a study can only say cpu, cuda or auto
-    with sdpa_kernel(SDPBackend.MATH):  # the attention of any device
-        return [update.loss for update in train(run, folder / f"{case}-{device}").updates]
+    study = load_study(folder / "study.toml", overrides=[*changes, f"device={device}"], seeds=[0])
+    return next(run for run in study.runs() if run.arm == arm)
+
+
+def losses(case: str, device: str, folder: Path, stops: tuple[int, ...] = ()) -> list[float]:
+    """Of a run that is stopped after so many steps, and taken up again each time."""
+    run, out, place = run_of(case, device, folder), [], folder / f"{case}-{device}{len(stops)}"
+    for stop in (*map(stop_after, stops), lambda: False):
+        out += [update.loss for update in train(run, place, stop).updates]
+    return out
+
+
+def stop_after(times: int) -> Callable[[], bool]:
+    asked = count()
+    return lambda: next(asked) > times
+
+
+def evaluated(case: str, folder: Path) -> list[int]:
+    """How many answers the start and the end of the case's run give on the device."""
+    run, place = run_of(case, "apart", folder), RunFolder(folder / f"{case}-apart0")
+    (place.path / "run.json").write_text(json.dumps(run.to_json()))
+    task = run.settings.task
+    bench = bench_of(task.name, task.options, Path(run.base), Wish(samples=1, problems=2))
+    return [evaluate_subject(subject, bench, lambda _: None).new for subject in run_subjects(place, device="apart")]
+
+
+def results(case: str, folder: Path) -> dict[str, list[float]]:
+    return {
+        "cpu": losses(case, "cpu", folder),
+        "apart": losses(case, "apart", folder),
+        "resumed": losses(case, "apart", folder, (1,)),
+        "answers": [*evaluated(case, folder)],
+    }
+
+
+def refusal(check: Callable[[], object]) -> str:
+    try:
+        check()
+    except LabError as error:
+        return str(error)
+    return ""
 
 
 if __name__ == "__main__":
@@ -62,4 +108,12 @@ if __name__ == "__main__":
     prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
     (folder / "problems.jsonl").write_text("\n".join(json.dumps(p) for p in prompts))
     (folder / "study.toml").write_text(STUDY)
-    print(json.dumps({case: [losses(case, device, folder) for device in ("cpu", "apart")] for case in CASES}))
+    with sdpa_kernel(SDPBackend.MATH):  # the attention of any device
+        cases = {case: results(case, folder) for case in CASES}
+    refusals = [
+        refusal(lambda: check_dtype("update.dtype", "float16", torch.device("apart"))),
+        refusal(lambda: device_of("apart:1")),
+        refusal(lambda: device_of("tpu")),
+        refusal(lambda: device_of("meta")),
+    ]
+    print(json.dumps({"cases": cases, "refusals": refusals}))

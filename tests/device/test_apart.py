@@ -29,16 +29,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_losses_are_the_cpus(library: Path, tmp_path: Path) -> None:
+def test_losses_are_the_cpus_and_runs_are_resumed_and_evaluated(library: Path, tmp_path: Path) -> None:
     tests = HERE.parent
     path = os.pathsep.join(map(str, (tests / "engines", tests, tests.parent)))
     command = [sys.executable, str(HERE / "apart_runs.py"), str(library), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    losses = json.loads(done.stdout.splitlines()[-1])
-    assert len(losses) == 8
-    for case, (cpu, apart) in losses.items():
-        assert len(cpu) > 4, case
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert len(told["cases"]) == 8
+    for case, of_case in told["cases"].items():
+        assert len(of_case["cpu"]) > 4, case
         # Its kernels are the CPU's one by one, where the CPU has some in one: the same but for rounding.
-        assert apart == pytest.approx(cpu, rel=1e-4, abs=1e-5), case
+        assert of_case["apart"] == pytest.approx(of_case["cpu"], rel=1e-4, abs=1e-5), case
+        assert of_case["resumed"] == of_case["apart"], case
+        assert of_case["answers"] == [2, 2], case
+    half, second, unknown, meta = told["refusals"]
+    assert half.startswith("update.dtype = 'float16': the device 'apart' cannot compute in it (")
+    assert second == "device = 'apart:1': torch sees 1 of them here; use device = 'auto' or 'cpu'"
+    assert unknown == "device = 'tpu': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'"
+    assert meta == "device = 'meta': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'"
+    assert "\n" not in half

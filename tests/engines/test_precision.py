@@ -14,8 +14,9 @@ from gspo_lab.engines.native.head import token_logprobs
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.trained import FIRST_SCALE, Trained
 from gspo_lab.errors import LabError
+from gspo_lab.models.device import check_dtype
 from gspo_lab.models.embedded import build, byte_tokenizer
-from gspo_lab.models.load import check_dtype, computing_in
+from gspo_lab.models.load import computing_in
 from gspo_lab.samplers.base import Request, Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study.schema import UpdateTable

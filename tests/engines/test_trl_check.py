@@ -67,6 +67,7 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(make_run: MakeRu
         (("arm.gspo.importance_sampling_level=sequence-token",), "knows no importance_sampling_level = 'sequence-tok"),
         (("model=tiny-qwen3-moe", "routing_replay=rollout"), "replays the old policy's experts, not the sampler's"),
         (("update.dtype=float16",), "is given no scaled loss by the lab: use update.dtype = 'bfloat16'"),
+        (("device=cuda:1",), "chooses its devices itself: device = 'cuda:1' is none of auto, cpu, cuda"),
         (("rollout.dtype=bfloat16", "rollout.float32_head=true"), "would ignore rollout.float32_head = True"),
         (("engine.options={processes = 3}",), "the 16 responses of a rollout batch equally; 4 mini-batches x 3 proc"),
         (("engine.options={processes = 0}",), "needs processes and microbatches of at least 1, not 0 and 1"),

@@ -78,6 +78,17 @@ def test_gpus_are_slots_and_more_jobs_share_them(nvidia_smi: Path) -> None:
     assert {(slot.kind, slot.host) for slot in LocalPool().slots("cuda")} == {("gpu", None)}
 
 
+def test_one_gpu_of_several_and_other_devices_have_one_place(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
+    (slot,) = LocalPool().slots("cuda:1")
+    assert (slot.kind, slot.index) == ("gpu", "1")
+    assert "CUDA_VISIBLE_DEVICES" not in slot.environment, "the worker counts its GPUs as the study does"
+    slots = LocalPool(2).slots("xpu")
+    assert [(slot.kind, slot.index) for slot in slots] == [("gpu", "xpu")] * 2
+    with pytest.raises(LabError, match=r"device = 'cuda:2', but there are 2 GPUs here, which count from cuda:0"):
+        LocalPool().slots("cuda:2")
+
+
 def test_slices_of_a_gpu_are_slots(nvidia_smi: Path) -> None:
     nvidia_smi.write_text(
         "GPU 0: NVIDIA H200 (UUID: GPU-aa)\n"

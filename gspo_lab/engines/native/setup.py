@@ -16,8 +16,9 @@ from gspo_lab.engines.native.trained import Trained, give_back_what_is_freed, he
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
+from gspo_lab.models.device import check_dtype, device_of
 from gspo_lab.models.embedded import param_counts
-from gspo_lab.models.load import check_dtype, context_of, load_model, set_thinking
+from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
@@ -55,7 +56,7 @@ class Parts:
 def set_up(run: Run, warm_start: Path | None) -> Parts:
     """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
     settings = run.settings
-    device = _device(settings.device)
+    device = device_of(settings.device)
     check_dtype("update.dtype", settings.update.dtype, device)
     check_dtype("rollout.dtype", settings.rollout.dtype, device)
     if device.type == "cpu":
@@ -155,9 +156,3 @@ def without_dropout(model: Any) -> None:
                 f"the model's routers add noise while training ({type(module).__name__}), so that no two passes agree; "
                 "set router_jitter_noise to 0 in its config.json"
             )
-
-
-def _device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise LabError("device = 'cuda': torch sees no GPU here; use device = 'auto' or 'cpu'")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

@@ -255,11 +255,15 @@ def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The peak since the last call, which begins a new one: of the GPU, or of this process where Linux tells it."""
-    if device.type != "cuda":
+    """The peak since the last call, which begins a new one: of the device where its backend tells it; on a CPU of this
+    process where Linux tells it."""
+    if device.type == "cpu":
         return _peak_resident()
-    peak = torch.cuda.max_memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    module = torch.get_device_module(device)
+    if not hasattr(module, "reset_peak_memory_stats"):
+        return None
+    peak = module.max_memory_allocated(device)
+    module.reset_peak_memory_stats(device)
     return int(peak)
 
 
