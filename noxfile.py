@@ -94,8 +94,8 @@ def verl(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The benchmarks on a GPU, in at most nine minutes and without a network.
 
-    It uses the first `python` of the path, with vLLM and TRL if they are installed. `-- --device cpu --tiny` runs the
-    same code without a GPU.
+    It uses the first `python` of the path, with vLLM and TRL if they are installed, and SmolLM2 if GSPO_LAB_SMOLLM2
+    names its folder. `-- --device cpu --tiny` runs the same code without a GPU.
     """
     session.run("python", "benchmarks/gpu.py", *session.posargs)
 

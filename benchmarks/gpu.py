@@ -9,6 +9,8 @@ Each part has its own process. A part that fails or runs out of time is reported
     quickstart    one seed on the CPU and on the device, compared with each other
     shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, with random weights in bfloat16: all
                   weights and LoRA
+    smollm2       if GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct: steps of studies/smollm2.toml in float32,
+                  bfloat16, float16, and bfloat16 with the head in float32
     vllm          if vLLM is installed: two checked pushes, and the experts that it reports (R3) against the trainer's
     vocabulary, step, study      if TRL is installed: benchmarks/vs_trl.py on the device
 
@@ -30,8 +32,8 @@ from typing import Any
 from gspo_lab.errors import LabError
 
 HERE = Path(__file__).parent
-PARTS = ("quickstart", "shapes", "vllm", "vocabulary", "step", "study")
-LIMITS = {"quickstart": 150, "shapes": 180}
+PARTS = ("quickstart", "shapes", "smollm2", "vllm", "vocabulary", "step", "study")
+LIMITS = {"quickstart": 150, "shapes": 180, "smollm2": 150}
 """Most seconds of a part; the other parts may take the remaining time."""
 
 DENSE = {
@@ -207,6 +209,43 @@ def shapes(options: argparse.Namespace) -> Iterator[Row]:
             )
 
 
+SIDES = ("update", "rollout")
+PRECISIONS = {
+    "float32": (),
+    "bfloat16": [f"{side}.dtype=bfloat16" for side in SIDES],
+    "float16": [f"{side}.dtype=float16" for side in SIDES],
+    "bfloat16, head in float32": [f"{side}.{key}" for side in SIDES for key in ("dtype=bfloat16", "float32_head=true")],
+}
+
+
+def smollm2(options: argparse.Namespace) -> Iterator[Row]:
+    """Two steps of the study's GSPO in each precision: the mismatch at equal weights, and the second step's time."""
+    import gspo_lab
+
+    model = os.environ.get("GSPO_LAB_SMOLLM2")
+    if model is None:
+        yield row("SmolLM2", None, "GSPO_LAB_SMOLLM2 names no folder")
+        return
+    study, runs = HERE.parent / "studies" / "smollm2.toml", options.home / "runs"
+    sizes = ["rollout.prompts_per_step=2", "rollout.max_tokens=8"] if options.tiny else []
+    common = [f"model={model}", f"device={options.device}", "bench.addition.problems=2", *sizes]
+    for index, (name, precision) in enumerate(PRECISIONS.items()):
+        line = ["run", str(study), "--name", f"p{index}", "--arms", "gspo", "--seeds", "1", "--steps", "2"]
+        words = [word for setting in (*common, *precision) for word in ("--set", setting)]
+        done([sys.executable, "-m", "gspo_lab", *line, *words, "--runs", str(runs), "--output-dir", str(options.home)])
+        laps = [f"seconds_{lap}" for lap in ("step", "rollout", "old_logprobs", "update")]
+        with gspo_lab.open(runs) as lab:
+            steps = lab.study(f"p{index}").records("mismatch_abs_mean", "mismatch_k3", "reward_mean", *laps)
+            updates = lab.study(f"p{index}").records("nonfinite")
+        first, second = (steps.reset_index().sort_values("step").iloc[place] for place in (0, 1))
+        yield row(f"{name}: sampler against trainer", float(first["mismatch_abs_mean"]), "nats a token")
+        yield row(f"{name}: mismatch k3", float(first["mismatch_k3"]))
+        yield row(f"{name}: first reward", float(first["reward_mean"]))
+        for lap in laps:
+            yield row(f"{name}: {lap.removeprefix('seconds_')}", float(second[lap]), "s")
+        yield row(f"{name}: updates that were not finite", int(updates["nonfinite"].sum()), "", 0)
+
+
 def told_by(name: str, command: list[str]) -> Iterator[Row]:
     """The figures of one training side; a failed one is missing."""
     try:
@@ -311,7 +350,12 @@ def vs_trl(options: argparse.Namespace) -> Iterator[Row]:
         yield row(f"{what}, {one['level']}: lab / TRL, memory", one["peak_memory_bytes"]["ratio"], "", 0.6)
 
 
-RUN = {"quickstart": quickstart, "shapes": shapes, "vllm": vllm, "vocabulary": vs_trl, "step": vs_trl, "study": vs_trl}
+RUN = dict.fromkeys(PARTS, vs_trl) | {
+    "quickstart": quickstart,
+    "shapes": shapes,
+    "smollm2": smollm2,
+    "vllm": vllm,
+}
 
 
 def done(command: list[str]) -> str:

@@ -4,14 +4,17 @@
     python benchmarks/vs_trl.py step                             # one training step, one thread, one process
     python benchmarks/vs_trl.py study --rounds 2                 # 2 arms x 3 seeds, from the command to the last run
     python benchmarks/vs_trl.py vocabulary --steps 3             # 151,936 tokens in the vocabulary: time and memory
+    GSPO_LAB_SMOLLM2=FOLDER python benchmarks/vs_trl.py smollm2 --steps 2 --levels token       # a real language model
     python benchmarks/vs_trl.py step --model tiny-qwen3-moe --steps 12 --device cuda
 
 Both start from the same cached warm start, whose making is in neither figure. A rollout batch has 32 prompts x 8
 responses of at most 29 tokens and 4 mini-batches, with AdamW, without KL term and evaluation. `vocabulary` takes two
-layers of Qwen3-0.6B's shape with random weights and its vocabulary, 4 x 8 responses and 2 mini-batches.
+layers of Qwen3-0.6B's shape with random weights and its vocabulary, 4 x 8 responses and 2 mini-batches; `smollm2`
+takes SmolLM2-135M-Instruct, whose folder GSPO_LAB_SMOLLM2 names, with the same sizes.
 
 Rewards: `own` is the addition task's grade, with the study's own share of groups without advantage. A number sets that
-share exactly, by rewarding every other response of the other groups. With `vocabulary` every group has an advantage.
+share exactly, by rewarding every other response of the other groups. With `vocabulary` and `smollm2` every group has
+an advantage.
 
 Neither side writes checkpoints within the measured steps; gspo-lab records everything that is always recorded. With
 --rounds both sides take turns, and the best of each counts, in wall-clock and in processor time. Prints both sides and
@@ -34,7 +37,7 @@ from typing import Any
 from vs_trl_sides import GROUP, MAX_TOKENS, RANGES, RATE, SIDES, WARMUP, WIDE, wide_model
 
 PRESETS = {"token": "grpo", "sequence": "gspo"}
-SIZES = {"step": (32, 4), "study": (32, 4), "vocabulary": (4, 2)}
+SIZES = {"step": (32, 4), "study": (32, 4), "vocabulary": (4, 2), "smollm2": (4, 2)}
 """Per benchmark the prompts of a rollout batch, and its mini-batches."""
 STUDY = """
 question = "How long does a step take?"
@@ -71,7 +74,7 @@ def grade(problem, answer):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["step", "study", "vocabulary", *SIDES])
+    parser.add_argument("what", choices=[*SIZES, *SIDES])
     parser.add_argument("--model", default="tiny-qwen3", choices=["tiny-qwen3", "tiny-qwen3-moe"])
     parser.add_argument("--steps", type=int, default=12, help="rollout batches a run")
     parser.add_argument("--rounds", type=int, default=1, help="how often both sides are timed, in turns")
@@ -104,9 +107,13 @@ class Bench:
         self.steps, self.rounds, self.device = options.steps, options.rounds, options.device
         self.levels = options.levels
         self.prompts, self.minibatches = SIZES[options.what]
-        self.shares = ["0"] if options.what == "vocabulary" else options.shares
+        self.shares = ["0"] if options.what in ("vocabulary", "smollm2") else options.shares
         if options.what == "vocabulary":
             self.model, self.start = str(wide_model(folder / "wide", options.vocabulary)), folder / "wide"
+        elif options.what == "smollm2":
+            if (name := os.environ.get("GSPO_LAB_SMOLLM2")) is None:
+                raise SystemExit("GSPO_LAB_SMOLLM2 names no folder of SmolLM2-135M-Instruct")
+            self.model, self.start = name, Path(name)
         else:
             self.run_study(self.study("warm", "own", ["token"], [0], steps=1))
             (self.start,) = (path.parent for path in (folder / "cache" / "warm-starts").glob("*/manifest.json"))

@@ -154,7 +154,10 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
         save_strategy="no",
         disable_tqdm=True,
     )
-    data = Dataset.from_list([{"prompt": prompt} for prompt in problems])
+    if tokenizer.chat_template:  # the lab gives a chat model a user's message, too
+        data = Dataset.from_list([{"prompt": [{"role": "user", "content": prompt}]} for prompt in problems])
+    else:
+        data = Dataset.from_list([{"prompt": prompt} for prompt in problems])
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=reward,
