@@ -72,7 +72,7 @@ def evaluate(
     api_key_env: Annotated[
         str, typer.Option(help="With --server: environment variable that holds the API key.")
     ] = "OPENAI_API_KEY",
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device that torch knows: auto, cpu, cuda, cuda:1.")] = "auto",
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
