@@ -154,11 +154,11 @@ class Child:
                 self._process.stdin.close()
 
     def _crash(self, code: int) -> LabError:
-        told = self._error(f"ended with exit code {code}")
+        error = self._error(f"ended with exit code {code}")
         killed = code == -signal.SIGKILL or any("SIGKILL" in line for line in self._last)  # as torchrun has it
         if killed:
             return Crashed(f"the child process {self._command[0]}: a process was killed by SIGKILL; out of memory?")
-        return Crashed(str(told), details=told.details)
+        return Crashed(str(error), details=error.details)
 
     def _error(self, what: str) -> LabError:
         return LabError(f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last))
@@ -168,7 +168,7 @@ def read_records(line: str) -> list[Record]:
     """The records of one line; ValueError where there is none, one has a field that records do not know, or one of
     another type."""
     data = json.loads(line)
-    return [_record(one) for one in (data if isinstance(data, list) else [data])]
+    return [_record(entry) for entry in (data if isinstance(data, list) else [data])]
 
 
 def _record(data: Any) -> Record:
@@ -183,5 +183,5 @@ def _record(data: Any) -> Record:
     try:
         return _TYPED[kind].validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
-        raise ValueError("; ".join(told)) from error
+        mistakes = [f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg'].lower()}" for mistake in error.errors()]
+        raise ValueError("; ".join(mistakes)) from error

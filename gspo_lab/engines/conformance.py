@@ -56,8 +56,8 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
     if code == Exit.STOPPED:
         code, _ = _work(folder, stop=False)
     if not folder.status().finished:  # whatever the exit code: the signal may have come behind the last word
-        said = folder.status().message or f"exit code {code}; the end of its log:"
-        raise LabError(f"the engine '{engine}' does not train", details=(said, *_end(folder.log)))
+        message = folder.status().message or f"exit code {code}; the end of its log:"
+        raise LabError(f"the engine '{engine}' does not train", details=(message, *_end(folder.log)))
     able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):
         raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
@@ -90,25 +90,25 @@ def _end(log: Path) -> list[str]:
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
     settings, records = run.settings, folder.records(*RECORDS)
-    if not any(one["kind"] == "status" and one["state"] == STARTED and one.get("facts") for one in records):
+    if not any(record["kind"] == "status" and record["state"] == STARTED and record.get("facts") for record in records):
         yield "it writes no RunStatus(state='started') with facts: two of its runs can never be shown to be matched"
-    steps = Counter(one["step"] for one in records if one["kind"] == "step")
+    steps = Counter(record["step"] for record in records if record["kind"] == "step")
     if steps != Counter(range(settings.steps)):
         yield f"it records the steps {sorted(steps.elements())}, not each of 0 to {settings.steps - 1} once"
     declared = able.records
     if declared is None or declared.keys() & {field.name for field in fields(UpdateRecord)} - {"responses"}:
         wanted = Counter((step, k) for step in range(settings.steps) for k in range(settings.update.per_rollout_batch))
-        updates = Counter((one["step"], one["minibatch"]) for one in records if one["kind"] == "update")
+        updates = Counter((record["step"], record["minibatch"]) for record in records if record["kind"] == "update")
         if updates != wanted:
             yield f"it records {updates.total()} updates, not each of {wanted.total()} once"
     if declared is not None:
-        rows = [one for one in records if one["kind"] in ("step", "update")]
+        rows = [record for record in records if record["kind"] in ("step", "update")]
         filled = {key for row in rows for key, value in row.items() if value is not None}
         if undeclared := sorted(filled - declared.keys() - {*EVERYWHERE}):
             yield f"it fills {', '.join(undeclared)}, which its capabilities.records do not name"
     for bench in settings.bench:
-        asked = {one["step"] for one in records if one["kind"] == "answer" and one["bench"] == bench.name}
-        if not asked >= {0, settings.steps}:
-            yield f"it asks the benchmark '{bench.name}' after {sorted(asked)} steps, not at the start and at the end"
+        moments = {record["step"] for record in records if record["kind"] == "answer" and record["bench"] == bench.name}
+        if not moments >= {0, settings.steps}:
+            yield f"it asks the benchmark '{bench.name}' after {sorted(moments)} steps, not at the start and at the end"
     if able.settings is None and not (folder.final / "config.json").is_file():
         yield "it leaves no trained model in the folder `final`"

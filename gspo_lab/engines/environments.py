@@ -85,8 +85,8 @@ def version_of(engine: str) -> str | None:
 def versions(packages: Sequence[str], python: Path | None = None) -> dict[str, str]:
     """The installed ones' versions, as the metadata of an environment has them; nothing is imported."""
     path = sys.path if python is None else list(map(str, _site_packages(python)))
-    found = {name: next(iter(distributions(name=name, path=path)), None) for name in packages}
-    return {name: one.version for name, one in found.items() if one is not None}
+    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in packages}
+    return {name: package.version for name, package in installed.items() if package is not None}
 
 
 def _site_packages(python: Path) -> list[Path]:

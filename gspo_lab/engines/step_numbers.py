@@ -95,13 +95,13 @@ class Totals:
             prompt_digest=step["prompt_digest"],
         )
 
-    def add(self, asked: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float) -> None:
+    def add(self, problems: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float) -> None:
         """Count a step: the problems that it set out with, its tokens sampled and trained on, its devices' seconds."""
-        self.prompts += len(asked)
+        self.prompts += len(problems)
         self.tokens_sampled += sampled
         self.tokens_trained += trained
         self.device_seconds += device_seconds
-        ids = [self.prompt_digest, *(problem.id for problem in asked)]
+        ids = [self.prompt_digest, *(problem.id for problem in problems)]
         self.prompt_digest = hashlib.sha256("\x1f".join(ids).encode()).hexdigest()
 
     def columns(self) -> dict[str, Any]:

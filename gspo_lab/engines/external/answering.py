@@ -68,7 +68,7 @@ async def answered(
 def _task(bench: str) -> Task:
     """The task that a benchmark asks, or with "" the training."""
     run = current().run
-    tables = {one.name: one.task for one in run.settings.bench}
+    tables = {bench.name: bench.task for bench in run.settings.bench}
     return task_of(run, tables.get(bench) or run.settings.task)
 
 

@@ -64,7 +64,7 @@ def step_records(
     world: int,
     run: Run,
     number: int,
-    said: Mapping[str, Any],
+    report: Mapping[str, Any],
     answers: Sequence[Mapping[str, Any]],
     updates: Sequence[Mapping[str, Any]],
     totals: Totals,
@@ -72,9 +72,8 @@ def step_records(
 ) -> list[Record]:
     """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
 
-    `said` has what the program says of the step, by columns of steps, `seconds_step` among them; `world` is the number
-    of its training processes. LabError where the program trained on fewer responses, updates or
-    processes than asked for.
+    `report` is what the program says of the step, by columns of steps, `seconds_step` among them; `world` is the
+    number of its training processes. LabError where it trained on fewer responses, updates or processes than wanted.
     """
     import torch
 
@@ -100,7 +99,7 @@ def step_records(
     lengths = [int(row["tokens"]) for row in rows]
     tokens = sum(lengths)
     totals.add(
-        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=said["seconds_step"] * world
+        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=report["seconds_step"] * world
     )
     step = StepRecord(
         step=number,
@@ -116,7 +115,7 @@ def step_records(
         updates_total=(number + 1) * per_batch,
         rollout_digest=_digest(rows, "ids"),
         logprob_digest=_digest(rows, "logprobs"),
-        **said,
+        **report,
     )
     kept = [row for row in rows if keeps(settings, run.seed, number, row["place"])]
     return [*map(_update, made), step, *map(_answer, kept)]
@@ -135,7 +134,7 @@ def _answer(line: Mapping[str, Any]) -> AnswerRecord:
 
 
 def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
-    return hashlib.sha256("".join(str(one[name]) for one in rows).encode()).hexdigest()
+    return hashlib.sha256("".join(str(row[name]) for row in rows).encode()).hexdigest()
 
 
 class Lines:
@@ -155,7 +154,7 @@ class Lines:
             whole, end, _ = new.rpartition(b"\n")
             self._read += len(whole) + len(end)
             self._lines += [json.loads(line) for line in whole.splitlines()]
-        self._lines = [one for one in self._lines if one["step"] >= step]
+        self._lines = [line for line in self._lines if line["step"] >= step]
         return self._lines
 
 

@@ -49,7 +49,7 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
     folder, home, steps = RunFolder(path), path / engine.name, run.settings.steps
     if folder.final.exists():
         return True
-    recorded = {one["step"]: one for one in folder.records(StepRecord.kind)}
+    recorded = {record["step"]: record for record in folder.records(StepRecord.kind)}
     first = engine.saved_steps(home, run, len(recorded))
     if first < steps:
         done = _start(engine, run, sink, folder, stop, first, Totals.of(recorded.get(first - 1)))
@@ -100,21 +100,22 @@ def _start(
     folder.enter(Phase.STARTING, f"{engine.program} ({engine.starts})")
     with Child([str(python), *command[1:]], cwd=attempt, env=env, listens=lab_asks) as child:
         for line in child.follow(attempt / LOG, stop_asked):
-            said = json.loads(line)
-            done = int(said["step"])
+            report = json.loads(line)
+            done = int(report["step"])
             left = answers.since(done - 1)
-            asked = bench_records(done, left)
-            if len(asked) not in (0, wanted):
+            bench_answers = bench_records(done, left)
+            if len(bench_answers) not in (0, wanted):
                 raise LabError(
-                    f"{engine.program} left {len(asked)} answers to the benchmarks after step {done}, not {wanted}"
+                    f"{engine.program} left {len(bench_answers)} answers to the benchmarks after step {done}, "
+                    f"not {wanted}"
                 )
             made = []
             if done:  # 0 is the evaluation before the first step
-                step, trained = engine.step_of(said["data"]), updates.since(done - 1)
+                step, trained = engine.step_of(report["data"]), updates.since(done - 1)
                 made = step_records(engine.program, engine.world, run, done - 1, step, left, trained, totals, stream)
             model = engine.model_after(folder.path / engine.name, run, done)
             # The step last: a checkpoint is taken up only where all that belongs to its steps is recorded.
-            sink.write([*(evaluated(done, model) if lab_asks else asked), *made])
+            sink.write([*(evaluated(done, model) if lab_asks else bench_answers), *made])
             if lab_asks:
                 if done < run.settings.steps:
                     shutil.rmtree(model, ignore_errors=True)
@@ -147,15 +148,17 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, o
     (path / LIB).mkdir()
     (path / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
     training = list(every_training_prompt(run, task))
-    asked = list(every_bench_prompt(run, benches)) if engine.asks_benchmarks else []
+    bench_prompts = list(every_bench_prompt(run, benches)) if engine.asks_benchmarks else []
     return Prepared(
         attempt=attempt,
         on_gpu=on_gpu,
         model=where,
         training=training,
-        benches=asked,
-        prompt_tokens=max(len(encode_prompt(tokenizer, one.problem.prompt)) for one in (*training, *asked)),
-        response_tokens=max(one.max_tokens for one in (*training, *asked)),
+        benches=bench_prompts,
+        prompt_tokens=max(
+            len(encode_prompt(tokenizer, prompt.problem.prompt)) for prompt in (*training, *bench_prompts)
+        ),
+        response_tokens=max(prompt.max_tokens for prompt in (*training, *bench_prompts)),
         task=task,
         bench_tasks=benches,
         facts=facts(

@@ -102,14 +102,14 @@ class Group:
     @property
     def responses(self) -> list[Rollout]:
         """Those of a complete group."""
-        return [one for one in self.rollouts if one is not None]
+        return [rollout for rollout in self.rollouts if rollout is not None]
 
 
 class Waiting:
-    """The groups under way. `asked` gives what a step asks for, whenever it is called; `limit` is of the whole."""
+    """The groups under way. `asked_in` gives what a step asks for, whenever it is called; `limit` is of the whole."""
 
-    def __init__(self, asked: Callable[[int], list[Asked]], budget: int | None, limit: int) -> None:
-        self._asked = asked
+    def __init__(self, asked_in: Callable[[int], list[Asked]], budget: int | None, limit: int) -> None:
+        self._asked = asked_in
         self._budget = budget
         self._limit = limit
         self._groups: list[Group] = []
@@ -143,14 +143,14 @@ class Waiting:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: what has been drawn of the groups under way; the requests are made again."""
-        return {"groups": [(one.step, one.place, [_kept(r) for r in one.rollouts]) for one in self._groups]}
+        return {"groups": [(group.step, group.place, [_kept(r) for r in group.rollouts]) for group in self._groups]}
 
     def load(self, state: dict[str, Any]) -> None:
         """Put back what `state` gave."""
         self._groups = []
         for step, place, kept in state["groups"]:
             problem, requests = self._asked(step)[place]
-            rollouts = [_put_back(request, one) for request, one in zip(requests, kept, strict=True)]
+            rollouts = [_put_back(request, drawn) for request, drawn in zip(requests, kept, strict=True)]
             self._groups.append(Group(step, place, problem, requests, rollouts))
 
     def _open(self) -> Iterator[tuple[Group, int]]:

@@ -42,7 +42,7 @@ class Kept(Protocol):
 
 def save(path: Path, owner: str, step: int, trained: Mapping[str, Kept], totals: dict[str, Any]) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
-    state = {"step": step, "trained": {name: one.state() for name, one in trained.items()}, "totals": totals}
+    state = {"step": step, "trained": {name: part.state() for name, part in trained.items()}, "totals": totals}
     with told_by_name(path, FROM_THERE), whole(path) as beside:
         torch.save(state, beside)
         with beside.open("rb+") as file:
@@ -72,8 +72,8 @@ def load(path: Path, owner: str, trained: Mapping[str, Kept]) -> tuple[int, dict
             f"{path} holds {', '.join(sorted(parts))}, and this run trains {', '.join(sorted(trained))}: go on with "
             f"the version of gspo-lab that wrote it, or {AGAIN}"
         )
-    for name, one in trained.items():
-        one.load(parts[name])
+    for name, part in trained.items():
+        part.load(parts[name])
     return int(state["step"]), state["totals"]
 
 

@@ -126,7 +126,9 @@ class Course:
         """[P, G] of what length takes from the rewards of responses."""
         rollout = self.settings.rollout
         # What the limit counts: of several turns the replies too.
-        length_PG = torch.tensor([float(len(one.response_ids)) for one in rollouts]).view(-1, rollout.group_size)
+        length_PG = torch.tensor([float(len(response.response_ids)) for response in rollouts]).view(
+            -1, rollout.group_size
+        )
         if rollout.overlong_buffer is None:
             return length_PG * 0
         limit = self.parts.sampling.max_tokens
@@ -171,7 +173,8 @@ class Course:
         settings, parts = self.settings, self.parts
         detail, tokens = step.index % settings.record.detail_every == 0, settings.record.token_detail
         records: list[Record] = [
-            update_record(parts.updater, step.experience, one, detail=detail, token_detail=tokens) for one in updates
+            update_record(parts.updater, step.experience, update, detail=detail, token_detail=tokens)
+            for update in updates
         ]
         count(self.totals, step, settings, parts)
         records.append(step_record(step, settings, parts, self.totals))
@@ -207,10 +210,10 @@ class Course:
 
     def resume(self) -> int:
         """Put back what the last checkpoint kept; the step to go on with."""
-        found = checkpoint.load(self.folder.resume, self.owner, self.kept)
-        if found is None:
+        saved = checkpoint.load(self.folder.resume, self.owner, self.kept)
+        if saved is None:
             return 0
-        step, totals = found
+        step, totals = saved
         self.parts.lag.follow(self.parts.sampler)
         self.totals = Totals(**totals)
         return step

@@ -82,7 +82,7 @@ class Loop(Course):
     def _step(self, index: int) -> None:
         settings, parts, clock = self.settings, self.parts, Clock()
         sampled = self._sampled(index, clock)
-        rollouts = [one for group in sampled.training for one in group.responses]
+        rollouts = [response for group in sampled.training for response in group.responses]
         grades = [grade for group in sampled.training for grade in group.grades]
         of_dropped = [grade for group in sampled.dropped for grade in group.grades]
         penalty_PG = self.penalties(rollouts)
@@ -98,7 +98,7 @@ class Loop(Course):
         parts.lag.follow(parts.sampler)
         clock.lap("update")
 
-        seconds_replay += sum(one.seconds_replay for one in updates)
+        seconds_replay += sum(update.seconds_replay for update in updates)
         step = Step(
             index,
             [group.problem for group in sampled.training],
@@ -109,7 +109,7 @@ class Loop(Course):
             clock,
             seconds_replay,
             self._positions(rollouts, experience, len(minibatches) // settings.update.epochs),
-            asked=self.prompts.step(index),
+            first_problems=self.prompts.step(index),
             drawn=sampled.rollouts,
             dropped=of_dropped if settings.rollout.dynamic_sampling else None,
             others=len(sampled.training) + len(sampled.dropped) - len(sampled.own),
@@ -127,8 +127,8 @@ class Loop(Course):
         rollout, out = self.settings.rollout, Sampled()
         for turn in range(max(rollout.dynamic_sampling, 1)):
             others = self._others(step, len(out.training), len(out.dropped)) if turn else None
-            asked = self.waiting.ask(step, others)
-            new = self.sample([request for _, request in asked], [problem for problem, _ in asked])
+            requests = self.waiting.ask(step, others)
+            new = self.sample([request for _, request in requests], [problem for problem, _ in requests])
             groups = self.waiting.take(new, self.parts.lag.version(step))
             clock.lap("rollout")
             for group in groups:
@@ -190,7 +190,7 @@ class Loop(Course):
             # Mini-batch by mini-batch, so that each pass has the very rows and padding that its update will have: in
             # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
             later = minibatches[1 : len(minibatches) // self.settings.update.epochs]
-            seconds = sum(self.parts.policy.remember(experience, one.rows) for one in later)
+            seconds = sum(self.parts.policy.remember(experience, minibatch.rows) for minibatch in later)
         if self.parts.reference is not None:
             experience.ref_logp_NT = self.parts.reference.reference(experience)
         return seconds

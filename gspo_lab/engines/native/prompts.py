@@ -78,10 +78,10 @@ def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) 
         return
     # A text has at least as many bytes as tokens, and a template adds to each what it adds to one: most pass by that.
     around = len(encode_prompt(tokenizer, problems[0].prompt))
-    doubtful = [one for one in problems if len(one.prompt.encode(errors="replace")) + around >= context]
-    lengths = {one.id: len(encode_prompt(tokenizer, one.prompt)) for one in doubtful}
+    doubtful = [problem for problem in problems if len(problem.prompt.encode(errors="replace")) + around >= context]
+    lengths = {problem.id: len(encode_prompt(tokenizer, problem.prompt)) for problem in doubtful}
     if too_long := {name: length for name, length in lengths.items() if length >= context}:
-        name = max(too_long, key=lambda one: too_long[one])
+        name = max(too_long, key=lambda name: too_long[name])
         raise LabError(
             f"{len(too_long)} of {len(problems)} training problems leave no room for an answer in the model's context "
             f"of {context} tokens; the longest, '{name}', has {too_long[name]}: leave them out, or take a model with a "

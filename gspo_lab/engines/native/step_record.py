@@ -54,8 +54,8 @@ class Step:
     """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G] of its own prompts,
     dropped or not.
 
-    `asked` are the problems that it set out with and `drawn` what it sampled: with a budget of tokens, or where groups
-    are dropped, not those trained on, of which there may then be none.
+    `first_problems` are those that it set out with and `drawn` what it sampled. With a budget of tokens, or where
+    groups are dropped, these are not those trained on, of which there may then be none.
     """
 
     index: int
@@ -68,7 +68,7 @@ class Step:
     seconds_replay: float
     trainer_positions: float
     """Positions that the trainer fed x forward passes' worth of each."""
-    asked: Sequence[Problem]
+    first_problems: Sequence[Problem]
     drawn: Sequence[Rollout]
     dropped: Sequence[Grade] | None = None
     """The grades of groups that were sampled and dropped; None: no group would have been."""
@@ -112,7 +112,7 @@ def _ends_of_turns(rollout: Rollout) -> list[int]:
 def count(totals: Totals, step: Step, settings: Settings, parts: Parts) -> None:
     """Add one more step to a run's totals."""
     totals.add(
-        step.asked,
+        step.first_problems,
         sampled=sum(rollout.written for rollout in step.drawn),
         trained=int(step.experience.mask_NT.sum()) * settings.update.epochs,
         device_seconds=step.devices * step.clock.total(),
@@ -129,7 +129,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
     kept = replayed[settings.routing_replay]
     return StepRecord(
         step=step.index,
-        prompts=len(step.asked) + step.others,
+        prompts=len(step.first_problems) + step.others,
         waiting_responses=step.waiting,
         correct_responses=correct_share(step.grades),
         **_response_fields(step),
@@ -179,11 +179,11 @@ def _version_fields(step: Step) -> dict[str, Any]:
     own = [
         [
             step.index - version
-            for version, mine in zip(one.versions, one.loss_mask or repeat(True), strict=False)
+            for version, mine in zip(rollout.versions, rollout.loss_mask or repeat(True), strict=False)
             if mine
         ]
-        for one in step.rollouts
-        if one.versions is not None
+        for rollout in step.rollouts
+        if rollout.versions is not None
     ]
     if not own or len(own) < len(step.rollouts):
         return {}

@@ -44,8 +44,8 @@ def _detour(embedding: torch.nn.Embedding, args: tuple[Tensor, ...], rows_BSH: T
         return rows_BSH
     # Whatever wants a gradient: the weight must not, or its head's would wait for this one.
     anchor = torch.zeros((), requires_grad=True)
-    found: Tensor = _Rows.apply(anchor, rows_BSH.detach(), args[0], embedding)  # type: ignore[no-untyped-call]
-    return found
+    rows: Tensor = _Rows.apply(anchor, rows_BSH.detach(), args[0], embedding)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class _Rows(torch.autograd.Function):

@@ -87,10 +87,10 @@ class Updater:
     def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
         """Train on one mini-batch."""
         started = time.perf_counter()
-        prepared = self.prepared(experience, minibatch)
-        done = self._passes(experience, minibatch, *prepared)
+        objective, selected_MT = self.prepared(experience, minibatch)
+        done = self._passes(experience, minibatch, objective, selected_MT)
         while not self.trained.unscale():
-            done = self._passes(experience, minibatch, *prepared)
+            done = self._passes(experience, minibatch, objective, selected_MT)
         done.router_grad_norm = self.router_grad_norm()
         done.moved = self.trained.move(done.loss)
         if self.critic is not None:

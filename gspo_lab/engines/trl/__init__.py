@@ -157,14 +157,14 @@ class TrlEngine:
         """LabError where TRL is not there, or cannot do what the single values say."""
         for package, wanted in VERSIONS.items():
             try:
-                found = importlib.metadata.version(package)
+                version = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
-                found = None
-            if found != wanted:
-                has = "there is none" if found is None else f"here is {found}"
+                version = None
+            if version != wanted:
+                has = "there is none" if version is None else f"here is {version}"
                 raise LabError(f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'")
-        if told := broken(settings, self.processes, self.microbatches, self.sampling):
-            raise LabError(f"the engine 'trl' {told}")
+        if reason := broken(settings, self.processes, self.microbatches, self.sampling):
+            raise LabError(f"the engine 'trl' {reason}")
 
     def translated(self, settings: Settings) -> Mapping[str, Any]:
         """What TRL's GRPOConfig is given for these settings."""

@@ -52,8 +52,8 @@ class Share:
         if accelerator.is_main_process:
             course.need_grades(step, grades)
         experience = course.experience(rollouts, reward_PG)
-        processes, asked = accelerator.num_processes, self.old_logp_nT is not None
-        batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, asked)
+        processes, known = accelerator.num_processes, self.old_logp_nT is not None
+        batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, known)
         if self.old_logp_nT is not None:
             assert self.entropy_nT is not None
             routes_NSLK = None
@@ -107,9 +107,9 @@ class RolloutBatch:
             course.rewards(self.grades),
             self.experience,
             clock,
-            sum(one.seconds_replay for one in updates),
+            sum(update.seconds_replay for update in updates),
             sum(positions(self.rollouts)) * (self.asked_old + 3.0 * epochs),
-            asked=problems,
+            first_problems=problems,
             drawn=self.rollouts,
             devices=self.processes,
         )
@@ -118,19 +118,19 @@ class RolloutBatch:
 def updated(accelerator: Any, course: Course, batch: RolloutBatch, passes: Sequence[Pass], index: int) -> Updated:
     """What update `index` of a rollout batch did, from this process's passes and all others'."""
     experience = batch.experience
-    rows_M = torch.cat([_gathered(accelerator, one.rows_b) for one in passes])
+    rows_M = torch.cat([_gathered(accelerator, part.rows_b) for part in passes])
     order_M = rows_M.argsort()
     rows_M = rows_M[order_M]
-    logp_MT = torch.cat([_gathered(accelerator, one.logp_bT) for one in passes])[order_M]
+    logp_MT = torch.cat([_gathered(accelerator, part.logp_bT) for part in passes])[order_M]
     forward = Forward(logp_MT, None)
-    taps = [(one.tap, one.logp_bT.shape[1]) for one in passes if one.tap is not None]
+    taps = [(part.tap, part.logp_bT.shape[1]) for part in passes if part.tap is not None]
     if taps:
         natural = [_gathered_positions(accelerator, tap.natural_BSLK, length) for tap, length in taps]
         entropy = [_gathered_positions(accelerator, tap.entropy_BSL, length) for tap, length in taps]
         forward.natural_BSLK, forward.router_entropy_BSL = torch.cat(natural)[order_M], torch.cat(entropy)[order_M]
         forward.seconds_replay = sum(tap.seconds_replay for tap, _ in taps)
     if index == 0:
-        entropy_MT = torch.cat([_gathered(accelerator, one.entropy_bT) for one in passes])[order_M]
+        entropy_MT = torch.cat([_gathered(accelerator, part.entropy_bT) for part in passes])[order_M]
         batch.know_old(rows_M, logp_MT, entropy_MT, forward.natural_BSLK)
     mask_MT = experience.mask_NT[rows_M]
     old = Batch(

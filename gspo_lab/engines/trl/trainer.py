@@ -137,9 +137,9 @@ def train(
         course.begin(first, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
         if first == 0 and not course.open(stop):
             first = settings.steps + 1  # what every process is told: nobody has to train
-    told = [first]
-    broadcast_object_list(told)
-    (first,) = told
+    steps = [first]
+    broadcast_object_list(steps)
+    (first,) = steps
     if first < settings.steps:
         config.max_steps = (settings.steps - first) * settings.update.per_rollout_batch
         trainer = LabTrainer(course, first, stop, config, sampling)
@@ -212,9 +212,9 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         course.parts.sampler.rest()
         self.clock.lap("rollout")
         return {
-            "prompt_ids": [list(one.request.prompt_ids) for one in self.share.rollouts],
-            "completion_ids": [one.response_ids for one in self.share.rollouts],
-            "logprobs": [one.logprobs for one in self.share.rollouts],
+            "prompt_ids": [list(rollout.request.prompt_ids) for rollout in self.share.rollouts],
+            "completion_ids": [rollout.response_ids for rollout in self.share.rollouts],
+            "logprobs": [rollout.logprobs for rollout in self.share.rollouts],
         }
 
     def reward(self, prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
@@ -315,19 +315,19 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         """An update is over, and TRL has told its own numbers."""
         assert self.batch is not None
         index = len(self.updates)
-        one = updated(self.accelerator, self.course, self.batch, self.passes, index)
+        update = updated(self.accelerator, self.course, self.batch, self.passes, index)
         self.passes = []
         grad_norm, loss = logs["grad_norm"], logs["loss"]
         finite = math.isfinite(grad_norm) and math.isfinite(loss) and self.moment.alive
-        one.moved = Moved(grad_norm, logs["learning_rate"], finite)
-        one.router_grad_norm = self.router_grad_norm
-        one.seconds = self.moment.seconds
-        one.engine_metrics = {
+        update.moved = Moved(grad_norm, logs["learning_rate"], finite)
+        update.router_grad_norm = self.router_grad_norm
+        update.seconds = self.moment.seconds
+        update.engine_metrics = {
             name: float(value)
             for name, value in logs.items()
             if name not in NOT_KEPT and value is not None and math.isfinite(value)
         }
-        self.updates.append(one)
+        self.updates.append(update)
         if len(self.updates) == self.per_step:
             self._stepped()
 

@@ -30,9 +30,9 @@ def configure(prepared: Prepared, options: Options) -> tuple[list[str], dict[str
     """Write into the attempt's folder what verl reads; its command, and its processes' environment."""
     attempt = prepared.attempt
     path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
-    _write(path / TRAIN, [row(one, one.step * group + one.place) for one in prepared.training])
+    _write(path / TRAIN, [row(prompt, prompt.step * group + prompt.place) for prompt in prepared.training])
     if prepared.benches:
-        _write(path / VAL, [row(one, one.place) for one in prepared.benches])
+        _write(path / VAL, [row(prompt, prompt.place) for prompt in prepared.benches])
     (path / AGENT).write_text(f"- name: gspo_lab\n  _target_: {PLUGIN}.agent_loop.LabLoop\n")
     words = arguments(overrides(prepared, options))
     (path / OVERRIDES).write_text("\n".join(words) + "\n")
@@ -64,7 +64,7 @@ def overrides(prepared: Prepared, options: Options) -> dict[str, Any]:
     out |= _critic(prepared) if run.settings.objective.advantage == "gae" else {}
     out |= _machine(prepared, options)
     for key, value in options.set.items():
-        if key.lstrip("+~") in {one.lstrip("+") for one in out} or key.lstrip("+~") == "model_engine":
+        if key.lstrip("+~") in {name.lstrip("+") for name in out} or key.lstrip("+~") == "model_engine":
             raise LabError(f"engine.options.set: '{key}' follows from the study; set it there, or leave it out")
         out[key] = value
     return out
@@ -109,14 +109,14 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_word, value)) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_word(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_word(item)}" for key, item in value.items()) + "}"
     return json.dumps(value)
 
 
 def _trainer(prepared: Prepared, options: Options) -> dict[str, Any]:
     run, home, first = prepared.attempt.run, prepared.attempt.home, prepared.attempt.first
     settings = run.settings
-    asked = bool(settings.bench)
+    evaluates = bool(settings.bench)
     resume = {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
     return {
         **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
@@ -128,8 +128,8 @@ def _trainer(prepared: Prepared, options: Options) -> dict[str, Any]:
         "trainer.experiment_name": f"{run.arm}-s{run.seed}",
         "trainer.total_epochs": 1,
         "trainer.total_training_steps": settings.steps,
-        "trainer.val_before_train": asked and not first,
-        "trainer.test_freq": settings.bench[0].every if asked else -1,
+        "trainer.val_before_train": evaluates and not first,
+        "trainer.test_freq": settings.bench[0].every if evaluates else -1,
         "trainer.save_freq": settings.update.checkpoint_every,
         "trainer.max_actor_ckpt_to_keep": 2,  # the last one may be of a step that was not recorded
         "trainer.max_critic_ckpt_to_keep": 2,

@@ -55,7 +55,7 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
         everyones: list[list[Row]] = [[] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))]
         torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
         if torch.distributed.get_rank() == 0:
-            rows = [row for one in everyones for row in one]
+            rows = [row for rank_rows in everyones for row in rank_rows]
             known = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
             write_update(path, run, number, rows, world=len(everyones), seconds=time.perf_counter() - began, **known)
         number += 1

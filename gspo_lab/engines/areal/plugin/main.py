@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> None:
     commit, dump = StatsLogger.commit, RecoverHandler.dump
     saving = Path(config.cluster.fileroot) / SAVING
 
-    def told(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
+    def recorded(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
         append(attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float))
         if WORKER in os.environ:  # or else it was started by hand
             sys.stdin.readline()  # the lab has recorded the step, and evaluated its model where a benchmark is due
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> None:
     def without_validation(trainer: PPOTrainer, *how: Any, is_eval: bool, **named: Any) -> Any:
         return None if is_eval else plain(trainer, *how, is_eval=is_eval, **named)
 
-    StatsLogger.commit, RecoverHandler.dump = told, marked
+    StatsLogger.commit, RecoverHandler.dump = recorded, marked
     PPOTrainer._init_rollout = without_validation  # for which there is nothing to be asked, and a process less
     rl_trainer.LocalScheduler = partial(rl_trainer.LocalScheduler, startup_timeout=START_SECONDS)
     # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to be made come first.

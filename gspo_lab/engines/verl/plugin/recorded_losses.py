@@ -88,12 +88,12 @@ class Watched:
 def _register(backends: list[str], module: str, of_models: str, of_values: str) -> None:
     """The lab's engines under a device name of their own (VERL_ENGINE_DEVICE), where the backend is installed."""
     try:
-        found = __import__(module, fromlist=[of_models])
+        engines = __import__(module, fromlist=[of_models])
     except ImportError:
         return
-    policy = type(f"Watched{of_models}", (Watched, getattr(found, of_models)), {})
+    policy = type(f"Watched{of_models}", (Watched, getattr(engines, of_models)), {})
     EngineRegistry.register("language_model", backends, DEVICE)(policy)
-    EngineRegistry.register("value_model", backends, DEVICE)(getattr(found, of_values))
+    EngineRegistry.register("value_model", backends, DEVICE)(getattr(engines, of_values))
 
 
 _register(
