@@ -228,7 +228,9 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
         return
     study, runs = HERE.parent / "studies" / "smollm2.toml", options.home / "runs"
     sizes = ["rollout.prompts_per_step=2", "rollout.max_tokens=8"] if options.tiny else []
-    common = [f"model={model}", f"device={options.device}", "bench.addition.problems=2", *sizes]
+    # Without skipping, all log-probs are compared, also where no response earned anything.
+    whole = ["update.skip_zero_advantage=false", "bench.addition.problems=2"]
+    common = [f"model={model}", f"device={options.device}", *whole, *sizes]
     for index, (name, precision) in enumerate(PRECISIONS.items()):
         line = ["run", str(study), "--name", f"p{index}", "--arms", "gspo", "--seeds", "1", "--steps", "2"]
         words = [word for setting in (*common, *precision) for word in ("--set", setting)]
