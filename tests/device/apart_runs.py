@@ -22,9 +22,9 @@ from lottery import GRADER, STUDY, train
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.BENCH
-from gspo_lab.evaluation.session import evaluate_subject
-from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
+from gspo_lab.evaluation.evaluated_models import run_subjects
+from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.models.device import check_dtype, device_of
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run, load_study
@@ -80,7 +80,7 @@ def evaluated(case: str, folder: Path) -> list[int]:
     run, place = run_of(case, "apart", folder), RunFolder(folder / f"{case}-apart0")
     (place.path / "run.json").write_text(json.dumps(run.to_json()))
     task = run.settings.task
-    bench = bench_of(task.name, task.options, Path(run.base), Wish(samples=1, problems=2))
+    bench = bench_of(task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2))
     return [evaluate_subject(subject, bench, lambda _: None).new for subject in run_subjects(place, device="apart")]
 
 
