@@ -70,7 +70,7 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
 def test_where_no_folder_can_be_made_that_is_one_line() -> None:
     said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "/proc/files")
     assert said.code == 2
-    assert said.err.splitlines()[-1].startswith("gspo-lab: --write-config /proc/files: no folder can be made there (")
+    assert said.err.splitlines()[-1].startswith("gspo-lab: --write-config /proc/files: cannot make this folder (")
 
 
 def test_an_engine_without_files_says_so() -> None:

@@ -211,7 +211,7 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
         "    def rest(self): ...\n"
         "    def facts(self): ...\n"
     )
-    task: Any = SimpleNamespace(name="guess", max_turns=1, max_tokens=10)
+    task: Any = SimpleNamespace(name="guess", max_turns=1, max_tokens=10, reward_names=())
     whole = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
     check_tasks("gspo", whole, [task], tmp_path)
     pieces = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3").settings
@@ -219,7 +219,7 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
         check_tasks("gspo", pieces, [task], tmp_path)
     own = make_run("gspo", "rollout.tokens_per_step=3").settings
     check_tasks("gspo", own, [task], tmp_path)
-    several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10)
+    several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10, reward_names=())
     with pytest.raises(
         LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns; leave it out"
     ):

@@ -164,7 +164,7 @@ def test_replies_of_an_environment_count_as_the_limit_counts_them(make_run: Make
 
 
 def test_a_buffer_longer_than_a_response_is_refused(make_run: MakeRun) -> None:
-    task: Any = SimpleNamespace(name="lottery", max_turns=1, max_tokens=10)
+    task: Any = SimpleNamespace(name="lottery", max_turns=1, max_tokens=10, reward_names=())
     check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=10").settings, [task])
     with pytest.raises(LabError, match=r"overlong_buffer = 11 is more than the token limit of 'lottery', 10"):
         check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=11").settings, [task])

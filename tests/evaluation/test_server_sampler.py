@@ -87,8 +87,8 @@ def test_retry_after_is_waited_for(server: TinyServer) -> None:
     ("fault", "told"),
     [
         (500, "HTTP 500: not this time, 2 times"),
-        ("garbage", "the answer is no JSON, 2 times"),
-        ("deep", "the answer is no JSON, 2 times"),
+        ("garbage", "the answer is not JSON, 2 times"),
+        ("deep", "the answer is not JSON, 2 times"),
         ("endless", "the answer does not end"),
         ("drop", ", 2 times"),
         ("abort", "broke the answer off"),

@@ -36,7 +36,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def evaluated(runs: Path, run: str, correct: int) -> EvaluationFolder:
     """A later evaluation of a run: of eight answers this many are right."""
     folder = RunFolder(runs / run).evaluation("k")
-    folder.declare({"evaluation": "k", "bench": "k", "subject": {"kind": "run", "name": run}})
+    task = {"name": "addition", "options": {}, "base": "."}
+    folder.declare({"evaluation": "k", "bench": "k", "subject": {"kind": "run", "name": run}, "task": task})
     with folder.append_for(run) as journal:
         journal.write(
             AnswerRecord(step=2, bench="k", problem=f"p{i}", sample=0, text="1", tokens=1, correct=int(i < correct))

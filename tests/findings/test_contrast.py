@@ -94,7 +94,7 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(tm
     assert f"{NAMES[0]} − {NAMES[1]}, final score: +0.32" in report.html
     arms = report.markdown.partition("## Answer")[2].partition("\n## ")[0]
     assert [line.split(" | ")[0] for line in arms.splitlines() if line.startswith("| g")] == [
-        f"| {arm}" for arm in ("grpo", "gspo", "grpo-replay", "gspo-replay")
+        f"| {arm}" for arm in ("grpo", "grpo-replay", "gspo", "gspo-replay")
     ]
     assert f"| {NAMES[0]} against {NAMES[1]} | – | +0.3" in arms
     former = json.loads(rendered(database, "first").json)["studies"]["first"]

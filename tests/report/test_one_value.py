@@ -152,7 +152,7 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(f
 
 
 def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source) -> None:
-    table = str(arms_table(found, answer(found)))
+    table = "".join(map(str, arms_table(found, answer(found))))
     assert "Numbers of an arm: finished runs of seeds 0 to 2." in table.replace("\u00a0", " ")
     seeds = decision(found).runs
     assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<".replace(" ", "\u00a0") in table
@@ -252,7 +252,7 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
 
 def surfaces(found: Source, study: StudyFile) -> list[Any]:
     """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its reading."""
-    table = str(arms_table(found, answer(found))).partition('data-arm="gspo"></i>')[2]
+    table = "".join(map(str, arms_table(found, answer(found)))).partition('data-arm="gspo"></i>')[2]
     row = table.partition("</tr>")[0]
     terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
     section = clipping(found)
