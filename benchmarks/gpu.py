@@ -267,7 +267,7 @@ def random_model(options: argparse.Namespace, sizes: dict[str, Any]) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    from gspo_lab.models.embedded import byte_tokenizer
+    from gspo_lab.models.builtin_models import byte_tokenizer
 
     tokenizer = byte_tokenizer()
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}

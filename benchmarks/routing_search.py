@@ -25,9 +25,9 @@ from transformers import AutoModelForCausalLM
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.models.routing import Routers
-from gspo_lab.models.warmstart import freeze_routers, train
+from gspo_lab.models.warm_start import freeze_routers, train
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import load_study

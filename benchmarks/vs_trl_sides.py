@@ -176,7 +176,7 @@ def wide_model(folder: Path, vocabulary: int) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from gspo_lab.models.embedded import byte_tokenizer
+    from gspo_lab.models.builtin_models import byte_tokenizer
 
     torch.manual_seed(0)
     tokenizer = byte_tokenizer()

@@ -20,12 +20,12 @@ from gspo_lab.keys import table_of
 from gspo_lab.objectives.losses import LOSSES, Loss
 from gspo_lab.objectives.presets import PRESETS, Objective
 from gspo_lab.records import RECORDS, Record, is_time
-from gspo_lab.report.calibration import record
+from gspo_lab.report.calibration_badge import record
 from gspo_lab.store.schema import field_columns
 from gspo_lab.study import load_study
-from gspo_lab.study.claim_rules import CLAIM_ROLES
-from gspo_lab.study.judging import ClaimTable, VerdictTable
+from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
+from gspo_lab.study.runtime_tables import LaunchTable, MirrorTable
 from gspo_lab.study.schema import (
     ARM_KEYS,
     KEYS,
@@ -34,7 +34,7 @@ from gspo_lab.study.schema import (
     Settings,
     TuneTable,
 )
-from gspo_lab.study.undeclared import LaunchTable, MirrorTable
+from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 HERE = Path(__file__).parent
 LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTable.model_fields}

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import __version__
+from gspo_lab.atomic_files import atomic_folder, read_json, write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import atomic_folder, read_json, write_json
 from gspo_lab.journal import Journal
-from gspo_lab.layout import STUDY
+from gspo_lab.paths import STUDY
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import LAST_WORDS, STARTED, State
 from gspo_lab.study import Declaration, Run
+from gspo_lab.study.import_origin import ORIGIN, Origin
 from gspo_lab.study.load import NAMED, fits_as_name
-from gspo_lab.study.origin import ORIGIN, Origin
 
 Recorded = StepRecord | UpdateRecord | AnswerRecord
 """What a source can have recorded of a run, beside its beginning and its end."""

@@ -26,9 +26,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from gspo_lab.atomic_files import sole_writer
 from gspo_lab.errors import LabError
-from gspo_lab.files import sole_writer
-from gspo_lab.layout import JOURNAL
+from gspo_lab.paths import JOURNAL
 from gspo_lab.records import RECORDS, ROLLOUT, AnswerRecord, Record, RunStatus, to_dict, voided
 from gspo_lab.states import STARTED
 

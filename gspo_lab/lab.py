@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import database_of
+from gspo_lab.paths import database_of
 from gspo_lab.registry import nearest
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Study:
         """
         from pandas import DataFrame, Series
 
-        from gspo_lab.findings.outcomes import outcomes
+        from gspo_lab.findings.run_outcomes import outcomes
 
         names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
         ended = outcomes(self.source, bench or self.source.declaration.primary)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab import layout
+from gspo_lab import paths
+from gspo_lab.atomic_files import held, holder, read_entry, read_json, write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import held, holder, read_entry, read_json, write_json
 from gspo_lab.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.states import LAST_WORDS, STARTED, Phase, State
@@ -53,20 +53,20 @@ class WorkFolder:
     @property
     def log(self) -> Path:
         """The worker's output."""
-        return self.path / layout.LOG
+        return self.path / paths.LOG
 
     @property
     def launches(self) -> Path:
         """The records of launches on other hosts (`launch.remote_workers`)."""
-        return self.path / layout.LAUNCHES
+        return self.path / paths.LAUNCHES
 
     def lock_holder(self) -> str | None:
         """The process that works in the folder, in words; None for a free folder."""
-        return holder(self.path / layout.LOCK)
+        return holder(self.path / paths.LOCK)
 
     def held(self, refusal: str) -> AbstractContextManager[None]:
         """Lock the folder for this process. InUse(refusal) if another process works in it."""
-        return held(self.path / layout.LOCK, refusal)
+        return held(self.path / paths.LOCK, refusal)
 
 
 class StartFolder(WorkFolder):
@@ -75,33 +75,33 @@ class StartFolder(WorkFolder):
     @property
     def has_request(self) -> bool:
         """Whether the folder holds a request."""
-        return (self.path / layout.WARM_START).is_file()
+        return (self.path / paths.WARM_START).is_file()
 
     def request(self) -> dict[str, Any]:
         """The request: model, task, settings, seed, base and cache."""
-        return _resolved(read_json(self.path / layout.WARM_START) or {}, self.path, "base", "cache")
+        return _resolved(read_json(self.path / paths.WARM_START) or {}, self.path, "base", "cache")
 
     def write_request(self, request: dict[str, Any]) -> None:
         """Write the request. Several studies may write the same one at once."""
-        write_json(self.path / layout.WARM_START, _relative(request, self.path, "base", "cache"), shared=True)
+        write_json(self.path / paths.WARM_START, _relative(request, self.path, "base", "cache"), shared=True)
 
     def steps_done(self) -> int:
         """The finished steps by its worker."""
-        return read_entry(self.path / layout.PROGRESS, "step", int) or 0
+        return read_entry(self.path / paths.PROGRESS, "step", int) or 0
 
     def say(self, step: int, steps: int) -> None:
         """Write the progress: `step` of `steps`."""
-        write_json(self.path / layout.PROGRESS, {"step": step, "steps": steps})
+        write_json(self.path / paths.PROGRESS, {"step": step, "steps": steps})
 
     def made(self) -> Path | None:
         """The model's folder, if it is finished and still exists."""
-        made = read_entry(self.path / layout.MADE, "path", str)
+        made = read_entry(self.path / paths.MADE, "path", str)
         folder = None if made is None else (self.path / made).resolve()
         return folder if folder is not None and folder.exists() else None
 
     def finish(self, model: Path) -> None:
         """Write the folder of the finished model."""
-        write_json(self.path / layout.MADE, _relative({"path": str(model.resolve())}, self.path, "path"))
+        write_json(self.path / paths.MADE, _relative({"path": str(model.resolve())}, self.path, "path"))
 
 
 class JournalFolder(WorkFolder):
@@ -110,7 +110,7 @@ class JournalFolder(WorkFolder):
     @property
     def journal(self) -> Path:
         """The file of its records."""
-        return self.path / layout.JOURNAL
+        return self.path / paths.JOURNAL
 
     def append(self) -> Journal:
         """The journal, for the process that holds the folder's lock."""
@@ -137,7 +137,7 @@ class JournalFolder(WorkFolder):
     @property
     def grades(self) -> "JournalFolder":
         """Later grades of its answers."""
-        return JournalFolder(self.path / layout.GRADES)
+        return JournalFolder(self.path / paths.GRADES)
 
 
 class EvaluationFolder(JournalFolder):
@@ -145,13 +145,13 @@ class EvaluationFolder(JournalFolder):
 
     def declaration(self) -> dict[str, Any] | None:
         """Model, problems and protocol of the evaluation; None before it begins."""
-        content = read_json(self.path / layout.EVALUATION)
+        content = read_json(self.path / paths.EVALUATION)
         return content and content | {"task": _resolved(content.get("task") or {}, self.path, "base")}
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write model, problems and protocol."""
         task = _relative(content["task"], self.path, "base")
-        write_json(self.path / layout.EVALUATION, content | {"task": task}, sealed=True)
+        write_json(self.path / paths.EVALUATION, content | {"task": task}, sealed=True)
 
 
 class SubjectFolder(JournalFolder):
@@ -159,11 +159,11 @@ class SubjectFolder(JournalFolder):
 
     def evaluation(self, name: str) -> EvaluationFolder:
         """The folder of a later evaluation by its name, which may not exist."""
-        return EvaluationFolder(self.path / layout.EVALUATIONS / name)
+        return EvaluationFolder(self.path / paths.EVALUATIONS / name)
 
     def describe(self, content: dict[str, Any]) -> None:
         """Write the description of a model or a server."""
-        write_json(self.path / layout.SUBJECT, content, sealed=True)
+        write_json(self.path / paths.SUBJECT, content, sealed=True)
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,11 @@ class RunFolder(SubjectFolder):
     @property
     def is_declared(self) -> bool:
         """Whether the folder holds a run.json."""
-        return (self.path / layout.RUN).is_file()
+        return (self.path / paths.RUN).is_file()
 
     def specification(self) -> dict[str, Any] | None:
         """The content of run.json; None without it."""
-        return read_json(self.path / layout.RUN)
+        return read_json(self.path / paths.RUN)
 
     def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
         """Write run.json if it differs, with relative paths. LabError where another program recorded the run, unless
@@ -201,7 +201,7 @@ class RunFolder(SubjectFolder):
             return
         if present is not None and present.get("origin") is not None and not imported:
             raise LabError(f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW")
-        write_json(self.path / layout.RUN, content)
+        write_json(self.path / paths.RUN, content)
 
     def run(self) -> "Run":
         """The run's specification. LabError where run.json is missing or damaged."""
@@ -210,13 +210,13 @@ class RunFolder(SubjectFolder):
         remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
         data = self.specification()
         if data is None:
-            raise LabError(f"{self.path / layout.RUN} is missing: {remedy}")
+            raise LabError(f"{self.path / paths.RUN} is missing: {remedy}")
         try:
             return Run.from_json(_resolved(data, self.path, *_folders(data)))
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             why = f"{type(error).__name__}: {reason}"
-            raise LabError(f"{self.path / layout.RUN} is damaged ({why}): {remedy}") from error
+            raise LabError(f"{self.path / paths.RUN} is damaged ({why}): {remedy}") from error
 
     def status(self) -> RunProgress:
         """The run's progress, from the end of its journal: its last status, or else its last step."""
@@ -241,35 +241,35 @@ class RunFolder(SubjectFolder):
         """Write the worker's phase with a `detail`; None: it leaves. OS errors are ignored: it is for display."""
         with suppress(OSError):
             if phase is None:
-                (self.path / layout.PHASE).unlink(missing_ok=True)
+                (self.path / paths.PHASE).unlink(missing_ok=True)
             else:
-                (self.path / layout.PHASE).write_text(f"{phase} {detail}".rstrip())
+                (self.path / paths.PHASE).write_text(f"{phase} {detail}".rstrip())
 
     def phase(self) -> tuple[Phase | None, str]:
         """The worker's phase with its detail; None if unknown."""
         with suppress(OSError, ValueError):
-            phase, _, detail = (self.path / layout.PHASE).read_text().partition(" ")
+            phase, _, detail = (self.path / paths.PHASE).read_text().partition(" ")
             return Phase(phase), detail
         return None, ""
 
     @property
     def checkpoints(self) -> Path:
         """The folder of its checkpoints."""
-        return self.path / layout.CHECKPOINTS
+        return self.path / paths.CHECKPOINTS
 
     @property
     def resume(self) -> Path:
         """The checkpoint from which the run resumes."""
-        return self.checkpoints / layout.RESUME
+        return self.checkpoints / paths.RESUME
 
     @property
     def final(self) -> Path:
         """The trained model as a Hugging Face folder."""
-        return self.checkpoints / layout.FINAL
+        return self.checkpoints / paths.FINAL
 
     def drop_resume(self) -> None:
         """Delete the resume checkpoint of a finished run, which is large and never read again."""
-        for path in (self.resume, self.resume.with_name(f".{layout.RESUME}.partial")):
+        for path in (self.resume, self.resume.with_name(f".{paths.RESUME}.partial")):
             path.unlink(missing_ok=True)
 
 
@@ -280,12 +280,12 @@ def same_run(first: str, second: str) -> bool:
 
 def work_folders(home: Path) -> Iterator[WorkFolder]:
     """All folders of a study in which a process has ever worked: runs, pilots, evaluations, grades."""
-    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{layout.LOCK}"))
+    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{paths.LOCK}"))
 
 
 def launched_folders(home: Path) -> Iterator[WorkFolder]:
     """All folders of a study with a launch on another host whose end was not yet noticed."""
-    return (WorkFolder(path.parent) for path in home.glob(f"**/{layout.LAUNCHES}"))
+    return (WorkFolder(path.parent) for path in home.glob(f"**/{paths.LAUNCHES}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

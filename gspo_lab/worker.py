@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from gspo_lab.atomic_files import sums_digest
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import Crashed, InUse, LabError, refused
-from gspo_lab.files import sums_digest
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
-from gspo_lab.launch.output import speak_into
-from gspo_lab.layout import CHECKPOINTS, FINAL, RUN, WARM_START
+from gspo_lab.launch.worker_output import speak_into
+from gspo_lab.paths import CHECKPOINTS, FINAL, RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, Phase, State
@@ -181,7 +181,7 @@ class Stopped(Exception):
 
 def make_start(folder: StartFolder, stop: StopSignal) -> int:
     """Make the warm start that `folder` asks for; how far it is and the result are told there."""
-    from gspo_lab.models.warmstart import warm_start
+    from gspo_lab.models.warm_start import warm_start
     from gspo_lab.study.schema import WarmStart
     from gspo_lab.tasks import build_task
 

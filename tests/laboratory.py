@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.files import sums_digest
+from gspo_lab.atomic_files import sums_digest
 from gspo_lab.imported_runs import leave_run, write_study
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.readings import Source

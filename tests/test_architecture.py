@@ -140,7 +140,7 @@ def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
         names = {node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)}
         if names & {"backward", "optim", "AdamW"}:
             homes.add(path.relative_to(PACKAGE).as_posix())
-    assert {home for home in homes if not home.startswith("engines/native/")} == {"models/warmstart.py"}
+    assert {home for home in homes if not home.startswith("engines/native/")} == {"models/warm_start.py"}
     assert len(homes) > 1
 
 
@@ -164,7 +164,7 @@ def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
         path.relative_to(PACKAGE).as_posix()
         for path in files()
         for module, _ in imports(ast.parse(path.read_text(encoding="utf-8")))
-        if module.removeprefix("gspo_lab.layout.") in IN_A_RUN
+        if module.removeprefix("gspo_lab.paths.") in IN_A_RUN
     }
     assert {name for name in by_hand if not name.startswith("store/")} <= {"runfolder.py", "journal.py", "worker.py"}
 

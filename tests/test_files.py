@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from gspo_lab import files
+from gspo_lab import atomic_files
+from gspo_lab.atomic_files import (
+    SILENT_SECONDS,
+    atomic_folder,
+    held,
+    holder,
+    read_json,
+    wait_for_lock,
+    whole,
+    write_json,
+)
 from gspo_lab.errors import LabError
-from gspo_lab.files import SILENT_SECONDS, atomic_folder, held, holder, read_json, wait_for_lock, whole, write_json
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:
@@ -73,7 +82,7 @@ def test_a_lock_that_died_on_this_host_is_free_at_once(tmp_path: Path, text: str
 
 
 def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(atomic_files, "BEAT_SECONDS", 0.01)
     lock = tmp_path / "lock"
     with held(lock, "mine"):
         os.utime(lock, (0, 0))

@@ -12,7 +12,7 @@ from laboratory import rendered
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.imported_runs import Recorded, import_run, leave_run, write_study
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Source

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.journal import FIRST_LOOK_BYTES, Journal, digest_of_answers, from_end, in_force, line_number, scan, seal
-from gspo_lab.layout import JOURNAL
+from gspo_lab.paths import JOURNAL
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
 
 

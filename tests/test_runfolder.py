@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import write_json
 from gspo_lab.journal import FIRST_LOOK_BYTES
-from gspo_lab.layout import WARM_START
+from gspo_lab.paths import WARM_START
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder, StartFolder, begun_arms, run_folders
 from gspo_lab.store import ingest

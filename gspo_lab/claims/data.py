@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
-from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.readings import (
     Curve,
     Minibatch,
@@ -27,11 +27,11 @@ from gspo_lab.readings import (
 )
 from gspo_lab.readings.answers import answers_variance, counted_wrong, evaluations
 from gspo_lab.readings.runs import deciding_runs, first_settled
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import Stability
-from gspo_lab.stats.series import carry_last_finite
+from gspo_lab.stats.curve_summaries import carry_last_finite
 from gspo_lab.study import Settings
-from gspo_lab.study.judging import VerdictTable
+from gspo_lab.study.verdict_tables import VerdictTable
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gspo_lab.stats import holm, paired_t
-from gspo_lab.stats.arrays import Floats
-from gspo_lab.stats.cells import Cell, Conclusion, Method
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.power import detectable_factor
 from gspo_lab.stats.simulate import NOISE, UNEVEN, several
+from gspo_lab.stats.simulation_cells import Cell, Conclusion, Method
 from gspo_lab.stats.verdict import NO_INTERVAL, Reason
 
 Side = Literal["supported", "contradicted"]

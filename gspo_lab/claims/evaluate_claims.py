@@ -16,7 +16,7 @@ from gspo_lab.readings import Source
 from gspo_lab.readings.answers import scores
 from gspo_lab.stats import Reason, holm
 from gspo_lab.study import ClaimTable, Settings
-from gspo_lab.study.dotted import alike_but
+from gspo_lab.study.dotted_keys import alike_but
 
 
 def judge(source: Source, *, every: bool = False) -> list[Result]:

@@ -8,7 +8,7 @@ from gspo_lab.claims import functions
 from gspo_lab.claims.claim import Claim, CounterEvidence
 from gspo_lab.claims.claim_specs import Expectation, Identity, Read, all_of
 from gspo_lab.registry import look_up
-from gspo_lab.study.claim_rules import library_files
+from gspo_lab.study.claim_validation import library_files
 
 
 def read_library(text: str) -> dict[str, Claim]:

@@ -8,7 +8,7 @@ from typing import Any
 from gspo_lab.claims.data import ClaimData, mixtures
 from gspo_lab.readings import Minibatch, Reading, Steps, Window
 from gspo_lab.stats.verdict import Reason
-from gspo_lab.study.dotted import BAND
+from gspo_lab.study.dotted_keys import BAND
 
 Roles = Mapping[str, str]
 """Role -> the arm that plays it, e.g. {"grpo": "grpo-tuned", "gspo": "gspo"}."""

@@ -289,8 +289,8 @@ def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -
     None without such a problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded
     (counts).
     """
+    from gspo_lab.stats.elo_rating import estimate_rating
     from gspo_lab.stats.passk import pass_at_k
-    from gspo_lab.stats.rating import estimate_rating
 
     graded = graded[graded["problem"].isin(list(difficulty))]
     if graded.empty or graded["graded"].min() < attempts:

@@ -10,7 +10,7 @@ import typer
 from gspo_lab.cli.output import print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, evidence_of, study_named, update_lab, warn
 from gspo_lab.errors import LabError
-from gspo_lab.layout import database_of
+from gspo_lab.paths import database_of
 from gspo_lab.registry import about, look_up, names_of
 from gspo_lab.states import Exit
 
@@ -222,8 +222,8 @@ def install(
 
     It lies under GSPO_LAB_CACHE, or ~/.cache/gspo-lab.
     """
-    from gspo_lab.engines.environments import install as make
-    from gspo_lab.engines.environments import version_of
+    from gspo_lab.engines.virtualenvs import install as make
+    from gspo_lab.engines.virtualenvs import version_of
     from gspo_lab.launch.local import on_gpu
 
     home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
@@ -252,7 +252,7 @@ def check_engine(
 def _engines() -> list[dict[str, Any]]:
     from gspo_lab.engines import ENGINES
     from gspo_lab.engines.base import Capabilities
-    from gspo_lab.engines.environments import home_of, version_of
+    from gspo_lab.engines.virtualenvs import home_of, version_of
 
     rows = []
     for name in names_of("engine", ENGINES):

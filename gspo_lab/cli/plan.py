@@ -48,8 +48,8 @@ def check(
 
     Checks its settings, tasks and models without training, and prints warnings.
     """
-    from gspo_lab.plan.check import check as check_models_and_tasks
-    from gspo_lab.plan.check import findings
+    from gspo_lab.plan.preflight import check as check_models_and_tasks
+    from gspo_lab.plan.preflight import findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
@@ -129,7 +129,7 @@ def plan(
     from dataclasses import asdict
 
     from gspo_lab.plan import plan as plan_study
-    from gspo_lab.plan.detectable import detectable
+    from gspo_lab.plan.detectable_effect import detectable
 
     study = load()
     planned, effects = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
@@ -169,8 +169,8 @@ def advise(
     """
     from dataclasses import asdict
 
-    from gspo_lab.conduct.pilots import advise as advice_on
-    from gspo_lab.plan.detectable import detectable
+    from gspo_lab.conduct.run_pilots import advise as advice_on
+    from gspo_lab.plan.detectable_effect import detectable
 
     if clip_target is not None and not 0 < clip_target < 1:
         raise LabError(f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15")

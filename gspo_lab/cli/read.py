@@ -79,8 +79,8 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
 
 
 def _before_its_runs(home: Path) -> str:
-    from gspo_lab.files import holder
-    from gspo_lab.layout import CONDUCTOR_LOCK
+    from gspo_lab.atomic_files import holder
+    from gspo_lab.paths import CONDUCTOR_LOCK
 
     return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
 
@@ -121,7 +121,7 @@ def show(
 
     Default: the latest study.
     """
-    from gspo_lab.layout import SUBJECTS
+    from gspo_lab.paths import SUBJECTS
 
     with evidence_of(runs) as evidence:
         name = name and run_named(evidence, name)
@@ -185,7 +185,7 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
-    from gspo_lab.study.origin import Origin
+    from gspo_lab.study.import_origin import Origin
 
     origin = (row["facts"] or {}).get("origin")
     # An imported log does not say how many steps were planned.

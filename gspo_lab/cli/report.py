@@ -133,8 +133,8 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
-    from gspo_lab.files import holder
-    from gspo_lab.layout import CONDUCTOR_LOCK
+    from gspo_lab.atomic_files import holder
+    from gspo_lab.paths import CONDUCTOR_LOCK
     from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:

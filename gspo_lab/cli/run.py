@@ -10,7 +10,7 @@ from gspo_lab.cli import shared_options as options
 from gspo_lab.cli.output import console as console_for
 from gspo_lab.cli.output import print_either, print_json, print_lines
 from gspo_lab.errors import LabError
-from gspo_lab.layout import database_of
+from gspo_lab.paths import database_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ import typer
 
 from gspo_lab.cli.output import print_lines
 from gspo_lab.errors import LabError
-from gspo_lab.layout import STUDY, SUBJECT, SUBJECTS, database_of
+from gspo_lab.paths import STUDY, SUBJECT, SUBJECTS, database_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence

@@ -272,7 +272,7 @@ def calibrate(
 
     from gspo_lab.claims.estimates import CLAIM_CELLS
     from gspo_lab.stats.calibration import run_calibration
-    from gspo_lab.stats.cells import CELLS
+    from gspo_lab.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
         done = 0

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json
-from gspo_lab.layout import ARCHIVE, STUDY, database_of
+from gspo_lab.paths import ARCHIVE, STUDY, database_of
 from gspo_lab.plan.preparation import needs_start
 from gspo_lab.registry import nearest
 from gspo_lab.runfolder import run_folders
@@ -16,7 +16,7 @@ from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Arm, Declaration, Study, load_study
 from gspo_lab.study.declaration import Replicates, differences, identity, same_content
 from gspo_lab.study.overrides import drop_options
-from gspo_lab.study.trials import tuned
+from gspo_lab.study.tuning_trials import tuned
 
 SHOWN = 4
 MOST_SEED = 2**63

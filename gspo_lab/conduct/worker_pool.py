@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from rich.console import Console
 
-from gspo_lab.conduct.watch import RunWatch, StartWatch
+from gspo_lab.conduct.progress_watch import RunWatch, StartWatch
 from gspo_lab.errors import LabError
 from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.launch.base import Launcher, Process, Slot

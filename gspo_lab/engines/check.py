@@ -13,7 +13,7 @@ from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import check_callable, check_made, look_up, nearest
 from gspo_lab.samplers import SAMPLERS
 from gspo_lab.study import Run, Settings
-from gspo_lab.study.dotted import flat, under
+from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.tasks.base import Task, check_options
 
 METHODS = ("train",)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.evaluation_run import EvaluatedModel
 from gspo_lab.keys import Dtype
-from gspo_lab.layout import SUBJECTS
 from gspo_lab.models.check import EMBEDDED, check_model, folder_digest
 from gspo_lab.models.wording import has_chat_template
+from gspo_lab.paths import SUBJECTS
 from gspo_lab.runfolder import RunFolder, SubjectFolder
 from gspo_lab.study import digest
 

@@ -10,7 +10,7 @@ from gspo_lab.evaluation.benchmark_spec import Bench
 from gspo_lab.evaluation.evaluation_run import Answered
 from gspo_lab.evaluation.run_benchmark import POSITIONS_AT_A_TIME, Question, answer_token_limit, answers, empty_answer
 from gspo_lab.keys import Dtype
-from gspo_lab.models.embedded import is_byte_level
+from gspo_lab.models.builtin_models import is_byte_level
 from gspo_lab.models.load import context_of, encode_prompt, load_model, set_thinking
 from gspo_lab.samplers.base import Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler

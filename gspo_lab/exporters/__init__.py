@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from gspo_lab.atomic_files import atomic_folder
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.exporters.run_rows import RunRows, read_run_rows, write_readings
-from gspo_lab.files import atomic_folder
 from gspo_lab.importers.base import LoggedRow
 from gspo_lab.registry import names_of, nearest
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import Target, Writer, read_run_rows
-from gspo_lab.layout import MIRROR, database_of
+from gspo_lab.paths import MIRROR, database_of
 from gspo_lab.states import State
 from gspo_lab.store import Evidence
 from gspo_lab.store.traces import read_starts

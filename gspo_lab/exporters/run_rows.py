@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.files import whole
+from gspo_lab.atomic_files import whole
 from gspo_lab.importers.base import LoggedRow
 from gspo_lab.importers.metric_names import OF_STEPS, OF_UPDATES
 from gspo_lab.store.answers import read_scores
@@ -16,7 +16,7 @@ from gspo_lab.store.schema import UPDATES
 from gspo_lab.study import flat
 
 if TYPE_CHECKING:
-    from gspo_lab.stats.arrays import Floats
+    from gspo_lab.stats.array_checks import Floats
     from gspo_lab.store import Evidence
 
 NAMES = OF_STEPS | OF_UPDATES

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gspo_lab.findings.clipped import rule_arms
-from gspo_lab.findings.compared import ranked
+from gspo_lab.findings.clip_fractions import rule_arms
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import REPLICATION, all_executions
-from gspo_lab.findings.outcomes import NOT_JUDGED
+from gspo_lab.findings.paired_comparisons import ranked
+from gspo_lab.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.states import State
-from gspo_lab.stats.dose import DoseLimits
+from gspo_lab.stats.ed50 import DoseLimits
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict

@@ -5,12 +5,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from gspo_lab.findings.clipped import warm_up_only
+from gspo_lab.findings.clip_fractions import warm_up_only
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
-from gspo_lab.findings.lengths import Lengths, lengths
+from gspo_lab.findings.length_scaling import Lengths, lengths
 from gspo_lab.findings.matched import starting_models, study_certificate
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.ungraded import Ungraded, judge_twice
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.findings.ungraded_answers import Ungraded, judge_twice
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Seeds, Source, average, once
 from gspo_lab.readings.answers import answers_variance

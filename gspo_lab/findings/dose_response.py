@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gspo_lab.findings.lengths import KEY as LENGTH
+from gspo_lab.findings.length_scaling import KEY as LENGTH
 from gspo_lab.findings.matched import starting_models
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings.runs import deciding_runs
-from gspo_lab.stats.dose import DoseLimits, dose_ratios, half_collapse
+from gspo_lab.stats.ed50 import DoseLimits, dose_ratios, half_collapse
 from gspo_lab.stats.verdict import Reason
 
 FIT = ("estimate", "low", "high", "resolved", "reason")
@@ -80,8 +80,8 @@ class DoseResponse:
 def dose_response(source: Source) -> DoseResponse | None:
     """The dose response so far, from the finished runs of the deciding seeds; None without a sweep.
 
-    None, too, for a sweep of answer lengths, which `lengths.py` reads. Of a run too short to be judged only the score
-    counts.
+    None, too, for a sweep of answer lengths, which `length_scaling.py` reads. Of a run too short to be judged
+    only the score counts.
     """
     declared = source.declaration
     if declared.sweep is None or declared.sweep.key == LENGTH:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.stability import verdicts
-from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
+from gspo_lab.paths import ARCHIVE, DATABASE, STUDY
 from gspo_lab.readings import Source, once, runs
 from gspo_lab.states import State
-from gspo_lab.stats.executions import (
+from gspo_lab.stats.random_effects import (
     CombinedEstimate,
     ReplicationOutcome,
     SeedCluster,

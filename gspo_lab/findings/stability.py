@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import starting_models
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Source, once
 from gspo_lab.readings.answers import answers_variance
 from gspo_lab.stats.stability import ArmRuns, RunPairs, StabilityVerdict, decide_stability

@@ -13,7 +13,7 @@ from gspo_lab.readings.reading import CLIP
 from gspo_lab.store.records import read_spans, span_width
 
 if TYPE_CHECKING:
-    from gspo_lab.stats.arrays import Floats
+    from gspo_lab.stats.array_checks import Floats
     from gspo_lab.store import Evidence
 
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import __version__
+from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json
 from gspo_lab.importers.convert import Conversion
 from gspo_lab.importers.run_specs import fits_as_arm
-from gspo_lab.layout import STUDY
 from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.paths import STUDY
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, Declaration, Edit
-from gspo_lab.study.dotted import flat, set_dotted
-from gspo_lab.study.judging import ClaimTable, VerdictTable
+from gspo_lab.study.dotted_keys import flat, set_dotted
+from gspo_lab.study.import_origin import completed
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
-from gspo_lab.study.origin import completed
-from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import Settings
+from gspo_lab.study.settings_validation import broken_looks, broken_question, broken_rules
+from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 OBJECTIVE = "objective"
 LEVEL = "objective.importance_sampling_level"

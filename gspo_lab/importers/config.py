@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.study.dotted import differing, flat
+from gspo_lab.study.dotted_keys import differing, flat
 
 ARGUMENTS = "training_args.bin"
 """The file beside each checkpoint of a transformers trainer: its arguments, pickled in a zip file."""

@@ -10,7 +10,7 @@ from gspo_lab.importers.base import Log, digest
 from gspo_lab.importers.config import comparable_settings
 from gspo_lab.importers.metric_names import OF_UPDATES, Metric, MetricNames
 from gspo_lab.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
-from gspo_lab.study.origin import Origin
+from gspo_lab.study.import_origin import Origin
 
 AVERAGED = -1
 """The mini-batch index of a row that is, or may be, a mean over several updates."""

@@ -14,12 +14,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import write_json
 from gspo_lab.imported_runs import AT_ONCE
 from gspo_lab.importers.convert import Conversion, Converted
 from gspo_lab.journal import TORN, Journal, from_end
-from gspo_lab.layout import STUDY
+from gspo_lab.paths import STUDY
 from gspo_lab.records import (
     AnswerRecord,
     Record,
@@ -34,8 +34,8 @@ from gspo_lab.records import (
 from gspo_lab.runfolder import RunFolder, WorkFolder
 from gspo_lab.states import STARTED, State
 from gspo_lab.study import Declaration, Run
-from gspo_lab.study.dotted import differing
-from gspo_lab.study.origin import ORIGIN, Origin
+from gspo_lab.study.dotted_keys import differing
+from gspo_lab.study.import_origin import ORIGIN, Origin
 
 LATER = "nonfinite"
 """A field that earlier versions did not write."""

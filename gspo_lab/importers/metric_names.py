@@ -17,8 +17,8 @@ from gspo_lab.errors import LabError
 from gspo_lab.importers.config import model_name
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
-from gspo_lab.study.dotted import BAND, flat, set_dotted
-from gspo_lab.study.origin import filled
+from gspo_lab.study.dotted_keys import BAND, flat, set_dotted
+from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
 TABLE = Path(__file__).with_name("names.toml")

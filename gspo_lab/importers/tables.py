@@ -14,7 +14,7 @@ from typing import IO, Any
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.importers.base import Log, LoggedRow, RunSpec, check_file, merge_rows, numbers, parse_int, parse_number
 from gspo_lab.importers.metric_buffer import MetricBuffer
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted_keys import flat
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """Usual names of the step's column."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gspo_lab.files import read_json, write_json
+from gspo_lab.atomic_files import read_json, write_json
 from gspo_lab.launch.base import ENDED_BY_TERM, start_worker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State

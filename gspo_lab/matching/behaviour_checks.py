@@ -8,7 +8,7 @@ from gspo_lab.matching.settings_diff import format_value, join_names
 from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, PromptStream
 from gspo_lab.records import ROLLOUT
 from gspo_lab.store.traces import read_questions
-from gspo_lab.study.dotted import under
+from gspo_lab.study.dotted_keys import under
 from gspo_lab.study.schema import KEYS
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import write_json
-from gspo_lab.layout import ACCEPTED, STUDY
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.record_checks import record_faults
 from gspo_lab.matching.run_pair import (
@@ -32,6 +31,7 @@ from gspo_lab.matching.run_pair import (
 from gspo_lab.matching.settings_diff import format_value
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuning_check import tuning_check
+from gspo_lab.paths import ACCEPTED, STUDY
 from gspo_lab.study import Arm, Declaration, flat
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gspo_lab.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.registry import nearest
 from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.store.traces import read_questions
-from gspo_lab.study.dotted import differing, under
+from gspo_lab.study.dotted_keys import differing, under
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence

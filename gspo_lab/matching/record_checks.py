@@ -18,7 +18,7 @@ from gspo_lab.store.consistency import answer_digests, at_odds, first_missing
 from gspo_lab.store.traces import read_equal_norms
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
 from gspo_lab.study.declaration import rule_of
-from gspo_lab.study.dotted import differing
+from gspo_lab.study.dotted_keys import differing
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence

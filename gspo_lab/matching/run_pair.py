@@ -8,8 +8,8 @@ from typing import Any, Literal
 from gspo_lab.matching.settings_diff import declared, format_value, join_names
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
-from gspo_lab.study.dotted import differing, under
-from gspo_lab.study.origin import ABSENT
+from gspo_lab.study.dotted_keys import differing, under
+from gspo_lab.study.import_origin import ABSENT
 from gspo_lab.study.schema import KEYS
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]

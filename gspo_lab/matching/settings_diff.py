@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gspo_lab.study import Arm, flat
-from gspo_lab.study.dotted import BAND, differing, under
+from gspo_lab.study.dotted_keys import BAND, differing, under
 
 
 def declared(

@@ -7,8 +7,8 @@ from gspo_lab.matching.run_pair import DECLARED, EQUAL, OWN_RECORD, STARTING, UN
 from gspo_lab.matching.settings_diff import format_value, join_names
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study import Arm, flat
-from gspo_lab.study.dotted import differing, under
-from gspo_lab.study.origin import ORIGIN
+from gspo_lab.study.dotted_keys import differing, under
+from gspo_lab.study.import_origin import ORIGIN
 
 
 def recorder(pair: RunPair) -> Check:

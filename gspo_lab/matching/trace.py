@@ -20,8 +20,8 @@ from gspo_lab.store.traces import (
     read_starts,
 )
 from gspo_lab.study import Origin, flat
-from gspo_lab.study.dotted import under
-from gspo_lab.study.origin import ORIGIN
+from gspo_lab.study.dotted_keys import under
+from gspo_lab.study.import_origin import ORIGIN
 
 if TYPE_CHECKING:
     from pandas import DataFrame

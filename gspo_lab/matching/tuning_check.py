@@ -12,8 +12,8 @@ from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_series, read_updates
 from gspo_lab.study import Declaration, flat
-from gspo_lab.study.trials import label, trial
 from gspo_lab.study.tune import REWARD, Tune, budget
+from gspo_lab.study.tuning_trials import label, trial
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -134,7 +134,7 @@ class _TrialRecords:
             return self._scores.get((run, steps))
         if self._reached.get(run, -1) < steps - 1:
             return None
-        from gspo_lab.stats.series import held, last_fifth  # here, because it imports numpy
+        from gspo_lab.stats.curve_summaries import held, last_fifth  # here, because it imports numpy
 
         early = [point for point in self._rewards.get(run, []) if point[0] < steps]
         _, curve = held([at for at, _ in early], [reward for _, reward in early], steps - 1)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.models.folder import check_folder, read_config
+from gspo_lab.models.model_folder import check_folder, read_config
 
 
 @dataclass(frozen=True, slots=True)

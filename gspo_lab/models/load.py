@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
+from gspo_lab.atomic_files import refuse_damaged
 from gspo_lab.errors import LabError
-from gspo_lab.files import refuse_damaged
 from gspo_lab.keys import Dtype
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.models.check import EMBEDDED, check_model, first_line
-from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.lora import plain_state
 
 THINKING = "enable_thinking"

@@ -10,7 +10,7 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS, hub_folder
-from gspo_lab.models.folder import read_config
+from gspo_lab.models.model_folder import read_config
 
 MASKED = ("llama", "qwen2", "qwen3")
 """Model types whose attention takes a mask of its own for every row and nothing else (engines/native)."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.models.check import EMBEDDED, hub_folder
-from gspo_lab.models.folder import read_json_object
+from gspo_lab.models.model_folder import read_json_object
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import TASKS, WORDS
 

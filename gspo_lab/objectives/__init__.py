@@ -12,9 +12,9 @@ from gspo_lab.objectives.advantages import (
     value_loss,
     whitened,
 )
-from gspo_lab.objectives.measures import ratio_measures, response_detail
 from gspo_lab.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
 from gspo_lab.objectives.presets import PRESETS, Objective
+from gspo_lab.objectives.ratio_metrics import ratio_measures, response_detail
 from gspo_lab.objectives.ratios import Batch
 
 __all__ = [

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
+from gspo_lab.launch.launcher_lookup import LOCAL, make_launcher, slots_of
 from gspo_lab.launch.local import visible_gpus
-from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
 from gspo_lab.models.wording import options_for
-from gspo_lab.plan.check import obstacle, preflight
-from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
-from gspo_lab.plan.memory import MemoryFit, fits
+from gspo_lab.plan.memory_fit import MemoryFit, fits
+from gspo_lab.plan.preflight import obstacle, preflight
 from gspo_lab.plan.preparation import distinct_starts, found_bands, pilot, pilot_arms, trials_left
+from gspo_lab.plan.time_estimate import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.runfolder import RunFolder, begun_arms
 from gspo_lab.states import State
 from gspo_lab.study import Settings, Study

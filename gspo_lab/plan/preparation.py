@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json
-from gspo_lab.layout import BANDS, PILOTS, STARTS, STUDY
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.paths import BANDS, PILOTS, STARTS, STUDY
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.study import Arm, Declaration, Run, Settings, Study, digest, flat
 from gspo_lab.study.declaration import Band, reference_bands
-from gspo_lab.study.dotted import BAND
-from gspo_lab.study.trials import trial_study
+from gspo_lab.study.dotted_keys import BAND
+from gspo_lab.study.tuning_trials import trial_study
 from gspo_lab.tasks import task_key
 
 PILOT_STEPS = 6

@@ -9,11 +9,11 @@ import numpy as np
 from gspo_lab.readings.graded import GradedAnswers, graded
 from gspo_lab.readings.runs import FINISHED, runs
 from gspo_lab.readings.source import Source, once
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
+from gspo_lab.stats.crossed_random_effects import items_variance
 from gspo_lab.stats.passk import pass_at_k
-from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store import answers
-from gspo_lab.study.judging import score_named
+from gspo_lab.study.verdict_tables import score_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,7 +8,7 @@ from gspo_lab.readings.read import SIGNALS, by_step, hold, signal
 from gspo_lab.readings.reading import Reading, Steps, Window
 from gspo_lab.readings.runs import FINISHED, first_settled, runs
 from gspo_lab.readings.source import Source, once
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import Onset, entropy_collapse, signal_onset
 
 REWARD = Reading("reward_mean", Window(Steps.ALL))

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
+from gspo_lab.stats.crossed_random_effects import items_variance
 from gspo_lab.stats.passk import pass_at_k
-from gspo_lab.stats.two_way import items_variance
 
 if TYPE_CHECKING:
     import pandas as pd

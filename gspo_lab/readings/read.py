@@ -13,11 +13,11 @@ import numpy as np
 from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
 from gspo_lab.readings.runs import RecordedRun, Seeds, first_settled, recorded_runs, runs
 from gspo_lab.readings.source import Source, once
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import FROZEN
-from gspo_lab.stats.series import held, last_fifth, normalised_auc
+from gspo_lab.stats.curve_summaries import held, last_fifth, normalised_auc
 from gspo_lab.store.aggregates import of_entries, of_groups
-from gspo_lab.store.columns import arrays
+from gspo_lab.store.labelled_frames import arrays
 
 TOGETHER = (
     *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_active_tokens"),

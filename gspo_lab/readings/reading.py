@@ -11,7 +11,7 @@ from gspo_lab.store.schema import RECORD_TABLES, Column
 
 if TYPE_CHECKING:
     from gspo_lab.readings.runs import Seeds
-    from gspo_lab.stats.arrays import Floats
+    from gspo_lab.stats.array_checks import Floats
 
 
 class Steps(StrEnum):

@@ -13,7 +13,7 @@ from gspo_lab.readings.reading import Minibatch, Window
 from gspo_lab.readings.runs import recorded_runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.records import RULES
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 
 Columns: TypeAlias = Mapping[str, Floats]
 

@@ -9,7 +9,7 @@ from gspo_lab.states import State
 from gspo_lab.stats.verdict import Reason
 from gspo_lab.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
-from gspo_lab.study.origin import ORIGIN
+from gspo_lab.study.import_origin import ORIGIN
 
 
 @dataclass(frozen=True)

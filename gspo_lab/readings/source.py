@@ -6,7 +6,7 @@ from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from gspo_lab.layout import STUDY
+from gspo_lab.paths import STUDY
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gspo_lab.files import whole
+from gspo_lab.atomic_files import whole
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Section, numbers
-from gspo_lab.report.document import Article, document
-from gspo_lab.report.figures import rounded
+from gspo_lab.report.figure_html import rounded
 from gspo_lab.report.markup import NONE, between, h, markdown_table, number, plain, signed, slug, table
+from gspo_lab.report.page_html import Article, document
 from gspo_lab.report.palette import arm_colours
 from gspo_lab.report.sections import SECTIONS
 from gspo_lab.words import label

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gspo_lab.findings.clipped import arms_by_level
+from gspo_lab.findings.clip_fractions import arms_by_level
 from gspo_lab.readings import Source
 
 COLOURS = 12

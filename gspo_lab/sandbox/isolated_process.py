@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from gspo_lab.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
-from gspo_lab.sandbox.filter import assemble
 from gspo_lab.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
+from gspo_lab.sandbox.seccomp_filter import assemble
 
 BOOT = """
 import binascii, marshal, sys, types

@@ -1,7 +1,7 @@
 """Does the verdict cry wolf? Thousands of studies in which nothing differs, through the production code.
 
-`cells.py` has the kinds of study and their judges: the code that decides users' studies, and beside it popular methods
-that are known to fail. If one of those passes, this check itself is broken.
+`simulation_cells.py` has the kinds of study and their judges: the code that decides users' studies, and beside it
+popular methods that are known to fail. If one of those passes, this check itself is broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.random import Generator
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.binary import Proportion, binomial_band, clopper_pearson
-from gspo_lab.stats.cells import CELLS, Cell, Conclusion, Expectation, Method
+from gspo_lab.stats.proportions import Proportion, binomial_band, clopper_pearson
+from gspo_lab.stats.simulation_cells import CELLS, Cell, Conclusion, Expectation, Method
 
 LEAST_STUDIES = 100
 CHUNK = 100

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.arrays import Bools, Floats, finite, same_length
-from gspo_lab.stats.series import ema
+from gspo_lab.stats.array_checks import Bools, Floats, finite, same_length
+from gspo_lab.stats.curve_summaries import ema
 
 DECAY = 0.9
 SMALL_ENTROPY = 0.1

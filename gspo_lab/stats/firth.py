@@ -1,6 +1,6 @@
 """Logistic regression for few runs: Firth's penalised likelihood, finite on perfectly separated data.
 
-`dose.py` asks two things of it: the best fit, and how far the fit worsens when a parameter, or a quotient of
+`ed50.py` asks two things of it: the best fit, and how far the fit worsens when a parameter, or a quotient of
 parameters, is held. Shapes: N runs, P coefficients, Q free directions.
 """
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 
 STEPS, HALVINGS = 500, 60
 LEAST_GAIN = 1e-15

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.arrays import Floats, share
+from gspo_lab.stats.array_checks import Floats, share
 from gspo_lab.stats.paired import LEAST_SEEDS
 
 STUDIES = 2**17

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from gspo_lab.stats.arrays import Floats, finite, same_length, share
+from gspo_lab.stats.array_checks import Floats, finite, same_length, share
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""

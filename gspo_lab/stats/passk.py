@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.arrays import Floats, Integers, same_length, share, whole_numbers
+from gspo_lab.stats.array_checks import Floats, Integers, same_length, share, whole_numbers
 
 
 def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:

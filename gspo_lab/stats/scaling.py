@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.arrays import Floats, finite, same_length
+from gspo_lab.stats.array_checks import Floats, finite, same_length
 
 LEAST_POINTS = 6
 """Scores after the start that a fit of three numbers needs."""

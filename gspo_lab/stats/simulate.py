@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import special
 
-from gspo_lab.stats.arrays import Floats, Integers
+from gspo_lab.stats.array_checks import Floats, Integers
 
 
 class Arms(NamedTuple):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.arrays import Floats, finite
-from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
+from gspo_lab.stats.array_checks import Floats, finite
 from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.proportions import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, VerdictLabel, decide_all
 
 

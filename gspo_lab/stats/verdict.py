@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.arrays import finite, same_length
-from gspo_lab.stats.binary import Proportion, clopper_pearson
+from gspo_lab.stats.array_checks import finite, same_length
 from gspo_lab.stats.levels import HolmStep, fixed_sequence, nominal_level, step_down
 from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_t, pairing
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
+from gspo_lab.stats.proportions import Proportion, clopper_pearson
 
 Question = Literal["score", "stability", "contrast", "claim"]
 VerdictLabel = Literal[

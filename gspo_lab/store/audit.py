@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.atomic_files import holder, refuse_damaged, sha256_of, sums_digest
 from gspo_lab.errors import LabError
-from gspo_lab.files import holder, refuse_damaged, sha256_of, sums_digest
 from gspo_lab.journal import from_end, sealed
-from gspo_lab.layout import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
+from gspo_lab.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
 from gspo_lab.records import RunStatus
 from gspo_lab.store.damage import END_LOST, PLACES
 from gspo_lab.store.database import nowhere, transaction
-from gspo_lab.store.files import json_file, run_folders
 from gspo_lab.store.ingest import take_run
+from gspo_lab.store.run_files import json_file, run_folders
 from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, TableSpec, quoted
 
 Read = Callable[[str, Sequence[Any]], Iterator[tuple[Any, ...]]]

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from gspo_lab.layout import EVALUATIONS
+from gspo_lab.paths import EVALUATIONS
 from gspo_lab.states import State
 
 END_LOST = 2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
-from gspo_lab.store.columns import RunKey, with_numbers
 from gspo_lab.store.database import DAMAGED, explained, reading
+from gspo_lab.store.labelled_frames import RunKey, with_numbers
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from gspo_lab.atomic_files import whole
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.files import whole
 from gspo_lab.registry import nearest
 from gspo_lab.store.database import explained, reading
 from gspo_lab.store.schema import EVALUATIONS, METRICS, RECORD_TABLES, RUNS, STUDIES, SUBJECT_ROWS

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import DATABASE
+from gspo_lab.paths import DATABASE
 from gspo_lab.store.database import copied
 from gspo_lab.store.evidence import Evidence
 from gspo_lab.store.ingest import ingest_apart

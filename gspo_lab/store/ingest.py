@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import journal
+from gspo_lab.atomic_files import holder, wait_for_lock
 from gspo_lab.errors import LabError
-from gspo_lab.files import holder, wait_for_lock
 from gspo_lab.journal import digest_before
-from gspo_lab.layout import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
+from gspo_lab.paths import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.runfolder import JournalFolder, same_run
 from gspo_lab.states import State
-from gspo_lab.store import damage, files, rows
+from gspo_lab.store import damage, journal_rows, run_files
 from gspo_lab.store.database import beyond_reading, transaction, writing
-from gspo_lab.store.files import FileRow, RecordFile
+from gspo_lab.store.run_files import FileRow, RecordFile
 from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, TableSpec
 
 COPY, AGAIN = "restore it from a copy", "delete its folder and run it again"
@@ -127,24 +127,24 @@ def _alone(runs: Path) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    known = files.all_seen(connection)
+    known = run_files.all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
-    theirs = files.by_folder(known)
+    theirs = run_files.by_folder(known)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
     damaged: list[str] = []
     records = 0
-    for study in files.folders(runs):
+    for study in run_files.folders(runs):
         try:
             _take_study(connection, runs, study, known)
         except LabError as error:
             broken.append(error)
-        specified, unspecified = files.run_folders(study)
+        specified, unspecified = run_files.run_folders(study)
         present |= {folder.relative_to(runs).as_posix() for folder in specified}
         damaged += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
     subjects = {
-        f"{SUBJECTS}/{subject.name}" for subject in files.folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()
+        f"{SUBJECTS}/{subject.name}" for subject in run_files.folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()
     }
     for run_id in sorted(present | subjects):
         try:
@@ -166,7 +166,10 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
     return IngestReport(
-        len(present | subjects), (*changed, *gone), records, (*damaged, *damage.damage_messages(connection, runs))
+        len(present | subjects),
+        (*changed, *gone),
+        records,
+        (*damaged, *damage.damage_messages(connection, runs)),
     )
 
 
@@ -196,11 +199,11 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
 
 def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow]) -> None:
     path = folder / STUDY
-    now = files.stamp(path)
+    now = run_files.stamp(path)
     name = path.relative_to(runs).as_posix()
-    if now is None or files.unchanged(now, known.get(name)):
+    if now is None or run_files.unchanged(now, known.get(name)):
         return
-    text, content = files.json_text(path)
+    text, content = run_files.json_text(path)
     created: Any = content.get("created")
     declared_at = now.modified_ns / 1e9
     with suppress(TypeError, ValueError):
@@ -208,7 +211,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known:
     row = {"study": folder.name, **content, "declared_at": declared_at, "content": text}
     with transaction(connection):
         _insert(connection, STUDIES, row, path, "no study of this lab", COPY)
-        files.remember(connection, name, now)
+        run_files.remember(connection, name, now)
 
 
 def _insert(
@@ -216,8 +219,8 @@ def _insert(
 ) -> None:
     """Insert the row of the file at `path`. LabError where it does not fit the table."""
     try:
-        rows.insert(connection, table, [tuple(map(row.get, table.names))])
-    except rows.UNFIT as error:
+        journal_rows.insert(connection, table, [tuple(map(row.get, table.names))])
+    except journal_rows.UNFIT as error:
         raise LabError(f"{path} is {kind} ({error}): {mend}") from error
 
 
@@ -227,7 +230,7 @@ def take_run(
     """Read the new records of one run: their number, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
     specification = f"{run_id}/{RUN}"
-    parts = files.sources(runs, run_id, known)
+    parts = run_files.sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
     if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
@@ -238,32 +241,32 @@ def take_run(
     with transaction(connection):
         if specification in news:
             _register(connection, run_id, runs / specification)
-            files.remember(connection, specification, news.pop(specification))
+            run_files.remember(connection, specification, news.pop(specification))
         records = _take_sources(connection, runs, parts, news, known)
-        rows.write_run_state(connection, run_id, alive)
+        journal_rows.write_run_state(connection, run_id, alive)
     return records
 
 
 def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow]) -> int | None:
     """The same for an evaluated model or server."""
     specification = f"{run_id}/subject.json"
-    parts = files.sources(runs, run_id, known)
+    parts = run_files.sources(runs, run_id, known)
     news = _news(runs, [specification, *parts], known)
     if not news:
         return None
     with transaction(connection):
         if specification in news:
-            text, content = files.json_text(runs / specification)
+            text, content = run_files.json_text(runs / specification)
             row = {**content, "run_id": run_id, "content": text}
             _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
-            files.remember(connection, specification, news.pop(specification))
+            run_files.remember(connection, specification, news.pop(specification))
         return _take_sources(connection, runs, parts, news, known)
 
 
 def _news(runs: Path, names: Sequence[str], known: dict[str, FileRow]) -> dict[str, FileRow | None]:
     """The files that have changed since they were last read, with their present stamps."""
-    stamps = {name: files.stamp(runs / name) for name in names}
-    return {name: now for name, now in stamps.items() if not files.unchanged(now, known.get(name))}
+    stamps = {name: run_files.stamp(runs / name) for name in names}
+    return {name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))}
 
 
 def _take_sources(
@@ -287,18 +290,18 @@ def _take_declaration(
     connection: sqlite3.Connection, path: Path, name: str, source: RecordFile, now: FileRow | None
 ) -> None:
     """Read an evaluation's declaration from its evaluation.json."""
-    files.remember(connection, name, now)
+    run_files.remember(connection, name, now)
     key = (source.run_id, source.evaluation)
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
-        text, content = files.json_text(path)
+        text, content = run_files.json_text(path)
         row = {**content, "run_id": source.run_id, "evaluation": source.evaluation, "content": text}
         _insert(connection, EVALUATIONS, row, path, "no evaluation", COPY)
 
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     """Insert a run's row from its run.json; study and arm come from its folder, so that a copied study has its own."""
-    content = files.json_file(path)
+    content = run_files.json_file(path)
     study, arm, _ = run_id.split("/")
     try:
         settings = content["settings"]
@@ -312,9 +315,9 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
             "state": State.PLANNED,
             "steps_planned": settings.get("steps") if content.get("origin") else settings["steps"],
             "declaration": content.get("declaration"),
-            "declared": rows.as_json(content["declared"]),
-            "reference_bands": rows.as_json(content["reference_bands"]),
-            "settings": rows.as_json(settings),
+            "declared": journal_rows.as_json(content["declared"]),
+            "reference_bands": journal_rows.as_json(content["reference_bands"]),
+            "settings": journal_rows.as_json(settings),
         }
     except (KeyError, TypeError) as error:
         raise LabError(f"{path} is no run specification ({error} is missing): {AGAIN}") from error
@@ -325,7 +328,7 @@ def _of_another(path: Path, source: RecordFile) -> bool:
     """Whether a journal of answers or grades belongs to another run, by its first line or the declaration beside it."""
     named = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
-    subject = files.json_file(declaration).get("subject") if declaration.is_file() else None
+    subject = run_files.json_file(declaration).get("subject") if declaration.is_file() else None
     if named is None and isinstance(subject, dict) and subject.get("kind") == "run":
         named = subject.get("name")
     return isinstance(named, str) and not same_run(named, source.run_id)
@@ -340,7 +343,7 @@ def _follow(
     before: FileRow | None,
 ) -> int:
     """Read a journal's new lines, or all lines if it is another file than before."""
-    head = None if now is None else files.first_line(path)
+    head = None if now is None else run_files.first_line(path)
     offset = 0
     if before is not None:
         # Read a damaged journal anew whenever it changes, since it may be repaired, and one that changed in place.
@@ -349,22 +352,22 @@ def _follow(
         if grown and whole and head == before.head and before.tail in (None, digest_before(path, before.offset)):
             offset = before.offset
         else:
-            rows.forget(connection, source)
+            journal_rows.forget(connection, source)
     if offset == 0:
         connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
     if now is None:
         if source.part == "run" and before is not None and before.size:
-            rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
-        files.remember(connection, name, None)
+            journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
+        run_files.remember(connection, name, None)
         return 0
     if source.part != "run" and offset == 0 and _of_another(path, source):
-        rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
-        files.remember(connection, name, now._replace(offset=now.size, head=head))
+        journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
+        run_files.remember(connection, name, now._replace(offset=now.size, head=head))
         return 0
     lines = journal.JournalReader(path, offset)
     try:
-        rows.apply(connection, source, lines)
-    except rows.UNFIT as error:
+        journal_rows.apply(connection, source, lines)
+    except journal_rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
     damaged = [(name, journal.line_number(path, line.at), source.run_id, int(line.gap)) for line in lines.damaged]
     shorter = before is not None and now.size < before.size and head in (None, before.head)
@@ -372,6 +375,6 @@ def _follow(
     ended = before is not None and before.tail in (None, digest_before(path, lines.end))
     if shorter and not ended and not journal.sealed(path):
         damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))
-    rows.insert(connection, DAMAGED, damaged)
-    files.remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
+    journal_rows.insert(connection, DAMAGED, damaged)
+    run_files.remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
     return lines.count

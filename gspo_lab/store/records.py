@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.store.aggregates import from_texts, of_spans
-from gspo_lab.store.columns import RunKey, arrays, framed
+from gspo_lab.store.labelled_frames import RunKey, arrays, framed
 from gspo_lab.store.schema import CHOSEN, RECORD_TABLES, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.store.columns import Floats
     from gspo_lab.store.evidence import Evidence
+    from gspo_lab.store.labelled_frames import Floats
 
 LENGTH = "length, in steps"
 

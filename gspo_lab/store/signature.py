@@ -9,10 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from gspo_lab.atomic_files import sha256_of, whole
 from gspo_lab.errors import LabError
-from gspo_lab.files import sha256_of, whole
-from gspo_lab.layout import RUN, STUDY
-from gspo_lab.store.files import run_folders, sources
+from gspo_lab.paths import RUN, STUDY
+from gspo_lab.store.run_files import run_folders, sources
 
 MANIFEST, SIGNATURE = "record.sha256", "record.sha256.sig"
 NAMESPACE = "gspo-lab"

@@ -11,8 +11,8 @@ from itertools import combinations
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted import flat
-from gspo_lab.study.judging import VerdictTable
+from gspo_lab.study.dotted_keys import flat
+from gspo_lab.study.verdict_tables import VerdictTable
 
 ROUNDING = 1e-9
 Levels = tuple[int, ...]

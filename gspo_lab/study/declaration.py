@@ -16,11 +16,11 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
-from gspo_lab.study.dotted import BAND, differing, flat, read
-from gspo_lab.study.judging import ClaimTable, VerdictTable
-from gspo_lab.study.origin import filled, known_part
+from gspo_lab.study.dotted_keys import BAND, differing, flat, read
+from gspo_lab.study.import_origin import filled, known_part
 from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
+from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 LOCKED = (
     *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),

@@ -13,18 +13,18 @@ from gspo_lab.errors import LabError
 from gspo_lab.keys import NAME, Table
 from gspo_lab.objectives.presets import PRESETS, Objective, with_published_range
 from gspo_lab.registry import nearest
-from gspo_lab.study.claim_rules import broken_claims
+from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order
 from gspo_lab.study.declaration import Arm, reference_bands
-from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import REMOVED, WAIVABLE
 from gspo_lab.study.overrides import command_of, set_override
-from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
+from gspo_lab.study.runtime_tables import LaunchTable, MirrorTable
 from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings
+from gspo_lab.study.settings_validation import broken_looks, broken_question, broken_rules
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
-from gspo_lab.study.trials import read_tune
-from gspo_lab.study.undeclared import LaunchTable, MirrorTable
+from gspo_lab.study.tuning_trials import read_tune
+from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)

@@ -1,6 +1,6 @@
 """The TOML of a study: every key of a run with its default, its meaning and its properties (`keys.Key`).
 
-docs/reference/study-keys.md is made from it. What judges a study is in judging.py.
+docs/reference/study-keys.md is made from it. What judges a study is in verdict_tables.py.
 """
 
 import math
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from gspo_lab.keys import COLDEST, HUGE, MANY, Dtype, Key, Name, Read, Replay, Share, Table, Text, keys
 from gspo_lab.objectives.presets import Objective
 from gspo_lab.objectives.settings import BY_CRITIC
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted_keys import flat
 
 ALL = "trl verl areal"
 

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from gspo_lab.study.declaration import Arm, Band, Bands, Declaration, reference_bands
-from gspo_lab.study.dotted import flat, read
-from gspo_lab.study.origin import ORIGIN, Origin, filled
+from gspo_lab.study.dotted_keys import flat, read
+from gspo_lab.study.import_origin import ORIGIN, Origin, filled
+from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import Settings
-from gspo_lab.study.undeclared import LaunchTable
 
 
 @dataclass(frozen=True)

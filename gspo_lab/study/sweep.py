@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.study.declaration import Arm, Sweep
-from gspo_lab.study.dotted import flat, set_dotted
+from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.schema import STUDY_KEYS
 
 LARGEST = 1e12

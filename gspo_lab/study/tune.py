@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gspo_lab.keys import Table
 from gspo_lab.objectives.presets import published_range, with_published_range
-from gspo_lab.study.dotted import set_dotted
+from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
 
 REWARD = "reward"

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from gspo_lab.findings.answer import StudyAnswer
-from gspo_lab.findings.outcomes import NOT_JUDGED
+from gspo_lab.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import UnstableRunCounts
-from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.paired import LEAST_SEEDS
+from gspo_lab.stats.proportions import clopper_pearson
 from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason

@@ -3,14 +3,14 @@
 from gspo_lab.findings.decision import Decision
 from gspo_lab.findings.dose_response import ArmResponse, DoseResponse
 from gspo_lab.findings.executions import VerdictReplication
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths
-from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.findings.ungraded import Ungraded
+from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, Lengths
+from gspo_lab.findings.run_outcomes import RunOutcome
+from gspo_lab.findings.ungraded_answers import Ungraded
 from gspo_lab.stats import PairedT
-from gspo_lab.stats.dose import DoseLimits
-from gspo_lab.stats.executions import CombinedEstimate
-from gspo_lab.stats.executions import ReplicationOutcome as Outcome
+from gspo_lab.stats.ed50 import DoseLimits
 from gspo_lab.stats.paired import t_quantile
+from gspo_lab.stats.random_effects import CombinedEstimate
+from gspo_lab.stats.random_effects import ReplicationOutcome as Outcome
 from gspo_lab.words.reasons import label, say, sentences
 from gspo_lab.words.text import MINUS, capital, signed
 from gspo_lab.words.verdicts import sentence

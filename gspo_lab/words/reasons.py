@@ -5,7 +5,7 @@ from typing import Literal
 
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE
 from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, VerdictLabel
-from gspo_lab.study.claim_rules import CLAIM_ROLES
+from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
 FORMER = "the rule of version 0.1"

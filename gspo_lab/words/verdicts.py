@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.claims import Estimate, Result
-from gspo_lab.stats.binary import clopper_pearson
+from gspo_lab.stats.proportions import clopper_pearson
 from gspo_lab.stats.verdict import Comparison, Verdict, VerdictLabel
 from gspo_lab.words.reasons import ALIKE, APART, better, say, short
 from gspo_lab.words.text import counted, difference, listed, percent

@@ -117,9 +117,11 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
     # an interval with one seed more than there are: the code under test is made wrong, and must be caught
     from gspo_lab.claims import estimates
-    from gspo_lab.stats import cells, paired
+    from gspo_lab.stats import paired, simulation_cells
 
-    monkeypatch.setattr(cells, "CELLS", tuple(cell for cell in cells.CELLS if cell.name == "score, normal"))
+    monkeypatch.setattr(
+        simulation_cells, "CELLS", tuple(cell for cell in simulation_cells.CELLS if cell.name == "score, normal")
+    )
     monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)

@@ -17,8 +17,8 @@ from gspo_lab.readings.runs import not_counted
 from gspo_lab.stats import Reason
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
-from gspo_lab.study.claim_rules import claim_names
-from gspo_lab.study.judging import Statistic
+from gspo_lab.study.claim_validation import claim_names
+from gspo_lab.study.verdict_tables import Statistic
 from gspo_lab.words import sentences
 
 

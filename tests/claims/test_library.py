@@ -18,7 +18,7 @@ from gspo_lab.claims.preconditions import NEEDS
 from gspo_lab.readings import Source
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run
-from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
+from gspo_lab.study.claim_validation import CLAIM_ROLES, claim_names
 
 TEXT = Path(library.__file__).with_name("library.toml").read_text(encoding="utf-8")
 ENTRIES = {name: entry for name, entry in tomllib.loads(TEXT).items() if name not in ("counter", "untested")}

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from gspo_lab.conduct.declaration import declare
-from gspo_lab.files import write_json
+from gspo_lab.atomic_files import write_json
+from gspo_lab.conduct.study_lock import declare
 from gspo_lab.journal import Journal
-from gspo_lab.layout import RUN
+from gspo_lab.paths import RUN
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 

@@ -127,7 +127,7 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
 def test_check_refuses_a_grader_that_raises_or_hangs(
     here: Path, body: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspo_lab.plan.check.GRADER_SECONDS", 1.0)
+    monkeypatch.setattr("gspo_lab.plan.preflight.GRADER_SECONDS", 1.0)
     (here / "mine.py").write_text(f"def grade(problem, answer): {body}\n")
     problems = [json.dumps({"prompt": f"{n}+1=", "reference": str(n + 1)}) for n in range(40)]
     (here / "p.jsonl").write_text("\n".join(problems))

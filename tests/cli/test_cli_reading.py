@@ -14,14 +14,14 @@ from calling import gspo_lab
 from finished_runs import leave_runs, write_study
 from laboratory import recorded_instead
 
+from gspo_lab.atomic_files import held
 from gspo_lab.cli.output import print_table
 from gspo_lab.conduct import outcome
-from gspo_lab.conduct.declaration import declare
+from gspo_lab.conduct.study_lock import declare
 from gspo_lab.errors import LabError
-from gspo_lab.files import held
 from gspo_lab.journal import Journal
-from gspo_lab.layout import CONDUCTOR_LOCK
-from gspo_lab.plan import check
+from gspo_lab.paths import CONDUCTOR_LOCK
+from gspo_lab.plan import preflight
 from gspo_lab.readings import Source
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.records import StepRecord
@@ -69,7 +69,7 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
 
 
 def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here")))
+    monkeypatch.setattr(preflight, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here")))
     path = write_study(here)
     wish = (path, "--set", "update.optimizer=adamw-8bit")
     planned, dry = gspo_lab("plan", *wish), gspo_lab("run", *wish, "--dry-run")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from finished_runs import leave_runs, write_study
 
-from gspo_lab.files import held
+from gspo_lab.atomic_files import held
 
 STUDY = """\
 # Does the whole way work?

@@ -18,11 +18,11 @@ from counting_engine import reward
 from rich.console import Console
 from waiting import until
 
+from gspo_lab.atomic_files import SILENT_SECONDS
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
-from gspo_lab.files import SILENT_SECONDS
 from gspo_lab.journal import scan
-from gspo_lab.layout import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
+from gspo_lab.paths import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.runfolder import RunFolder

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from counting import Bench
 
-from gspo_lab.conduct import declaration
+from gspo_lab.conduct import study_lock
 from gspo_lab.errors import LabError
 from gspo_lab.report.sections.provenance import reproduce
 from gspo_lab.study import Declaration, Study, digest
@@ -16,7 +16,7 @@ from gspo_lab.study.declaration import LOCKED, identity
 
 def declare(study: Study, home: Path) -> dict[str, Any]:
     """What study.json holds after `study` was declared."""
-    return declaration.declare(study, home).to_json()
+    return study_lock.declare(study, home).to_json()
 
 
 def lock_digest(content: dict[str, Any]) -> str:
@@ -220,7 +220,7 @@ def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     assert found.exit_code == 0
     assert (bench.runs / "_archive/count-1/a/s0/journal.jsonl").read_bytes() == old
     assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4]
-    assert declaration.archive(bench.home, bench.runs, "count") == bench.runs / "_archive/count-2"
+    assert study_lock.archive(bench.home, bench.runs, "count") == bench.runs / "_archive/count-2"
 
 
 def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version(bench: Bench) -> None:
@@ -230,9 +230,9 @@ def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version
         del arm["settings"]["update"]["skip_zero_advantage"]  # as if it was not known then
     text = json.dumps({**content, "digest": lock_digest(content)})
     (bench.home / "study.json").write_text(text)
-    declaration.declare(bench.study(), bench.home)
+    study_lock.declare(bench.study(), bench.home)
     assert (bench.home / "study.json").read_text() == text
-    declaration.declare(bench.study(seeds=[0, 1, 7]), bench.home)
+    study_lock.declare(bench.study(seeds=[0, 1, 7]), bench.home)
     grown = on_disk(bench)
     assert [edit["what"] for edit in grown["edits"]] == ["seeds added: 7"]
     assert grown["arms"]["a"]["settings"]["update"]["skip_zero_advantage"] is True
@@ -244,7 +244,7 @@ def test_a_declaration_that_was_edited_by_hand_does_not_grow(bench: Bench) -> No
     text = json.dumps({**content, "question": "another?"})
     (bench.home / "study.json").write_text(text)
     with pytest.raises(LabError, match="was edited after it was locked, and cannot grow"):
-        declaration.declare(bench.study(seeds=[0, 1, 7]), bench.home)
+        study_lock.declare(bench.study(seeds=[0, 1, 7]), bench.home)
     assert (bench.home / "study.json").read_text() == text
 
 
@@ -259,4 +259,4 @@ def test_what_runs_have_begun_by_is_kept_when_the_study_grows(bench: Bench) -> N
         first["digest"],
         grown["digest"],
     ]
-    assert declaration.declare(bench.study(), bench.home).digest == on_disk(bench)["digest"]
+    assert study_lock.declare(bench.study(), bench.home).digest == on_disk(bench)["digest"]

@@ -14,9 +14,9 @@ import pytest
 from counting import Bench
 from rich.console import Console
 
-from gspo_lab.conduct.pilots import advise, arm_of, within_factor
+from gspo_lab.conduct.run_pilots import advise, arm_of, within_factor
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.measures import calibrated_band, clipped_share
+from gspo_lab.objectives.ratio_metrics import calibrated_band, clipped_share
 from gspo_lab.study import load_study
 
 BOUND = 0.043

@@ -9,7 +9,7 @@ import pytest
 from counting import ENGINE, Bench
 
 from gspo_lab.plan import plan, preparation
-from gspo_lab.plan.cost import active_parameters, guessed_pace, measured_pace
+from gspo_lab.plan.time_estimate import active_parameters, guessed_pace, measured_pace
 from gspo_lab.study.schema import BenchTable, WarmStart
 from gspo_lab.tasks import task_key
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
-from gspo_lab.conduct.declaration import declare
 from gspo_lab.conduct.replication import replication
+from gspo_lab.conduct.study_lock import declare
 from gspo_lab.errors import LabError
 from gspo_lab.plan.preparation import start_folder
 from gspo_lab.study import Declaration, Study

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from counting import Bench
 
-from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.conduct.progress_watch import RunWatch
 from gspo_lab.journal import Journal
 from gspo_lab.records import Record, RunStatus, ScoreRecord, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder

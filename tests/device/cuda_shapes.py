@@ -29,9 +29,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gspo_lab.engines.native.experience import Experience, pack
+from gspo_lab.engines.native.optimizer_update import Minibatch, Updater
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.trained import Trained
-from gspo_lab.engines.native.update import Minibatch, Updater
+from gspo_lab.engines.native.trainable_model import Trained
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.shapes import PUBLISHED, ModelShape
 from gspo_lab.objectives import Objective

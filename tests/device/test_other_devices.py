@@ -2,7 +2,7 @@
 
 import torch
 
-from gspo_lab.engines.native.head import _Blocks
+from gspo_lab.engines.native.lm_head import _Blocks
 from gspo_lab.samplers.transformers_sampler import sample_by_argmax
 
 

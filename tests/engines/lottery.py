@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.build_run import Parts, set_up
 from gspo_lab.engines.native.experience import Experience, pack, pack_routes
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout, noise_key
 from gspo_lab.study import Run

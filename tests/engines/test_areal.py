@@ -12,8 +12,8 @@ from lottery import MakeRun
 from gspo_lab.engines.areal import ArealEngine, checkpoints
 from gspo_lab.engines.areal.config import SAVING
 from gspo_lab.engines.check import check_engine, check_ready
-from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.external.attempt import for_plugin
+from gspo_lab.engines.virtualenvs import home_of
 from gspo_lab.errors import LabError
 
 PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path

@@ -11,8 +11,8 @@ from lottery import MakeRun, Memory, final, recorded, train
 
 from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.asynchrony import Asked, Waiting
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.samplers import Request, Rollout
 from gspo_lab.tasks.base import Problem

@@ -6,10 +6,10 @@ import pytest
 import torch
 from lottery import MakeRun, Memory, experience_of, rollouts, train
 
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.experience import Experience, pack
-from gspo_lab.engines.native.setup import set_up
-from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.engines.native.optimizer_update import Minibatch
 from gspo_lab.records import StepRecord, UpdateRecord
 
 GAE = "objective.advantage=gae"

@@ -9,8 +9,8 @@ import torch
 from lottery import MakeRun, Memory, train
 
 from gspo_lab.engines.check import check_tasks
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.samplers import Rollout
 

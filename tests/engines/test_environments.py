@@ -9,7 +9,7 @@ import pytest
 
 from gspo_lab.engines import ENGINES
 from gspo_lab.engines.conformance import smoke_study
-from gspo_lab.engines.environments import (
+from gspo_lab.engines.virtualenvs import (
     _stub,
     environment_of,
     home_of,
@@ -20,7 +20,7 @@ from gspo_lab.engines.environments import (
 )
 from gspo_lab.errors import LabError
 from gspo_lab.launch import LAUNCHERS
-from gspo_lab.plan.check import preflight
+from gspo_lab.plan.preflight import preflight
 from gspo_lab.registry import about
 
 TRIED = ("summary", "ran", "loaded", "never")

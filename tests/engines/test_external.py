@@ -10,10 +10,10 @@ import pytest
 from lottery import MakeRun, Memory
 
 from gspo_lab.engines.base import Capabilities
-from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.training import train
+from gspo_lab.engines.virtualenvs import home_of
 from gspo_lab.records import StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run, Settings

@@ -16,8 +16,8 @@ from calling import gspo_lab
 from child_processes import lab, processes_of
 from waiting import until
 
-from gspo_lab.engines.environments import home_of
-from gspo_lab.files import holder
+from gspo_lab.atomic_files import holder
+from gspo_lab.engines.virtualenvs import home_of
 from gspo_lab.runfolder import RunFolder
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from gspo_lab.engines.check import check_engine, check_tasks
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import decoupled
 from gspo_lab.study import Run, load_study
-from gspo_lab.study.rules import broken_within
+from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.tasks import build_task, grade_answer
 
 GRADER = """

@@ -4,9 +4,9 @@ import pytest
 import torch
 from lottery import MakeRun, experience_of
 
+from gspo_lab.engines.native.build_run import Parts, set_up, without_dropout
 from gspo_lab.engines.native.experience import Experience, microbatches
-from gspo_lab.engines.native.setup import Parts, set_up, without_dropout
-from gspo_lab.engines.native.update import Minibatch, update_record
+from gspo_lab.engines.native.optimizer_update import Minibatch, update_record
 
 
 def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:

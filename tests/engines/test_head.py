@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gspo_lab.engines.native import head
-from gspo_lab.engines.native.head import token_logprobs
-from gspo_lab.engines.native.trained import spare_tied_gradient
-from gspo_lab.models.embedded import build
+from gspo_lab.engines.native import lm_head
+from gspo_lab.engines.native.lm_head import token_logprobs
+from gspo_lab.engines.native.trainable_model import spare_tied_gradient
+from gspo_lab.models.builtin_models import build
 from gspo_lab.models.load import plain_head
 
 TEMPERATURE = 0.7
@@ -58,9 +58,9 @@ def gradient(model: Any, logp_BT: torch.Tensor, weight_BT: torch.Tensor = WEIGHT
 
 def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, kept: bool) -> None:
     """Even the smallest vocabulary's logits in blocks of so many."""
-    monkeypatch.setattr(head, "AT_ONCE", 0)
-    monkeypatch.setattr(head, "KEPT", 2**40 if kept else 0)
-    monkeypatch.setitem(head.BLOCK, "cpu", block)
+    monkeypatch.setattr(lm_head, "AT_ONCE", 0)
+    monkeypatch.setattr(lm_head, "KEPT", 2**40 if kept else 0)
+    monkeypatch.setitem(lm_head.BLOCK, "cpu", block)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 
 import gspo_lab.objectives.losses.cispo as builtin
 from gspo_lab import worker
+from gspo_lab.atomic_files import write_json
 from gspo_lab.engines.native import checkpoint
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
-from gspo_lab.files import write_json
 from gspo_lab.journal import scan
-from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
-from gspo_lab.plan.check import check
+from gspo_lab.paths import CHECKPOINTS, JOURNAL, RESUME, RUN
+from gspo_lab.plan.preflight import check
 from gspo_lab.records import UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.transformers_sampler import TransformersSampler

@@ -9,13 +9,13 @@ from lottery import MakeRun, train
 from test_head import gemma
 from torch import Tensor
 
-from gspo_lab.engines.native import trained as trained_module
-from gspo_lab.engines.native.head import token_logprobs
+from gspo_lab.engines.native import trainable_model as trained_module
+from gspo_lab.engines.native.lm_head import token_logprobs
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.trained import FIRST_SCALE, Trained
+from gspo_lab.engines.native.trainable_model import FIRST_SCALE, Trained
 from gspo_lab.errors import LabError
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.models.device import check_dtype
-from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.load import computing_in
 from gspo_lab.samplers.base import Request, Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from lottery import MakeRun, train
 
-from gspo_lab.engines.native.prompts import check_fit
-from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.build_run import set_up
+from gspo_lab.engines.native.prompt_stream import check_fit
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.records import AnswerRecord
 from gspo_lab.study import load_study
 from gspo_lab.tasks.base import Problem

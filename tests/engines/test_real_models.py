@@ -11,12 +11,12 @@ import transformers as tf
 from lottery import MakeRun, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import run_subjects
 from gspo_lab.evaluation.evaluation_run import evaluate_subject
-from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
+from gspo_lab.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.lora import adapters_off, is_adapted, merged_state, plain_state
 from gspo_lab.runfolder import RunFolder

@@ -10,16 +10,16 @@ import torch
 from lottery import TOOL, MakeRun, Memory, rollouts
 
 from gspo_lab.engines.native import checkpoint
+from gspo_lab.engines.native.build_run import Parts, set_up
 from gspo_lab.engines.native.experience import microbatches, pack
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import Parts, set_up
-from gspo_lab.engines.native.trained import Trained
-from gspo_lab.engines.native.update import Minibatch, update_record
+from gspo_lab.engines.native.optimizer_update import Minibatch, update_record
+from gspo_lab.engines.native.trainable_model import Trained
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
-from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.objectives import Batch, surrogate
 from gspo_lab.objectives.presets import Objective
+from gspo_lab.paths import CHECKPOINTS, RESUME
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study.schema import UpdateTable
 

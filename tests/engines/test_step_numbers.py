@@ -7,7 +7,7 @@ import torch
 from lottery import MakeRun, train
 
 from gspo_lab.engines.external.records import step_records
-from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.native.prompt_stream import PromptStream
 from gspo_lab.engines.step_numbers import Totals, step_numbers
 from gspo_lab.records import StepRecord, to_dict
 from gspo_lab.tasks import build_task

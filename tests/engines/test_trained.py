@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from gspo_lab.engines.native import head, trained
-from gspo_lab.engines.native.trained import Trained
-from gspo_lab.models import memory
-from gspo_lab.models.embedded import build
+from gspo_lab.engines.native import lm_head, trainable_model
+from gspo_lab.engines.native.trainable_model import Trained
+from gspo_lab.models import memory_estimate
+from gspo_lab.models.builtin_models import build
 from gspo_lab.study.schema import UpdateTable
 
 SETTINGS = UpdateTable(learning_rate=1e-3, warmup_updates=2, weight_decay=0.1)
@@ -31,7 +31,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, Trained]:
     """One model as a small one and as a large one."""
     model = build("tiny-qwen3", seed=1)
     small = Trained(model, SETTINGS)
-    monkeypatch.setattr(trained, "LARGE", 0)
+    monkeypatch.setattr(trainable_model, "LARGE", 0)
     return small, Trained(copy.deepcopy(model), SETTINGS)
 
 
@@ -72,12 +72,12 @@ def test_a_large_model_goes_on_from_what_an_earlier_version_left(monkeypatch: py
 
 
 def test_the_plan_s_estimate_knows_the_engine_s_sizes() -> None:
-    assert (memory.LARGE, memory.HEAD_KEPT) == (trained.LARGE, head.KEPT)
+    assert (memory_estimate.LARGE, memory_estimate.HEAD_KEPT) == (trainable_model.LARGE, lm_head.KEPT)
 
 
 FREED = """
 from pathlib import Path
-from gspo_lab.engines.native.trained import give_back_what_is_freed
+from gspo_lab.engines.native.trainable_model import give_back_what_is_freed
 
 def resident():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]

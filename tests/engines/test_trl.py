@@ -9,10 +9,10 @@ import torch
 from lottery import MakeRun, Memory
 from safetensors.torch import load_file
 
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import Experience
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
-from gspo_lab.engines.native.update import Minibatch, Updated
+from gspo_lab.engines.native.optimizer_update import Minibatch, Updated
 from gspo_lab.records import UpdateRecord
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
@@ -48,10 +48,10 @@ class Given(Loop):
 
 def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Memory, list[tuple[Any, Any]]]:
     """A run trained by TRL in this process; what was recorded, and of each step the samples and mini-batches."""
-    from gspo_lab.engines.trl import gathered, trainer
+    from gspo_lab.engines.trl import gather, trainer
 
     made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
-    plain = gathered.updated
+    plain = gather.updated
 
     def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> Updated:
         done = plain(accelerator, course, batch, *how)

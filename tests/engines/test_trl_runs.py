@@ -10,8 +10,8 @@ import pytest
 from lottery import MakeRun
 from waiting import until
 
-from gspo_lab.files import write_json
-from gspo_lab.layout import RUN
+from gspo_lab.atomic_files import write_json
+from gspo_lab.paths import RUN
 from gspo_lab.records import is_time
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit, State

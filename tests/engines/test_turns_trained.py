@@ -9,9 +9,9 @@ import pytest
 import torch
 from lottery import Memory, final, recorded, train
 
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
 from gspo_lab.evaluation.run_benchmark import turns_from_json
 from gspo_lab.objectives import PRESETS, Batch, surrogate

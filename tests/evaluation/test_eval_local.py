@@ -9,13 +9,13 @@ import torch
 from asking import BENCH, kept, rows, write_task
 from calling import gspo_lab
 
-from gspo_lab.conduct.declaration import declare
+from gspo_lab.atomic_files import SEAL, SEALED, write_json
+from gspo_lab.conduct.study_lock import declare
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import model_subject
 from gspo_lab.evaluation.evaluation_run import evaluate_subject
-from gspo_lab.files import SEAL, SEALED, write_json
-from gspo_lab.layout import RUN
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
+from gspo_lab.paths import RUN
 from gspo_lab.study import load_study
 
 STUDY = """\

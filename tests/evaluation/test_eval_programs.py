@@ -11,13 +11,13 @@ from asking import rows
 from calling import gspo_lab
 
 from gspo_lab.cli.evaluate import rated
-from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
-from gspo_lab.plan.check import obstacle
+from gspo_lab.plan.preflight import obstacle
 from gspo_lab.records import GradeRecord
 from gspo_lab.sandbox import Sandbox
-from gspo_lab.stats.rating import estimate_rating
+from gspo_lab.stats.elo_rating import estimate_rating
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task, without_sandbox
 

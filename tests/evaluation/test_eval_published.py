@@ -8,10 +8,10 @@ from asking import rows
 from calling import gspo_lab
 from tiny_server import MODEL, serving
 
-from gspo_lab.conduct.declaration import declare
-from gspo_lab.files import write_json
-from gspo_lab.layout import RUN
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.atomic_files import write_json
+from gspo_lab.conduct.study_lock import declare
+from gspo_lab.models.builtin_models import build, byte_tokenizer
+from gspo_lab.paths import RUN
 from gspo_lab.study import load_study
 
 STUDY = """\

@@ -10,14 +10,14 @@ import pytest
 from asking import BENCH, GRADER, rows, write_task
 from calling import gspo_lab
 
-from gspo_lab.conduct.declaration import declare
+from gspo_lab.atomic_files import write_json
+from gspo_lab.conduct.study_lock import declare
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import model_subject
 from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.evaluation.regrade import regrade
-from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
-from gspo_lab.layout import RUN
+from gspo_lab.paths import RUN
 from gspo_lab.records import AnswerRecord, RunStatus, StoredAnswer
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.samplers.base import Request, Rollout, Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from synthetic_lab import make_lab
 
-from gspo_lab.files import write_json
+from gspo_lab.atomic_files import write_json
 from gspo_lab.journal import scan
-from gspo_lab.layout import RUN
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
+from gspo_lab.paths import RUN
 from gspo_lab.records import RunStatus, is_time
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.study import load_study

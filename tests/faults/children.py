@@ -17,11 +17,11 @@ CONTEXT.set_forkserver_preload(
     [
         *(
             "gspo_lab.engines.native.loop",
-            "gspo_lab.models.warmstart",
+            "gspo_lab.models.warm_start",
             "gspo_lab.evaluation.local_model",
             "gspo_lab.report",
         ),
-        *("gspo_lab.findings", "gspo_lab.conduct.run", "sqlite_utils", "gspo_lab.cli"),
+        *("gspo_lab.findings", "gspo_lab.conduct.run_study", "sqlite_utils", "gspo_lab.cli"),
     ]
 )
 MOST_SECONDS = 900.0

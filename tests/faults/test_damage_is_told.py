@@ -13,8 +13,8 @@ from children import run
 from synthetic_lab import make_lab
 from waiting import until
 
+from gspo_lab.atomic_files import read_json, write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json, write_json
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
 from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder

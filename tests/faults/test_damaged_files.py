@@ -14,10 +14,10 @@ from disk import KILL, Fault
 from synthetic_lab import make_lab
 from test_damaged_database import rows
 
+from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.files import write_json
-from gspo_lab.layout import MADE, PROGRESS, RESUME, WARM_START
 from gspo_lab.matching.certificate import Acceptance, write_accepted
+from gspo_lab.paths import MADE, PROGRESS, RESUME, WARM_START
 from gspo_lab.records import AnswerRecord, GradeRecord
 from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
 from gspo_lab.store import ingest

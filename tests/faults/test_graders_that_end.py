@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.files import held, holder
+from gspo_lab.atomic_files import held, holder
 from gspo_lab.tasks import build_task, grade_answer
 
 GRADERS = """
@@ -48,7 +48,7 @@ def test_a_forked_child_that_outlives_its_worker_keeps_no_lock(tmp_path: Path) -
     code = """
 import os, sys, time
 from pathlib import Path
-from gspo_lab.files import held
+from gspo_lab.atomic_files import held
 with held(Path(sys.argv[1]), "no"):
     if (child := os.fork()) == 0:
         os.close(1)

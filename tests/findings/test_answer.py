@@ -14,7 +14,7 @@ from gspo_lab.findings.decision import against, decision
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
-from gspo_lab.stats.binary import fisher_p
+from gspo_lab.stats.proportions import fisher_p
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run

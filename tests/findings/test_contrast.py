@@ -16,7 +16,7 @@ from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
-from gspo_lab.plan.detectable import detectable
+from gspo_lab.plan.detectable_effect import detectable
 from gspo_lab.readings import Source
 from gspo_lab.stats import Rule, Scores, decide_all
 from gspo_lab.stats.levels import fixed_sequence

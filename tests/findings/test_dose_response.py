@@ -8,7 +8,7 @@ import pytest
 from laboratory import added_later, declare, leave
 
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import verdict_lines
+from gspo_lab.conduct.study_outcome import verdict_lines
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
 from gspo_lab.findings.matched import study_certificate

@@ -12,7 +12,7 @@ from laboratory import added_later, declare, leave
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
-from gspo_lab.findings.lengths import LONGER, LengthMeasurement, lengths, moved_to
+from gspo_lab.findings.length_scaling import LONGER, LengthMeasurement, lengths, moved_to
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render

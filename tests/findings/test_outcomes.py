@@ -7,12 +7,12 @@ from laboratory import rendered
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import verdict_lines
+from gspo_lab.conduct.study_outcome import verdict_lines
 from gspo_lab.errors import LabError
-from gspo_lab.findings.compared import scalars
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.matched import starting_limits, starting_models, study_certificate
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.paired_comparisons import scalars
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.readings.answers import answers_variance, benches, counted_wrong
@@ -21,7 +21,7 @@ from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.runs import finished_seeds
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report.sections.grounds import limits
-from gspo_lab.stats.two_way import items_variance
+from gspo_lab.stats.crossed_random_effects import items_variance
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run, Settings, Study, load_study
 from gspo_lab.words import decided_sentences, flags, say, sentences

@@ -9,7 +9,7 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
-from gspo_lab.findings.compared import ranked
+from gspo_lab.findings.paired_comparisons import ranked
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord
 from gspo_lab.report import Report

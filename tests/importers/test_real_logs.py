@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from logs import bring, opened, report
 
-from gspo_lab.findings.compared import compared as compared_of
-from gspo_lab.findings.compared import scalars as scalars_of
+from gspo_lab.findings.paired_comparisons import compared as compared_of
+from gspo_lab.findings.paired_comparisons import scalars as scalars_of
 from gspo_lab.readings import Source
 from gspo_lab.store.records import read_steps, read_updates
 

@@ -32,7 +32,7 @@ def train(arm: str, folder: Path) -> Trained:
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
-    from gspo_lab.models.embedded import build, byte_tokenizer
+    from gspo_lab.models.builtin_models import build, byte_tokenizer
     from gspo_lab.objectives import PRESETS, Batch, ratio_measures, surrogate
 
     trained = Trained(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from logs import bring, content, opened, refused, report, trainer_state, trl_rows
 
-from gspo_lab.findings.outcomes import stabilities
+from gspo_lab.findings.run_outcomes import stabilities
 from gspo_lab.readings import Source
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_steps, read_updates

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from logs import bring, json_lines, opened, report
 
-from gspo_lab.findings.compared import compared as compared_of
-from gspo_lab.findings.compared import scalars
-from gspo_lab.findings.outcomes import stabilities
+from gspo_lab.findings.paired_comparisons import compared as compared_of
+from gspo_lab.findings.paired_comparisons import scalars
+from gspo_lab.findings.run_outcomes import stabilities
 from gspo_lab.readings import Source
 from gspo_lab.store import ingest
 

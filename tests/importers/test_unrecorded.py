@@ -11,7 +11,7 @@ from logs import bring, csv_of, eight_seeds, opened
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings.clipped import rule_arms
+from gspo_lab.findings.clip_fractions import rule_arms
 from gspo_lab.findings.executions import all_executions, executions_at
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.stability import count_unstable_runs
@@ -20,7 +20,7 @@ from gspo_lab.readings import Source
 from gspo_lab.readings.runs import first_settled
 from gspo_lab.store import ingest
 from gspo_lab.study.declaration import digest, locked_of
-from gspo_lab.study.origin import filled
+from gspo_lab.study.import_origin import filled
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_former_names_of_a_study_s_functions_work_for_one_release(lab: Lab) 
     study = lab.study("toy")
     with pytest.warns(FutureWarning, match=r"findings\.decision\.decision\(study\.source\)"):
         decision = study.findings.decision
-    with pytest.warns(FutureWarning, match="is now gspo_lab.findings.outcomes.outcomes"):
+    with pytest.warns(FutureWarning, match="is now gspo_lab.findings.run_outcomes.outcomes"):
         ended = study.findings.outcomes("addition")
     assert [run.final for run in ended if run.seed in decision.seeds] == study.runs()["final"].tolist()
     assert study.findings.declaration is study.source.declaration

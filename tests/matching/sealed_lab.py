@@ -18,9 +18,9 @@ from typing import Any
 from laboratory import recorded_anew
 from matched_lab import Lab, Lines, history
 
+from gspo_lab.atomic_files import sums_digest, write_sums
 from gspo_lab.cli.verify import graded_again
 from gspo_lab.evaluation.run_benchmark import ModelAnswer, graded_record, questions
-from gspo_lab.files import sums_digest, write_sums
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate

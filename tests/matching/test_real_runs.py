@@ -10,9 +10,9 @@ import pytest
 import torch
 from matched_lab import odd_ones, of
 
-from gspo_lab.conduct.declaration import declare
+from gspo_lab.conduct.study_lock import declare
+from gspo_lab.engines.native.build_run import Parts, set_up
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, first_difference

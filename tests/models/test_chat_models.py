@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
+from gspo_lab.models.builtin_models import byte_tokenizer
 from gspo_lab.models.check import check_chat_template, check_hub, check_model
-from gspo_lab.models.embedded import byte_tokenizer
 from gspo_lab.models.load import encode_prompt, encode_reply
 from gspo_lab.models.wording import has_chat_template, options_for, worded
 from gspo_lab.study.schema import TaskTable

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from gspo_lab.errors import LabError
+from gspo_lab.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, build, byte_tokenizer, param_counts
 from gspo_lab.models.check import EMBEDDED, is_moe
-from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, build, byte_tokenizer, param_counts
 from gspo_lab.models.load import tokenizer_digest, weights_digest
 
 SMALL = {"layers": 2, "width": 32, "experts": 4}

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from gspo_lab.atomic_files import SUMS, write_sums
 from gspo_lab.errors import LabError
-from gspo_lab.files import SUMS, write_sums
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.models.check import EMBEDDED, check_model, is_moe
-from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.load import (
     chat_template_digest,
     encode_prompt,

@@ -10,7 +10,7 @@ import transformers as tf
 
 from gspo_lab.models.load import computing_in
 from gspo_lab.models.lora import adapt
-from gspo_lab.models.memory import BYTES, estimate, layer_activations
+from gspo_lab.models.memory_estimate import BYTES, estimate, layer_activations
 from gspo_lab.models.shapes import PUBLISHED, ModelShape, model_shape, shape_of
 from gspo_lab.study import Settings, load_study
 

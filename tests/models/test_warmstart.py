@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import cache_folder
-from gspo_lab.models import warmstart
-from gspo_lab.models.embedded import EOS_ID, PAD_ID, build, byte_tokenizer
+from gspo_lab.models import warm_start as warmstart
+from gspo_lab.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
-from gspo_lab.models.warmstart import learning_rate, loss, pack, train, warm_start
+from gspo_lab.models.warm_start import learning_rate, loss, pack, train, warm_start
+from gspo_lab.paths import cache_folder
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.objectives import Batch, Objective, measures, surrogate
+from gspo_lab.objectives import Batch, Objective, ratio_metrics, surrogate
 
 
 def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
@@ -21,11 +21,11 @@ def ratio_measures(
     adv_BT: Tensor,
     evaluated_B: Tensor,
     settings: Objective,
-    bands: measures.Bands,
+    bands: ratio_metrics.Bands,
     **more: Any,
 ) -> dict[str, Any]:
     out = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings)
-    return measures.ratio_measures(
+    return ratio_metrics.ratio_measures(
         *(out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands),
         clipped_BT=out.clipped_BT,
         gate_BT=out.gate_BT,

@@ -9,8 +9,8 @@ import torch
 from measuring import ratio_measures
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives import PRESETS, measures, response_detail
-from gspo_lab.objectives.measures import calibrated_band, clipped_share
+from gspo_lab.objectives import PRESETS, ratio_metrics, response_detail
+from gspo_lab.objectives.ratio_metrics import calibrated_band, clipped_share
 from gspo_lab.objectives.ratios import Level
 
 LN = math.log
@@ -54,7 +54,7 @@ def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
     took["dual_clipped_BT"][1, 0] = True
-    out = measures.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
+    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
     assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
     assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
 
@@ -63,7 +63,7 @@ def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
     # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the 0.5 for one inside.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    out = measures.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
+    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
     assert out["would_clip_fraction_tokens_grpo"] == out["clip_fraction_tokens"] == pytest.approx(2 / 7)
     assert [out["band_counts"]["grpo"][side][2] for side in ("low", "high")] == [0, 2]
     assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)

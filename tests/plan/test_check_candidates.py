@@ -6,9 +6,9 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.shapes import check_rank
-from gspo_lab.plan.check import check
+from gspo_lab.plan.preflight import check
 from gspo_lab.study import Study, load_study
-from gspo_lab.study.trials import trained_arms, tuned
+from gspo_lab.study.tuning_trials import trained_arms, tuned
 
 ENGINE = """
 from gspo_lab.engines.base import Capabilities
@@ -74,7 +74,7 @@ def test_candidates_that_share_a_model_look_at_it_once(tmp_path: Path, monkeypat
         asked.append((model, rank))
         check_rank(model, rank)
 
-    monkeypatch.setattr("gspo_lab.plan.check.check_rank", counted)
+    monkeypatch.setattr("gspo_lab.plan.preflight.check_rank", counted)
     found = study(tmp_path, "update.learning_rate = [1e-4, 2e-4, 4e-4, 8e-4]")
     check(found)
     assert (len(trained_arms(found)), asked) == (2 + 8, [("tiny-qwen3", 0)])

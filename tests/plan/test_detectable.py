@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
-from gspo_lab.plan.detectable import TIMES, Detectable, detectable
+from gspo_lab.plan.detectable_effect import TIMES, Detectable, detectable
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats.power import detection_chance
 from gspo_lab.study import Run, load_study

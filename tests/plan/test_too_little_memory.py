@@ -11,10 +11,10 @@ from rich.console import Console
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool
-from gspo_lab.models.embedded import byte_tokenizer
-from gspo_lab.plan.check import check
-from gspo_lab.plan.memory import fits, require_memory, worker_memory
+from gspo_lab.models.builtin_models import byte_tokenizer
+from gspo_lab.plan.memory_fit import fits, require_memory, worker_memory
 from gspo_lab.plan.plan import plan
+from gspo_lab.plan.preflight import check
 from gspo_lab.study import Study, load_study
 
 STUDY = """

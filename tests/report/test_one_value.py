@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from gspo_lab.claims import answer
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.cli import app
-from gspo_lab.conduct.summary import arm_results
+from gspo_lab.conduct.study_outcome import arm_results
 from gspo_lab.errors import LabError
 from gspo_lab.exporters.run_rows import read_run_rows, readings
-from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.paired_comparisons import compared as compared_of
+from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.lab import Study
 from gspo_lab.readings import (
     FINISHED,
@@ -49,7 +49,7 @@ from gspo_lab.readings.graded import noise
 from gspo_lab.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
-from gspo_lab.report.arms import arms_table
+from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart, Section
 from gspo_lab.report.markup import number, percent
 from gspo_lab.report.page import together
@@ -243,7 +243,7 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
         monkeypatch.setattr(import_module("gspo_lab.report.sections.clipping"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
-        for module in ("gspo_lab.conduct.summary", "gspo_lab.report.arms"):
+        for module in ("gspo_lab.conduct.study_outcome", "gspo_lab.report.arm_table"):
             monkeypatch.setattr(f"{module}.CLIP", changed)
         monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
     after = surfaces(found, study)

@@ -1,7 +1,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from gspo_lab.report.figures import rounded, script_json
+from gspo_lab.report.figure_html import rounded, script_json
 from gspo_lab.report.markup import Html, fenced, h, markdown_table, number, plain, signed, text, unbroken
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
-from gspo_lab.findings.compared import scalars
+from gspo_lab.findings.paired_comparisons import scalars
 from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord

@@ -9,7 +9,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab import words
 from gspo_lab.claims import answer as answer_to
-from gspo_lab.conduct.summary import outcome
+from gspo_lab.conduct.study_outcome import outcome
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.report.sections.answer import answer

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from gspo_lab.models.embedded import byte_tokenizer
+from gspo_lab.models.builtin_models import byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, noise_key
 
 TOKENIZER = byte_tokenizer()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.samplers.vllm_sampler import VllmSampler
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from followed import TOKENIZER, move, requests
 
-from gspo_lab.models.embedded import build
+from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gspo_lab.models.embedded import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.multi_turn import sample_multi_turn
 from gspo_lab.samplers.transformers_sampler import TransformersSampler

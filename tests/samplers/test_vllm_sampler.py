@@ -10,7 +10,7 @@ import torch
 from followed import TOKENIZER, gaps, make_room, move, requests
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build
+from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Sampling
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.transformers_sampler import TransformersSampler

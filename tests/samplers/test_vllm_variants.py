@@ -10,7 +10,7 @@ from followed import TOKENIZER, gaps, make_room, move, requests
 from transformers import GptOssConfig, GptOssForCausalLM
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build
+from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Sampling
 from gspo_lab.samplers.vllm_sampler import VllmSampler
 from gspo_lab.samplers.vllm_weight_sync import check_sync, compare

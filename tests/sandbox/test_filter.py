@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.sandbox import filter as calls
+from gspo_lab.sandbox import seccomp_filter as calls
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 EVERY = calls.REFUSED | calls.BY_ARGUMENT

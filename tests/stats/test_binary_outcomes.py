@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.binary import binomial_band, binomial_p, clopper_pearson
+from gspo_lab.stats.proportions import binomial_band, binomial_p, clopper_pearson
 
 
 def test_clopper_pearson_of_none_and_all() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.dose import dose_ratio, dose_ratios, half_collapse, seed_shifts
+from gspo_lab.stats.ed50 import dose_ratio, dose_ratios, half_collapse, seed_shifts
 from gspo_lab.stats.firth import best_fit, penalised_likelihood
 
 minimize: Any = optimize.minimize

@@ -9,8 +9,8 @@ import pytest
 
 from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.errors import LabError
-from gspo_lab.report.calibration import record
-from gspo_lab.stats import calibration, cells
+from gspo_lab.report.calibration_badge import record
+from gspo_lab.stats import calibration, simulation_cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
 from gspo_lab.stats.power import detection_chance
 from gspo_lab.stats.simulate import NOISE, Benchmark, benchmark_scores, curves, scores
@@ -19,7 +19,7 @@ from gspo_lab.stats.verdict import Comparison, decide
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    return run_calibration(300, np.random.default_rng(0), cells=(*cells.CELLS, *CLAIM_CELLS))
+    return run_calibration(300, np.random.default_rng(0), cells=(*simulation_cells.CELLS, *CLAIM_CELLS))
 
 
 def test_production_code_keeps_its_promise(found: Calibration) -> None:
@@ -91,8 +91,8 @@ def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPa
         half = 1.96 * paired.se
         return replace(verdict, paired=replace(paired, low=paired.estimate - half, high=paired.estimate + half))
 
-    monkeypatch.setattr(cells, "decide", normal)
-    normal_cells = [cell for cell in cells.CELLS if cell.name == "score, normal"]
+    monkeypatch.setattr(simulation_cells, "decide", normal)
+    normal_cells = [cell for cell in simulation_cells.CELLS if cell.name == "score, normal"]
     broken = run_calibration(100, np.random.default_rng(0), cells=normal_cells)
     assert not broken.ok
     assert any(row.n == 3 and row.method == "paired t over seeds" and not row.passed for row in broken.rows)
@@ -100,7 +100,7 @@ def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPa
 
 def test_the_same_generator_gives_the_same_table() -> None:
     heard: list[calibration.CalibrationRow] = []
-    some = cells.CELLS[::8]  # with the bootstrap, which draws from the generator too
+    some = simulation_cells.CELLS[::8]  # with the bootstrap, which draws from the generator too
     once = run_calibration(100, np.random.default_rng(5), heard.append, cells=some)
     assert tuple(heard) == once.rows == run_calibration(100, np.random.default_rng(5), cells=some).rows
 

@@ -6,7 +6,8 @@ from scipy import stats
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats import Reason, decide
-from gspo_lab.stats.executions import (
+from gspo_lab.stats.paired import paired_t
+from gspo_lab.stats.random_effects import (
     ReplicationOutcome,
     agreement,
     clusters,
@@ -14,7 +15,6 @@ from gspo_lab.stats.executions import (
     random_effects,
     replication_outcome,
 )
-from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.words.decision import carries
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.rating import SCALE, chance, estimate_rating
+from gspo_lab.stats.elo_rating import SCALE, chance, estimate_rating
 
 
 def test_half_of_equal_problems_solved_is_their_own_rating() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.series import carry_last_finite, ema, held, normalised_auc, tail_mean, time_to_threshold
+from gspo_lab.stats.curve_summaries import carry_last_finite, ema, held, normalised_auc, tail_mean, time_to_threshold
 
 
 def test_area_by_pencil() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gspo_lab.errors import LabError
+from gspo_lab.stats.crossed_random_effects import items_variance, two_way
 from gspo_lab.stats.paired import IDENTICAL, SAME_DIFFERENCE, paired_t
-from gspo_lab.stats.two_way import items_variance, two_way
 
 BY_HAND = [[1.0, 3.0], [2.0, 6.0], [3.0, 9.0]]
 

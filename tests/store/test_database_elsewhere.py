@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.layout import database_lock, database_of
+from gspo_lab.paths import database_lock, database_of
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.store import Evidence, ingest, rebuild

@@ -7,8 +7,8 @@ from study_files import ARMS, SHARED, load
 
 from gspo_lab.errors import LabError
 from gspo_lab.study import Declaration, Study
-from gspo_lab.study.trials import trial_study, tuned
 from gspo_lab.study.tune import Tune
+from gspo_lab.study.tuning_trials import trial_study, tuned
 
 RATES = "update.learning_rate = [1e-5, 5e-5, 2e-4, 8e-4]"
 

@@ -12,13 +12,13 @@ from synthetic_lab import TWO_ARMS, make_lab, right
 import gspo_lab
 from gspo_lab import words
 from gspo_lab.claims import answer
-from gspo_lab.conduct.summary import verdict_lines
+from gspo_lab.conduct.study_outcome import verdict_lines
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
-from gspo_lab.report.card import facts
 from gspo_lab.report.markup import between
 from gspo_lab.report.sections.grounds import grounds
+from gspo_lab.report.verdict_details import facts
 from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.stats.ranking import ranking
 from gspo_lab.stats.verdict import Verdict, VerdictLabel

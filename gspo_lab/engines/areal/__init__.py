@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.atomic_files import read_json
 from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings, configure
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
-from gspo_lab.files import read_json
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 

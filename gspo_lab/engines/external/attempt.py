@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.files import read_json, write_json
+from gspo_lab.atomic_files import read_json, write_json
 from gspo_lab.models.wording import options_for
 from gspo_lab.study import Run
 from gspo_lab.study.schema import TaskTable
@@ -72,7 +72,7 @@ class Prompt:
 
 def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
     """All training prompts of the run, step after step, in the order in which every engine asks them."""
-    from gspo_lab.engines.native.prompts import training_prompts, training_sampling  # with torch
+    from gspo_lab.engines.native.prompt_stream import training_prompts, training_sampling  # with torch
 
     stream, how = training_prompts(run, task), training_sampling(run.settings, task)
     group = run.settings.rollout.group_size

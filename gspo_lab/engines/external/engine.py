@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.engines.environments import python_of
 from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.virtualenvs import python_of
 from gspo_lab.registry import look_up
 from gspo_lab.study import Run, Settings
 

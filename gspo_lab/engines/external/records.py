@@ -21,7 +21,7 @@ from gspo_lab.study import Run
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gspo_lab.engines.native.prompts import PromptStream
+    from gspo_lab.engines.native.prompt_stream import PromptStream
 
 
 DIGESTS = {

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 import gspo_lab
+from gspo_lab.atomic_files import atomic_folder, write_sums
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.child import WRITTEN, Child
-from gspo_lab.engines.environments import python_of, versions
 from gspo_lab.engines.external.attempt import (
     ANSWERS,
     LIB,
@@ -29,11 +29,11 @@ from gspo_lab.engines.external.attempt import (
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.facts import facts
-from gspo_lab.engines.native.prompts import tasks_of, training_prompts
+from gspo_lab.engines.native.prompt_stream import tasks_of, training_prompts
 from gspo_lab.engines.step_numbers import Totals
+from gspo_lab.engines.virtualenvs import python_of, versions
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
-from gspo_lab.files import atomic_folder, write_sums
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.load import encode_prompt, load_model, load_tokenizer, quiet
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord

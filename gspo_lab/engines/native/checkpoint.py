@@ -14,8 +14,8 @@ from typing import IO, Any, Protocol
 
 import torch
 
+from gspo_lab.atomic_files import atomic_folder, whole, write_sums
 from gspo_lab.errors import LabError
-from gspo_lab.files import atomic_folder, whole, write_sums
 from gspo_lab.models.load import told_by_name
 from gspo_lab.models.lora import merged_state
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches
-from gspo_lab.engines.native.trained import Trained
+from gspo_lab.engines.native.trainable_model import Trained
 from gspo_lab.errors import LabError
 from gspo_lab.models.load import computing_in
 from gspo_lab.objectives import at_last_token, gae, of_sequence, value_loss, whitened

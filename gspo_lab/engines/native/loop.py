@@ -9,7 +9,7 @@
         for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
         StepRecord, training answers, now and then a benchmark and a checkpoint ──> the journal
 
-What is not the updates' own is in course.py.
+What is not the updates' own is in training_run.py.
 """
 
 import gc
@@ -21,12 +21,12 @@ import torch
 
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.native.asynchrony import Asked, Group, Waiting
-from gspo_lab.engines.native.course import Course
+from gspo_lab.engines.native.build_run import Parts, set_up
 from gspo_lab.engines.native.experience import Experience
-from gspo_lab.engines.native.prompts import PromptStream
-from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.engines.native.optimizer_update import Minibatch
+from gspo_lab.engines.native.prompt_stream import PromptStream
 from gspo_lab.engines.native.step_record import Clock, Step, positions
-from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.engines.native.training_run import Course
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Problem

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
-from gspo_lab.engines.native.head import token_logprobs
-from gspo_lab.engines.native.trained import heavy
+from gspo_lab.engines.native.lm_head import token_logprobs
+from gspo_lab.engines.native.trainable_model import heavy
 from gspo_lab.keys import Dtype
 from gspo_lab.models.load import check_float32_head, computing_in, plain_head
 from gspo_lab.models.lora import adapters_off
-from gspo_lab.models.memory import WORTH
+from gspo_lab.models.memory_estimate import WORTH
 from gspo_lab.models.routing import Routers
 from gspo_lab.models.shapes import MASKED
 

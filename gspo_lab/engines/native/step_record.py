@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.build_run import Parts
 from gspo_lab.engines.native.experience import Experience, pack_routes, turn_fields
-from gspo_lab.engines.native.setup import Parts
 from gspo_lab.engines.step_numbers import Totals, keeps, step_numbers
 from gspo_lab.evaluation import answer_record
 from gspo_lab.models.routing import expert_change

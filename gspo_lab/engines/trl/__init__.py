@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none of it.
 
-the worker ── torchrun ──> N processes (process.py), each with the model and its share of a rollout batch
+the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of a rollout batch
     ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's (native/course.py)
     │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step: TRL's (trainer.py)
     └──────── records ──────── rank 0
@@ -204,7 +204,7 @@ class TrlEngine:
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
             *("--nproc-per-node", str(self.processes), "--log-dir", logs, *(("--redirects", quiet) if quiet else ())),
-            *("-m", "gspo_lab.engines.trl.process", str(folder)),
+            *("-m", "gspo_lab.engines.trl.rank_process", str(folder)),
             *(str(self.processes), str(self.microbatches), self.sampling),
         ]
 

@@ -30,13 +30,13 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.engines.base import Sink, Stop
-from gspo_lab.engines.native.course import Course
-from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.build_run import set_up
+from gspo_lab.engines.native.optimizer_update import Updated
 from gspo_lab.engines.native.step_record import Clock
-from gspo_lab.engines.native.trained import Moved, Trained
-from gspo_lab.engines.native.update import Updated
+from gspo_lab.engines.native.trainable_model import Moved, Trained
+from gspo_lab.engines.native.training_run import Course
 from gspo_lab.engines.trl import LAB, OWN, VERSIONS, TrlEngine, trainer_settings
-from gspo_lab.engines.trl.gathered import Pass, RolloutBatch, Share, updated
+from gspo_lab.engines.trl.gather import Pass, RolloutBatch, Share, updated
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import advantages
 from gspo_lab.samplers.base import Request, Rollout, noise_key

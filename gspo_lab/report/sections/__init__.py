@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gspo_lab.report.calibration import calibration
+from gspo_lab.report.calibration_badge import calibration
 from gspo_lab.report.chart import Writer
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.report.sections.claims import claims

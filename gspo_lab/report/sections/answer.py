@@ -5,21 +5,21 @@ from typing import Any
 
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.answer import StudyAnswer
-from gspo_lab.findings.compared import new_problems
-from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
+from gspo_lab.findings.paired_comparisons import new_problems
+from gspo_lab.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Reading, Source, Steps, Window, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
-from gspo_lab.report.arms import arms_table
-from gspo_lab.report.card import head, numbers, summary
+from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import Html, h, number, plain, unbroken
 from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progress_of
 from gspo_lab.report.sections.replications import linked
+from gspo_lab.report.verdict_details import head, numbers, summary
 from gspo_lab.states import State
 from gspo_lab.words import (
     answer_sentences,

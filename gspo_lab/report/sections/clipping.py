@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gspo_lab.findings.clipped import NO_CLIP, SATURATED, active_share, clips, saturated
+from gspo_lab.findings.clip_fractions import NO_CLIP, SATURATED, active_share, clips, saturated
 from gspo_lab.readings import RECORDED, Reading, Source, summarise
 from gspo_lab.readings.reading import CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
 from gspo_lab.report.chart import Chart, Part, Section

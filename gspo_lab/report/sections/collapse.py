@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
 from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source
 from gspo_lab.readings.curves import entropy_collapses

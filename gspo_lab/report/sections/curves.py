@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.clipped import rule_arms, saturated
-from gspo_lab.findings.compared import compared
+from gspo_lab.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.paired_comparisons import compared
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.findings.training_curves import AXES, course
 from gspo_lab.readings import FINISHED, Source, average, read, runs
 from gspo_lab.readings.answers import benches as benches_of
@@ -33,9 +33,9 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
-from gspo_lab.stats.arrays import Bools, Floats
+from gspo_lab.stats.array_checks import Bools, Floats
+from gspo_lab.stats.curve_summaries import mean_of_runs
 from gspo_lab.stats.paired import pointwise_t
-from gspo_lab.stats.series import mean_of_runs
 from gspo_lab.store.records import read_steps
 from gspo_lab.study.contrast import side_names
 from gspo_lab.words.answers import unstable_counts

@@ -16,7 +16,7 @@ from gspo_lab.readings.responses import responses, shared_bounds, spread_by_leng
 from gspo_lab.report.chart import Chart, Part, Section, Series
 from gspo_lab.report.markup import h
 from gspo_lab.report.series import curve
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.study import Declaration
 
 LOG, WHOLE, SHARE = {"log": True}, {"whole": True}, {"whole": True, "share": True}

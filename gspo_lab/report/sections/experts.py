@@ -11,7 +11,7 @@ from gspo_lab.report.markup import h, markdown_table, number, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.series import DOTS, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.study import Arm
-from gspo_lab.study.dotted import BAND, alike_but
+from gspo_lab.study.dotted_keys import BAND, alike_but
 
 INTRODUCTION = (
     "Expert change: 1 − overlap / k of the router's natural top-k under the old policy and now, mean over tokens and "

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gspo_lab.claims import LIBRARY
-from gspo_lab.findings.compared import new_problems
-from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
 from gspo_lab.findings.matched import starting_limits, study_certificate
+from gspo_lab.findings.paired_comparisons import new_problems
+from gspo_lab.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.findings.stability import count_unstable_runs
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
@@ -18,15 +18,15 @@ from gspo_lab.matching.run_pair import UNKNOWN
 from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read, runs
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
-from gspo_lab.report.calibration import calibration_lines
-from gspo_lab.report.card import facts, notes
+from gspo_lab.report.calibration_badge import calibration_lines
 from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, markdown_table, number, plain, table
 from gspo_lab.report.sections.replications import linked
+from gspo_lab.report.verdict_details import facts, notes
 from gspo_lab.states import State
 from gspo_lab.stats.ranking import Ranking
 from gspo_lab.study import Declaration
-from gspo_lab.study.origin import ABSENT
+from gspo_lab.study.import_origin import ABSENT
 from gspo_lab.words import flags, sentence, sentences, unstable_runs
 from gspo_lab.words.text import capital, counted, level, listed
 

@@ -5,7 +5,7 @@ import shlex
 from itertools import combinations
 from typing import Any
 
-from gspo_lab.findings.logged import logged as logged_of
+from gspo_lab.findings.imported_metrics import logged as logged_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
 from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
@@ -16,7 +16,7 @@ from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, fenced, h, markdown
 from gspo_lab.report.series import records
 from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
-from gspo_lab.study.origin import ABSENT, ORIGIN
+from gspo_lab.study.import_origin import ABSENT, ORIGIN
 
 
 def provenance(study: Source) -> Section | None:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from gspo_lab.findings.executions import Execution, Executions, VerdictReplication, all_executions
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import seeds_text
-from gspo_lab.report.arms import drawn, reach
-from gspo_lab.report.card import summary
+from gspo_lab.report.arm_table import drawn, reach
 from gspo_lab.report.chart import Fold, Part, Section
 from gspo_lab.report.markup import NONE, Html, between, h, markdown_table, number, plain, signed, table
 from gspo_lab.report.sections.curves import pair
+from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
 from gspo_lab.words.decision import OUTCOMES, carries
 from gspo_lab.words.text import MINUS, difference

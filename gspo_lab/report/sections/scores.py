@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.paired_comparisons import compared as compared_of
+from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Seeds, Source, average
 from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks, in_training
 from gspo_lab.readings.answers import benches as benches_of
@@ -21,7 +21,7 @@ from gspo_lab.readings.graded import (
     flips,
     noise,
 )
-from gspo_lab.report.arms import drawn, fell, reach
+from gspo_lab.report.arm_table import drawn, fell, reach
 from gspo_lab.report.chart import Chart, Fold, Part, Section
 from gspo_lab.report.markup import (
     NONE,

@@ -6,8 +6,8 @@ from typing import Any
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
-from gspo_lab.findings.lengths import lengths as lengths_of
+from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
+from gspo_lab.findings.length_scaling import lengths as lengths_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table

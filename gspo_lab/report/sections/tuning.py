@@ -8,8 +8,8 @@ from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
-from gspo_lab.study.trials import label
 from gspo_lab.study.tune import Tune, budget, schedule
+from gspo_lab.study.tuning_trials import label
 
 HEAD = ["arm", "candidate", "trained to step", "score", "what became of it"]
 

@@ -22,9 +22,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gspo_lab.atomic_files import whole
 from gspo_lab.errors import LabError
-from gspo_lab.files import whole
-from gspo_lab.layout import cache_folder
+from gspo_lab.paths import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice

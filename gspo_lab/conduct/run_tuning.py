@@ -1,0 +1,112 @@
+"""`[tune]`: the trials by which every arm chooses its settings before the study's first step.
+
+    declare both (study.json of the study and of its trials) ─> warm starts ─> round 1 ─> ... ─> the choice, declared
+                                                                              └ what is kept goes on from its checkpoint
+
+A round is decided by the trials' records alone, so that an interruption changes no choice.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from gspo_lab.atomic_files import read_json, sha256_of
+from gspo_lab.conduct.study_lock import declare
+from gspo_lab.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
+from gspo_lab.errors import LabError
+from gspo_lab.matching.tuning_check import Trials, choices_text, read_trials
+from gspo_lab.paths import STUDY, database_of
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import Exit, State
+from gspo_lab.store import Evidence
+from gspo_lab.study import Declaration, Study
+from gspo_lab.study.tune import Tune
+from gspo_lab.study.tuning_trials import trial_study, tuned
+
+SETTLED = (Exit.FINISHED, Exit.CRASHED)
+"""Exit codes that depend on a trial's values; any other code depends on the machine, and the trial is repeated."""
+
+
+def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: WorkerPool) -> Study | None:
+    """The study with the values that its arms chose, after the trials if needed; None if these were interrupted."""
+    if study.tune is None or study.tune.chosen:
+        return study
+    before = read_json(home / STUDY) if begun else None
+    if before is not None:
+        return _as_chosen(study, Declaration.parse(before, home / STUDY).tune, home)
+    declare(study, home)
+    trials = trial_study(study)
+    trials_home = home.parent / trials.name
+    _refuse_other_study(trials_home, study.name)
+    declaration = declare(trials, trials_home)
+    result = _rounds(trials, study.tune, declaration, pool)
+    if result is None or result.chosen is None:
+        return None
+    folders = [RunFolder(run.folder(pool.runs)) for run in trials.runs()]
+    journals = {f.path.relative_to(pool.runs).as_posix(): sha256_of(f.journal) for f in folders if f.journal.is_file()}
+    tune = study.tune.model_copy(update={"chosen": dict(result.chosen), "journals": journals})
+    out = tuned(study, tune)
+    declare(out, home)
+    for folder in folders:
+        folder.drop_resume()
+    chosen = f"chosen on trials, and locked: {choices_text(tune)}"
+    pool.console.print(chosen, markup=False, highlight=False, soft_wrap=True)
+    return out
+
+
+def _as_chosen(study: Study, before: Tune | None, home: Path) -> Study:
+    """The study with the values of its existing runs. LabError if [tune] changed since."""
+    unchosen = None if before is None else before.model_copy(update={"chosen": {}, "journals": {}})
+    if before is None or unchosen != study.tune:
+        raise LabError(
+            f"{home} holds runs whose arms chose by another [tune]; start this one beside them with --name NEW, or "
+            "start over with --fresh"
+        )
+    return tuned(study, before)
+
+
+def _refuse_other_study(folder: Path, name: str) -> None:
+    data = read_json(folder / STUDY)
+    if data is not None and data.get("trials_of") != name:
+        raise LabError(
+            f"{folder} is a study of its folder, where the trials of {name} would lie; give this one another --name"
+        )
+
+
+def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool) -> Trials | None:
+    """Train all rounds; None if Ctrl-C or the machine ended them before all arms had chosen."""
+    runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
+    reached: dict[str, int] = {}
+    began = len(pool.results)
+    again = {run.id for run in runs.values() if RunFolder(run.folder(pool.runs)).status().state is State.FAILED}
+    if not pool.work("warm starts", starts_to_make(runs.values(), pool.runs)):
+        return None
+    while True:
+        pool.ingest()
+        with Evidence.open(database_of(pool.runs), pool.runs) as evidence:
+            result = read_trials(evidence, trials.name, tune, again)
+        if result.dead:
+            raise LabError(
+                f"{', '.join(result.dead)}: every candidate collapsed or died in its trials, so there is nothing to "
+                f"choose; gspo-lab show {trials.name} says how, give it calmer values under [tune]"
+            )
+        if not result.open:
+            del pool.results[began:]  # a failed trial is a result of the tuning, not a failure of the study
+            return result
+        if silent := [run for run, steps in result.open if reached.get(run) == steps]:
+            raise LabError(
+                f"{silent[0]} came to step {reached[silent[0]]} and left no {tune.metric} there: its engine does not "
+                "evaluate before it stops; give such a study fixed values"
+            )
+        reached |= dict(result.open)
+        steps = result.open[0][1]
+        waiting = [replace(runs[run], until=steps) for run, _ in result.open]
+        for run in waiting:
+            write_run(run, pool.runs)
+        items = [run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting]
+        number = 1 + len(result.rounds)
+        before = len(pool.results)
+        pool.work(f"trials, round {number} of {len(tune.rounds)}, to step {steps}", items)
+        ended = pool.results[before:]
+        if pool.interrupts.count or any(item.code not in SETTLED for item in ended):
+            return None
+        again -= {run for run, _ in result.open}

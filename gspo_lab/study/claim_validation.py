@@ -1,0 +1,116 @@
+"""What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms and benchmarks."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.registry import installed, look_up, nearest
+from gspo_lab.study.verdict_tables import ClaimTable
+
+CLAIM_ROLES: dict[str, str] = {
+    "grpo": "token-level ratio, no replay",
+    "gspo": "sequence-level ratio, no replay",
+    "gspo-token": "GSPO-token's ratio, no replay",
+    "grpo-replay": "the grpo arm with routing replay",
+    "gspo-replay": "the gspo arm with routing replay",
+}
+"""The roles of built-in claims, and the arm that plays each by default."""
+LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
+IN_PLACE_ROLES = ("of", "against")
+IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
+OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {window}" for window in ("= 0", ">= 1")))
+OVER_STEPS = ("mean over steps",)
+OF_BENCHMARKS = ("mean over the last evaluations",)
+OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
+
+
+def library_files() -> list[Path]:
+    """The lab's library of claims, and those that the entry points `gspo_lab.claims` of installed packages give."""
+    return [LIBRARY, *(Path(look_up("claim", name, {})) for name in installed("claim"))]
+
+
+@cache
+def claim_names() -> tuple[str, ...]:
+    """The names that a study may give without a metric: claims of the libraries, and the untested ones."""
+    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in library_files()]
+    names = {name for entries in tables for name in (*entries, *entries.get("untested", ()))}
+    return tuple(sorted(names - {"counter", "untested"}))
+
+
+def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:
+    """One line per mistake in the claims of a study with these arms and benchmarks."""
+    out = []
+    names = [claim.name for claim in claims]
+    out += [f"claim.{name}: declared twice" for name in sorted({name for name in names if names.count(name) > 1})]
+    for claim in claims:
+        out += [f"claim.{claim.name}{line}" for line in _mistakes(claim, list(arms), benches)]
+    return out
+
+
+def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> list[str]:
+    roles = tuple(CLAIM_ROLES) if claim.metric is None else IN_PLACE_ROLES
+    out = []
+    for role, arm in (claim.arms or {}).items():
+        if role not in roles:
+            out.append(f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}")
+        if arm not in arms:
+            out.append(f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has {', '.join(arms)}")
+    if claim.metric is None:
+        return out + _built_in(claim)
+    return out + _in_place(claim, claim.metric, benches)
+
+
+def _built_in(claim: ClaimTable) -> list[str]:
+    known = claim_names()
+    stray = [key for key in IN_PLACE if getattr(claim, key) is not None]
+    if stray:
+        return [f".{stray[0]}: belongs to a claim written in place, which names a metric too"]
+    if claim.name not in known:
+        short = [name for name in known if name.partition("-")[0] == claim.name]
+        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, known)
+        return [f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"]
+    return []
+
+
+def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
+    if claim.name in claim_names():
+        return [f": a built-in claim's name; a claim with metric = '{metric}' needs a name of its own"]
+    out = [f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None]
+    if sum(bound is not None for bound in (claim.above, claim.below, claim.inside)) != 1:
+        out.append(": say where the result is expected by one of above, below, inside")
+    if claim.inside is not None and not claim.inside[0] < claim.inside[1]:
+        out.append(f".inside: the first must be smaller than the second; got {claim.inside}")
+    expected = [bound for bound in (claim.above, claim.below, *(claim.inside or ())) if bound is not None]
+    if claim.comparison == "ratio" and any(bound <= 0 for bound in expected):
+        out.append(": a ratio is expected against bounds above 0")
+    return out + _metric(claim, metric, benches)
+
+
+def _metric(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
+    fitting: tuple[str, ...]
+    if metric in numbers(UpdateRecord):
+        fitting = (*OVER_UPDATES, *OF_ALL)
+    elif metric in numbers(StepRecord):
+        fitting = (*OVER_STEPS, *OF_ALL)
+    elif metric in benches:
+        fitting = (*OF_BENCHMARKS, *OF_ALL)
+    else:
+        known = [*numbers(UpdateRecord), *numbers(StepRecord), *benches]
+        return [f".metric: no metric or benchmark '{metric}'{nearest(metric, known)}; docs/reference/metrics.md"]
+    if claim.statistic is not None and claim.statistic not in fitting:
+        return [f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join(fitting)}"]
+    return []
+
+
+def numbers(record: type[Record]) -> list[str]:
+    """The fields of a record that hold one number each, without its keys."""
+    hints = get_type_hints(record)
+    return [
+        entry.name
+        for entry in fields(record)
+        if entry.name not in ("step", "minibatch") and {int, float} & {hints[entry.name], *get_args(hints[entry.name])}
+    ]

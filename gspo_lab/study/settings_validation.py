@@ -1,0 +1,311 @@
+"""What no single key can say: settings that only together make no sense, each as one line with the way out."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations, pairwise
+
+from gspo_lab.keys import COLDEST, Key
+from gspo_lab.objectives.presets import Objective
+from gspo_lab.registry import nearest
+from gspo_lab.study.declaration import Arm
+from gspo_lab.study.dotted_keys import flat
+from gspo_lab.study.schema import KEYS, Settings, unread
+from gspo_lab.study.verdict_tables import VerdictTable, score_named
+
+WITHOUT_GROUP = {"gae", "batch-mean-std"}
+"""The advantages that compare no response with others to its prompt."""
+
+LEAST_SEEDS, MOST_LOOKS = 3, 8
+"""As `stats` has them, which is not read here."""
+ROLLOUT = "rollout"
+"""The benchmark name under which training answers are recorded."""
+
+
+def broken_rules(
+    arms: Mapping[str, Arm], verdict: VerdictTable, declared: Collection[str], compares_engines: object = False
+) -> list[str]:
+    """One line per broken rule of a study whose single values are all valid.
+
+    `arms` are those to be run, `declared` the names of all that the file has: the baseline may be among the latter.
+    `compares_engines` is what the file says under this key.
+    """
+    out = _inside(arms) + _between(arms) + _engines(arms, compares_engines)
+    names = [bench.name for bench in next(iter(arms.values())).settings.bench] if arms else []
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        out.append(f"bench: two benchmarks are named '{name}'")
+    if ROLLOUT in names:
+        out.append(f"bench: '{ROLLOUT}' is what training answers are recorded under; give the benchmark another name")
+    if verdict.primary is not None and score_named(verdict.primary).bench not in names:
+        out.append(
+            f"verdict.primary: no benchmark '{verdict.primary}'{nearest(verdict.primary, names)}; this study has "
+            f"{', '.join(names) or 'none'}"
+        )
+    for bench in next(iter(arms.values())).settings.bench if arms and verdict.primary else ():
+        score = score_named(verdict.primary or "")
+        if bench.name == score.bench and bench.samples < score.k:
+            out.append(
+                f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every evaluation, and "
+                f"bench.{bench.name}.samples = {bench.samples}: give at least {score.k}"
+            )
+    if verdict.baseline is not None and verdict.baseline not in declared:
+        out.append(
+            f"verdict.baseline: no arm '{verdict.baseline}'{nearest(verdict.baseline, declared)}; this study has "
+            f"{', '.join(declared)}"
+        )
+    return out
+
+
+def broken_looks(looks: Sequence[int] | None, seeds: int) -> list[str]:
+    """What is wrong with `verdict.looks` in a study of so many seeds."""
+    if not looks:
+        return []
+    shown = f"verdict.looks = [{', '.join(map(str, looks))}]"
+    if any(later <= earlier for earlier, later in pairwise(looks)):
+        return [f"{shown}: each look comes after more seeds than the one before; write them in rising order"]
+    if looks[0] < LEAST_SEEDS:
+        return [f"{shown}: after {looks[0]} there is no interval; look after {LEAST_SEEDS} seeds or more"]
+    if len(looks) > MOST_LOOKS:
+        return [f"{shown}: {len(looks)} looks; declare {MOST_LOOKS} at most"]
+    if seeds < looks[-1]:
+        return [f"{shown}: the last look is after {looks[-1]} seeds, and the study has {seeds}; give it {looks[-1]}"]
+    return []
+
+
+def broken_question(verdict: VerdictTable, claims: Collection[str]) -> list[str]:
+    """What is wrong with `verdict.question` in a study that declares these claims."""
+    if verdict.question == "stability" and verdict.looks:
+        return [
+            "verdict.looks: a look is at the score, and question = 'stability' is answered by all runs; leave it out"
+        ]
+    if isinstance(verdict.question, str):
+        return []
+    declared = f"this study has {', '.join(claims)}" if claims else "this study declares none, under [[claim]]"
+    return [
+        f"verdict.question: no claim '{name}'{nearest(name, claims)}; {declared}"
+        for name in verdict.question
+        if name not in claims
+    ]
+
+
+def _inside(arms: Mapping[str, Arm]) -> list[str]:
+    """The mistakes within single arms; one that all arms share is reported once."""
+    lines: dict[str, list[str]] = {}
+    for arm in arms.values():
+        for line in broken_within(arm.settings):
+            lines.setdefault(line, []).append(arm.name)
+    shared = [line for line, names in lines.items() if len(names) == len(arms)]
+    return shared + [f"arm.{name}: {line}" for line, names in lines.items() if line not in shared for name in names]
+
+
+def broken_within(settings: Settings) -> list[str]:
+    """What is wrong within the settings of one run."""
+    rollout, update, objective = settings.rollout, settings.update, settings.objective
+    out = []
+    if rollout.prompts_per_step % update.minibatches:
+        out.append(
+            f"rollout.prompts_per_step = {rollout.prompts_per_step} cannot be split into "
+            f"update.minibatches = {update.minibatches} equal parts"
+        )
+    if rollout.float32_head and rollout.sampler != "transformers":
+        out.append(
+            f"rollout.float32_head with rollout.sampler = '{rollout.sampler}', which knows no such thing: use "
+            "rollout.sampler = 'transformers'"
+        )
+    if rollout.top_p < 1 and update.old_logprobs == "sampler":
+        out.append(
+            "update.old_logprobs = 'sampler' with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
+            "nucleus and are not the policy's; use top_p = 1 or old_logprobs = 'trainer'"
+        )
+    if rollout.top_p < 1 and objective.off_policy_mask is not None:
+        out.append(
+            "objective.off_policy_mask with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
+            "nucleus and are not the policy's; use top_p = 1, or leave off_policy_mask out"
+        )
+    if objective.mismatch_correction != "none" and update.old_logprobs == "sampler":
+        out.append(
+            f"objective.mismatch_correction = '{objective.mismatch_correction}' with update.old_logprobs = 'sampler': "
+            "the ratio then holds the mismatch already; use old_logprobs = 'trainer' or mismatch_correction = 'none'"
+        )
+    out += [
+        f"bench.{bench.name}.temperature = {bench.temperature:g}: give 0 for greedy, or at least {COLDEST:g}"
+        for bench in settings.bench
+        if 0 < bench.temperature < COLDEST
+    ]
+    out += [
+        f"bench.{bench.name}.decisive_samples = {bench.decisive_samples} with temperature = 0: greedy answers to a "
+        "problem are all the same; give it a temperature, or ask once"
+        for bench in settings.bench
+        if bench.temperature == 0 and (bench.decisive_samples or 1) > 1
+    ]
+    out += _with_a_critic(settings) if objective.advantage == "gae" else []
+    out += _what_trains(settings)
+    if rollout.group_size == 1 and objective.advantage not in WITHOUT_GROUP:
+        out.append(
+            f"rollout.group_size = 1 with advantage = '{objective.advantage}', which compares the responses to a "
+            f"prompt: give 2 or more, or advantage = {_either(WITHOUT_GROUP)}"
+        )
+    low, high = objective.mismatch_low, objective.mismatch_high
+    if low is not None and high is not None and low >= high:
+        out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
+    if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
+        out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
+    if objective.turn_credit == "turn" and objective.advantage not in ("group-mean-std", "group-mean", "leave-one-out"):
+        out.append(
+            f"objective.turn_credit = 'turn' with advantage = '{objective.advantage}': turns are compared within their "
+            "group; use advantage = 'group-mean-std', 'group-mean' or 'leave-one-out'"
+        )
+    if objective.turn_credit == "turn" and objective.clip == "calibrated":
+        out.append(
+            "objective.clip = 'calibrated' with turn_credit = 'turn': a pilot counts moves by the sign of each "
+            "response's one advantage; give clip_low and clip_high"
+        )
+    out += [f"objective.{line}" for line in objective.loss.refuses(objective)]
+    if objective.policy_loss != "clip":
+        clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
+        out += [
+            f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to policy_loss = 'clip'"
+            for key, stated in clips.items()
+            if stated
+        ]
+    if objective.truncated != "train" and objective.regularised:
+        out.append(
+            f"objective.truncated = '{objective.truncated}' with kl_coef or entropy_coef > 0: their terms would still "
+            "train truncated responses; set both to 0, or truncated = 'train'"
+        )
+    if objective.clip_low == 1 and objective.loss.lower_bound:
+        out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
+    if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
+        out.append(
+            "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
+            "ratios 1 and leaves nothing to calibrate"
+        )
+    return out
+
+
+def _what_trains(settings: Settings) -> list[str]:
+    rollout, objective, out = settings.rollout, settings.objective, []
+    if rollout.dynamic_sampling:
+        dropping = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
+        if rollout.tokens_per_step is not None:
+            out.append(f"{dropping} with rollout.tokens_per_step: a group that waits cannot be replaced; leave one out")
+        if objective.advantage in WITHOUT_GROUP:
+            out.append(
+                f"{dropping} with advantage = '{objective.advantage}', which compares no response with others to its "
+                "prompt: a group that earned the same would have a gradient; leave it out"
+            )
+        if objective.advantage == "gdpo":
+            out.append(
+                f"{dropping} with advantage = 'gdpo': rewards by name may differ where their sum does not; leave it out"
+            )
+        if objective.turn_credit == "turn":
+            out.append(
+                f"{dropping} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
+            )
+    if rollout.overlong_buffer is not None:
+        if objective.advantage == "gdpo":
+            out.append(
+                "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and rewards by name "
+                "train; leave it out, or have the grader return a reward for length"
+            )
+        if objective.turn_credit == "turn":
+            out.append(
+                "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's reward, and turns are "
+                "compared by what each earned; leave it out"
+            )
+        if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
+            out.append(
+                f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than the token limit, rollout.max_tokens "
+                f"= {rollout.max_tokens}; give it some of the last tokens"
+            )
+    return out
+
+
+def _with_a_critic(settings: Settings) -> list[str]:
+    objective, out = settings.objective, []
+    if settings.update.lora_rank:
+        out.append(
+            f"objective.advantage = 'gae' with update.lora_rank = {settings.update.lora_rank}: a critic is trained "
+            "whole; use lora_rank = 0"
+        )
+    if objective.clip == "calibrated" and objective.importance_sampling_level != "sequence":
+        out.append(
+            "objective.clip = 'calibrated' with advantage = 'gae' at level "
+            f"'{objective.importance_sampling_level}': a pilot counts moves by the sign of each response's one "
+            "advantage; give clip_low and clip_high, or the level 'sequence'"
+        )
+    return out
+
+
+def _between(arms: Mapping[str, Arm]) -> list[str]:
+    out = []
+    resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
+    for a, b in combinations(arms, 2):
+        # A preset's name alone changes nothing; its values stand beside it.
+        keys = [key for key in {**resolved[a], **resolved[b]} if key != "objective.preset"]
+        different = [key for key in keys if resolved[a].get(key) != resolved[b].get(key)]
+        why = {key: _idle(key, arms[a].settings, arms[b].settings) for key in different}
+        if not different:
+            out.append(f"arm.{b}: changes nothing that arm.{a} does not have too; the two would be the same run twice")
+        elif all(why.values()):
+            reasons = "; ".join(dict.fromkeys(reason for reason in why.values() if reason))
+            out.append(f"arm.{a} and arm.{b} differ only in {', '.join(different)}, and would be identical: {reasons}")
+    return out
+
+
+def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
+    """The mistake of arms with different engines, which differ in more than their settings."""
+    if not isinstance(compares, bool):
+        return [f"compares_engines = {compares!r}: true or false"]
+    names = {arm.settings.engine.name for arm in arms.values()}
+    tables = {repr(arm.settings.engine) for arm in arms.values()}
+    if len(tables) > 1 and not compares:
+        return [
+            f"arms differ in their engine ({', '.join(sorted(names))}), which they may only where that is the study's "
+            "question: say so with compares_engines = true, or give all the same"
+        ]
+    return []
+
+
+def _idle(key: str, a: Settings, b: Settings) -> str | None:
+    """Why a difference in `key` cannot make two arms differ; None where it can."""
+    both = (a.objective, b.objective)
+    reasons = [unread(key, settings) for settings in (a, b)]
+    if all(reasons):
+        return f"{key.removeprefix('objective.')} {reasons[0]}"
+    losses = {objective.policy_loss: objective.loss for objective in both}
+    levels = {objective.importance_sampling_level for objective in both}
+    averaged = {objective.advantage for objective in both} == {"gae"} and "sequence" in levels
+    if (
+        key == "objective.importance_sampling_level"
+        and not averaged
+        and not any(loss.ratio == "level" for loss in losses.values())
+    ):
+        return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
+    if key == "rollout.staleness" and min(a.rollout.staleness, b.rollout.staleness) >= max(a.steps, b.steps) - 1:
+        return f"with steps = {a.steps} every rollout batch is drawn from the starting weights"
+    # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
+    once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
+    replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
+    alike = key == "objective.policy_loss" and all(loss.alike_at_1 for loss in losses.values())
+    if key in ("objective.importance_sampling_level", "objective.policy_loss") and _means_differ(both):
+        return None
+    if once and (KEYS.get(key, Key()).acts == "ratio" or replays_itself or alike):
+        return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
+    return None
+
+
+def _means_differ(both: Sequence[Objective]) -> bool:
+    """Whether sequence and token ratios differ even at 1, because tokens of a response have unequal weights.
+
+    A sequence ratio gives each token the mean of the response's advantages or weights.
+    """
+    by_token = any(
+        objective.turn_credit == "turn"
+        or (objective.advantage == "gae" and objective.importance_sampling_level != "sequence")
+        or objective.mismatch_correction in ("tis", "icepop")
+        for objective in both
+    )
+    return by_token and any("sequence" in (side.importance_sampling_level, side.loss.ratio) for side in both)
+
+
+def _either(losses: Collection[str]) -> str:
+    return " or ".join(f"'{loss}'" for loss in sorted(losses))
