@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("errors", "layout", "cpu_count", "user_code", "states"), 0),
-    **dict.fromkeys(("files", "keys", "progress", "registry", "records", "sandbox"), 1),
+    **dict.fromkeys(("errors", "paths", "cpu_count", "user_code", "states"), 0),
+    **dict.fromkeys(("atomic_files", "keys", "progress", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
@@ -56,7 +56,7 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "layout", "cpu_count", "user_code", "states", "files", "keys", "sandbox", "registry", "records"),
+    *("errors", "paths", "cpu_count", "user_code", "states", "atomic_files", "keys", "sandbox", "registry", "records"),
     *("journal", "runfolder", "imported_runs", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver"),
     "__main__",
 )
@@ -155,7 +155,7 @@ IN_A_RUN = {
     *("RUN", "JOURNAL", "LOG", "LOCK", "CHECKPOINTS", "RESUME", "FINAL", "GRADES", "EVALUATIONS", "EVALUATION"),
     *("WARM_START", "PROGRESS", "MADE"),
 }
-"""The names in `layout` of what lies in a run's folder, or in that of a warm start."""
+"""The names in `paths` of what lies in a run's folder, or in that of a warm start."""
 
 
 def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
