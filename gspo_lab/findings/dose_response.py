@@ -1,6 +1,6 @@
 """Stability as a number: the swept value (dose) at which half of an arm's runs collapse, and its ratio between arms.
 
-`stats.collapse` judges each run. `stats.dose` fits Firth-penalised logistic regression on log10 of the dose, with
+`stats.collapse` judges each run. `stats.ed50` fits Firth-penalised logistic regression on log10 of the dose, with
 profile intervals, which exist for all-or-none data too. Ratios share alpha by Holm's rule, and their intervals hold for
 new starting models. Values and arms that were added after the first step do not count.
 """

@@ -93,10 +93,21 @@ def test_what_the_task_lacks_is_refused(make: Make, tmp_path: Path, overrides: l
     assert message in str(caught.value)
 
 
-def test_engines_that_are_given_one_reward_refuse_it(make: Make, tmp_path: Path) -> None:
-    for engine, more in (("trl", ()), ("verl", ()), ("areal", ("objective.aggregation=token-mean",))):
-        with pytest.raises(LabError, match="gdpo"):
-            check_engine("gdpo", make(*NAMED, f"engine={engine}", *more).settings, tmp_path)
+@pytest.mark.parametrize(
+    ("engine", "more"),
+    [
+        pytest.param("trl", (), marks=pytest.mark.trl),
+        ("verl", ()),
+        ("areal", ("objective.aggregation=token-mean",)),
+    ],
+)
+def test_engines_that_are_given_one_reward_refuse_it(
+    make: Make, tmp_path: Path, engine: str, more: tuple[str, ...]
+) -> None:
+    if engine == "trl":
+        pytest.importorskip("trl")
+    with pytest.raises(LabError, match="gdpo"):
+        check_engine("gdpo", make(*NAMED, f"engine={engine}", *more).settings, tmp_path)
 
 
 @pytest.mark.parametrize("values", [{"dynamic_sampling": 1}, {"overlong_buffer": 2}])

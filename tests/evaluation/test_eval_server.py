@@ -248,7 +248,6 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--model", "else"), "has no model 'else'"),
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),
         (("--server", "localhost"), "write it as http://HOST:PORT/v1"),
-        (("--device", "tpu"), "auto, cpu or cuda"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",  # without the free port: no two workers share it
 )

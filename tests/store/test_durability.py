@@ -23,9 +23,9 @@ RUN = "adding/grpo/s0"
 AMID = """
 import sys
 from pathlib import Path
-from gspo_lab.store import ingest, rows
+from gspo_lab.store import ingest, journal_rows
 
-settle = rows.write_run_state
+settle = journal_rows.write_run_state
 
 def told(connection, run_id, alive):
     print(run_id, flush=True)
@@ -33,7 +33,7 @@ def told(connection, run_id, alive):
     settle(connection, run_id, alive)
     print(run_id, flush=True)
 
-rows.write_run_state = told
+journal_rows.write_run_state = told
 ingest(Path(sys.argv[1]))
 """
 """Says that a run's rows are written, all but where it stands; waits for a line; and says that it commits now."""
