@@ -87,9 +87,7 @@ class SlurmCluster:
             )
         on_gpu = self._gpu and device != "cpu"
         if device.startswith("cuda") and not on_gpu:
-            raise LabError(
-                f"device = '{device}', but a job would have no GPU: ask for one, [launch.slurm] gres = 'gpu:1'"
-            )
+            raise LabError(f"device = '{device}', but a job would have no GPU: set [launch.slurm] gres = 'gpu:1'")
         answer = _call("sinfo", "--noheader", "--format=%P")
         if answer.returncode:
             raise LabError(

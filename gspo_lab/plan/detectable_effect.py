@@ -294,12 +294,12 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
         earlier = [Source(evidence, name) for name in evidence.studies()]
         levels = [level for source in earlier for level in _levels(source, study)]
         pairs = [pair for source in earlier for pair in _pairs(source, study)]
-        other = next((line for source in reversed(earlier) if (line := _other_sd(source))), "")
+        earlier_sd = next((line for source in reversed(earlier) if (line := _other_sd(source))), "")
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
     sd, degrees = pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
-        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd{other}")
+        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd{earlier_sd}")
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
     answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
     # The variance between single evaluations includes that of their answers.

@@ -229,7 +229,7 @@ def test_what_sbatch_refuses_is_refused_before_anything_is_done(bench: Bench, sl
     assert refusal(partition="nosuch").endswith("Invalid partition name specified")
     assert refusal(cpus=64).endswith("Requested node configuration is not available")
     assert refusal(gres="gpu:1").startswith("--on slurm: sbatch refuses --gres=gpu:1")
-    assert refusal("cuda").endswith("ask for one, [launch.slurm] gres = 'gpu:1'")
+    assert refusal("cuda").endswith("set [launch.slurm] gres = 'gpu:1'")
     assert refusal(options=["--nonsense"]).startswith("--on slurm: sbatch refuses")
     assert len(make_launcher("slurm").slots("auto")) == 2, "two cores"
     assert [slot.name for slot in make_launcher("slurm", 1).slots("cpu")] == ["core 0 of Slurm"]

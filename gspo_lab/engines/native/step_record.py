@@ -164,7 +164,7 @@ def _response_fields(step: Step) -> dict[str, Any]:
     )
     out["dropped_groups"] = None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
     if named := [grade.rewards for grade in step.grades if grade.rewards]:
-        out["rewards_mean"] = {name: sum(one[name] for one in named) / len(step.grades) for name in named[0]}
+        out["rewards_mean"] = {name: sum(rewards[name] for rewards in named) / len(step.grades) for name in named[0]}
     if rollouts:
         out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
         value_NT, return_NT = step.experience.value_NT, step.experience.return_NT
