@@ -29,7 +29,7 @@ from trl import GRPOTrainer
 
 from gspo_lab.engines.native.optimizer_update import Updater
 from gspo_lab.engines.native.step_record import Clock
-from gspo_lab.engines.native.training_run import Course
+from gspo_lab.engines.native.training_run import TrainingRun
 from gspo_lab.engines.trl import trainer
 from gspo_lab.engines.trl.gather import Share
 from gspo_lab.engines.trl.trainer import LabTrainer
@@ -129,7 +129,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12, help="steps of each kind")
     options = parser.parse_args()
     trainer.LabTrainer = Alternating
-    for home, name in ((trainer, "updated"), (Share, "gathered"), (Course, "record"), (Updater, "router_grad_norm")):
+    for home, name in (
+        (trainer, "updated"),
+        (Share, "gathered"),
+        (TrainingRun, "record"),
+        (Updater, "router_grad_norm"),
+    ):
         timed(home, name)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

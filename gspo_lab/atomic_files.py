@@ -38,7 +38,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
-def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
+def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
     """The path to write the file to. At the end of the block it is synced and moved to `path`; on failure deleted.
 
     A reader sees the old file or the new one, never a part. Only one process at a time may write, except with `shared`,
@@ -106,7 +106,7 @@ def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = Fa
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}
-    with whole(path, shared=shared) as beside:
+    with atomic_file(path, shared=shared) as beside:
         beside.write_text(as_text(data), encoding="utf-8")
 
 
@@ -160,7 +160,7 @@ def _damaged(path: Path, why: str) -> LabError:
 
 
 @contextmanager
-def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[None]:
+def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[None]:
     """Hold the lock `path` alone. Raises InUse(refusal) if another process keeps it longer than the patience.
 
     The patience outlasts the moment for which `holder` tries the lock.
@@ -168,7 +168,7 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         give_up = time.monotonic() + patience_seconds
-        while not _taken(file.fileno(), fcntl.LOCK_EX) or _elsewhere(path):
+        while not _taken(file.fileno(), fcntl.LOCK_EX) or _remote_holder(path):
             if time.monotonic() > give_up:
                 raise InUse(f"{refusal} (process {_named(path)[0] or 'unknown'})")
             time.sleep(0.05)
@@ -208,7 +208,7 @@ def wait_for_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def holder(path: Path) -> str | None:
+def lock_holder(path: Path) -> str | None:
     """The process that holds the lock `path`, in words: "4711", or "4711 on HOST"; None for a free lock.
 
     On a shared disk another host may not see the system's lock. The host named in the file holds it as long as the file
@@ -217,12 +217,12 @@ def holder(path: Path) -> str | None:
     try:
         with path.open("r") as file:
             # A shared lock for an instant is the only way to ask; two who ask at once do not see each other.
-            return _elsewhere(path) if _taken(file.fileno(), fcntl.LOCK_SH) else _named(path)[0] or "unknown"
+            return _remote_holder(path) if _taken(file.fileno(), fcntl.LOCK_SH) else _named(path)[0] or "unknown"
     except FileNotFoundError:
         return None
 
 
-def _elsewhere(path: Path) -> str | None:
+def _remote_holder(path: Path) -> str | None:
     """The holder of the lock on another host, by the name in its file and its heartbeat."""
     process, elsewhere = _named(path)
     return process if elsewhere and time.time() - path.stat().st_mtime <= SILENT_SECONDS else None
@@ -273,7 +273,7 @@ def sums_digest(folder: Path) -> str | None:
     return sha256_of(folder / SUMS) if (folder / SUMS).is_file() else None
 
 
-def refuse_damaged(folder: Path) -> None:
+def check_digests(folder: Path) -> None:
     """LabError where a file differs from its digest in the folder; a folder without digests is accepted."""
     if not (folder / SUMS).is_file():
         return

@@ -87,7 +87,7 @@ class Journal:
         self._close()
 
     @property
-    def begun(self) -> bool:
+    def has_records(self) -> bool:
         """Whether it had a complete line when it was opened, or has been written to since."""
         return self._last != START
 
@@ -148,7 +148,7 @@ class JournalReader:
             return
         with self._path.open("rb") as file:
             before = _line_before(file, self.end)
-            last: bytes | None = START if before is None else _own(before)
+            last: bytes | None = START if before is None else _line_digest(before)
             chained = before is not None and _seal(before) is not None
             size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
@@ -236,12 +236,12 @@ def from_end(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of all complete lines, the last first. Reads no more of the file than is asked for."""
     if path.exists():
         with path.open("rb") as file:
-            for line in _back(file, file.seek(0, os.SEEK_END)):
+            for line in _lines_reversed(file, file.seek(0, os.SEEK_END)):
                 if (item := _object(line)) is not None:
                     yield item
 
 
-def _back(file: IO[bytes], start: int) -> Iterator[bytes]:
+def _lines_reversed(file: IO[bytes], start: int) -> Iterator[bytes]:
     look, head, ended = FIRST_LOOK_BYTES, b"", False
     while start:
         end, start = start, max(0, start - look)
@@ -257,7 +257,7 @@ def _back(file: IO[bytes], start: int) -> Iterator[bytes]:
 
 def _line_before(file: IO[bytes], offset: int) -> bytes | None:
     """The last complete line before a byte, torn ones passed over."""
-    return next((line for line in _back(file, offset) if not _passed_over(line)), None)
+    return next((line for line in _lines_reversed(file, offset) if not _passed_over(line)), None)
 
 
 def _passed_over(line: bytes) -> bool:
@@ -269,7 +269,7 @@ def digest_before(path: Path, offset: int) -> str:
     """The digest of the last complete line before a byte: where the chain stands there."""
     with path.open("rb") as file:
         line = _line_before(file, offset)
-    return (START if line is None else _own(line)).decode()
+    return (START if line is None else _line_digest(line)).decode()
 
 
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -296,7 +296,7 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=4).hexdigest().encode()
 
 
-def _own(line: bytes) -> bytes:
+def _line_digest(line: bytes) -> bytes:
     """A line's digest: the one that it carries, or that of its bytes."""
     seal = _seal(line)
     return _digest(line) if seal is None else seal[2]

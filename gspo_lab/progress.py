@@ -183,9 +183,9 @@ class ProgressView:
         self.add(cells)
         self._slots = slots
         if self._live is None:
-            self.say(f"{self._title}: {stage}, {len(cells)} to do, {slots} at a time")
+            self.print_line(f"{self._title}: {stage}, {len(cells)} to do, {slots} at a time")
 
-    def place(self, cell: ProgressCell) -> None:
+    def show_state(self, cell: ProgressCell) -> None:
         """Its launcher reports a new state or place. A plain line says so; the table shows it at the next tick."""
         progress = cell.progress
         word: str = progress.state
@@ -197,26 +197,26 @@ class ProgressView:
         self._drawn = 0.0
         if self._live is None or progress.state is State.LOST:
             at = f" at step {progress.step}" if progress.step and progress.state is not State.RUNNING else ""
-            self.say(f"{cell.name}: {word}{at} on {progress.place}")
+            self.print_line(f"{cell.name}: {word}{at} on {progress.place}")
 
     def end(self, cell: ProgressCell, line: str) -> None:
         """A piece of work has ended, as `line` says."""
         self._drawn = 0.0
         if self._live is None or cell.progress.state is State.FAILED:
-            self.say(line)
+            self.print_line(line)
 
     def finish(self) -> None:
         """All is done: a plain line says how much that was."""
         if self._live is None:
             done = ", ".join(f"{cell.name}: {cell.progress.step:,} of {cell.progress.steps:,}" for cell in self._cells)
-            self.say(f"{done}, {self._summary(time.monotonic())}")
+            self.print_line(f"{done}, {self._summary(time.monotonic())}")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line above the table, or with the time of day before it."""
         before = "" if self._live is not None else f"{time.strftime('%H:%M:%S')} "
         self._console.print(before + text, markup=False, highlight=False, soft_wrap=self._live is None)
 
-    def tick(self, now: float) -> None:
+    def refresh_view(self, now: float) -> None:
         """Some time has passed: warn of what has happened, and draw the table or say a line if one is due."""
         for cell in self._cells:
             self._warn(cell)
@@ -226,12 +226,12 @@ class ProgressView:
                 self._live.update(self._table(now), refresh=True)
         elif now - self._lined >= min(max(FIRST_LINE_SECONDS, (now - self._began) / 20), LAST_LINE_SECONDS):
             self._lined = now
-            self.say(self._line(now))
+            self.print_line(self._line(now))
 
     def _warn(self, cell: ProgressCell) -> None:
         progress = cell.progress
         if progress.resumed is not None:
-            self.say(f"{cell.name}: resumes at step {progress.resumed}")
+            self.print_line(f"{cell.name}: resumes at step {progress.resumed}")
             progress.resumed = None
         warnings = [NONE_CORRECT] if progress.none_correct and not self._by_reward else []
         if progress.collapse is not None:
@@ -239,7 +239,7 @@ class ProgressView:
         for line in (f"{cell.name}: {warning}" for warning in warnings):
             if line not in self._warned:
                 self._warned.add(line)
-                self.say(line)
+                self.print_line(line)
 
     def _shown(self) -> list[ProgressCell]:
         """The cells of stages that are not over; all cells at the end."""
@@ -370,7 +370,7 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
 
         def keep_showing() -> None:
             while not over.wait(REDRAW_SECONDS / 2):
-                view.tick(time.monotonic())
+                view.refresh_view(time.monotonic())
 
         shower = threading.Thread(target=keep_showing, daemon=True)
         shower.start()

@@ -48,7 +48,7 @@ def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:
     return {**installed(kind), **table}
 
 
-def about(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
+def read_description(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
     """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml` of a module `x.py`.
 
     Empty where there is none. The code itself is not imported.
@@ -71,7 +71,7 @@ def about(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
 def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
     """The object that `name` stands for. `kind` is the word used in messages ("task", "engine"); `base` is the folder
     that a file's path starts from. LabError where there is no such name, or it cannot be imported."""
-    known(kind, name, table)
+    require_known(kind, name, table)
     where, _, attribute = names_of(kind, table).get(name, name).rpartition(":")
     try:
         with nullcontext() if name in table else from_source():
@@ -131,7 +131,7 @@ def one_line_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def known(kind: str, name: str, table: Mapping[str, str]) -> None:
+def require_known(kind: str, name: str, table: Mapping[str, str]) -> None:
     """LabError where `name` is no name of the kind, "module:attribute" or "file.py:attribute"; imports nothing."""
     names = names_of(kind, table)
     if name not in names and ":" not in name:

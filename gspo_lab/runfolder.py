@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab import paths
-from gspo_lab.atomic_files import held, holder, read_entry, read_json, write_json
+from gspo_lab.atomic_files import exclusive_lock, lock_holder, read_entry, read_json, write_json
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
@@ -62,11 +62,11 @@ class WorkFolder:
 
     def lock_holder(self) -> str | None:
         """The process that works in the folder, in words; None for a free folder."""
-        return holder(self.path / paths.LOCK)
+        return lock_holder(self.path / paths.LOCK)
 
-    def held(self, refusal: str) -> AbstractContextManager[None]:
+    def exclusive_lock(self, refusal: str) -> AbstractContextManager[None]:
         """Lock the folder for this process. InUse(refusal) if another process works in it."""
-        return held(self.path / paths.LOCK, refusal)
+        return exclusive_lock(self.path / paths.LOCK, refusal)
 
 
 class StartFolder(WorkFolder):
@@ -89,11 +89,11 @@ class StartFolder(WorkFolder):
         """The finished steps by its worker."""
         return read_entry(self.path / paths.PROGRESS, "step", int) or 0
 
-    def say(self, step: int, steps: int) -> None:
+    def write_progress(self, step: int, steps: int) -> None:
         """Write the progress: `step` of `steps`."""
         write_json(self.path / paths.PROGRESS, {"step": step, "steps": steps})
 
-    def made(self) -> Path | None:
+    def model_folder(self) -> Path | None:
         """The model's folder, if it is finished and still exists."""
         made = read_entry(self.path / paths.MADE, "path", str)
         folder = None if made is None else (self.path / made).resolve()
@@ -120,7 +120,7 @@ class JournalFolder(WorkFolder):
     def append_for(self, run: str) -> Iterator[Journal]:
         """The same for answers or grades of a run or a subject, which the first line names."""
         with self.append() as journal:
-            if not journal.begun:
+            if not journal.has_records:
                 journal.write([RunStatus(state=STARTED, step=0, run=run)])
             yield journal
 

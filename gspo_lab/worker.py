@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     stop = StopSignal(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
         ends = number == signal.SIGTERM and ENDED_BY_TERM in os.environ
-        signal.signal(number, signal.SIG_DFL if ends else stop.heard)
+        signal.signal(number, signal.SIG_DFL if ends else stop.on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # a forked worker is not to miss one that came before
     try:
-        with folder.held(f"another worker is at work in {path}"):
+        with folder.exclusive_lock(f"another worker is at work in {path}"):
             return make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)
     except InUse as error:
         print(error, file=sys.stderr)
@@ -69,7 +69,7 @@ class StopSignal:
         self._conductor = conductor
         self._signals = 0
 
-    def heard(self, number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """A signal came: the first asks, the second ends the process at once."""
         self._signals += 1
         if self._signals > 1:
@@ -128,7 +128,7 @@ class StepCount:
                 f"delete the folder {self._folder.path} to make the run again"
             )
 
-    def say(self, state: State, message: str | None = None) -> None:
+    def write_progress(self, state: State, message: str | None = None) -> None:
         """Write where the run now stands."""
         sealed = {}
         if state is State.FINISHED:
@@ -167,9 +167,9 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
             else:
                 message = f"{type(error).__name__}: {error}".partition("\n")[0]
             with suppress(OSError):  # the disk may be full
-                sink.say(State.FAILED, message)
+                sink.write_progress(State.FAILED, message)
             raise
-        sink.say(State.FINISHED if complete else State.STOPPED)
+        sink.write_progress(State.FINISHED if complete else State.STOPPED)
     if complete:
         folder.drop_resume()
     return Exit.FINISHED if complete or arrived() else Exit.STOPPED
@@ -203,7 +203,7 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
             raise Stopped
         if time.monotonic() - written > 0.5:
             written = time.monotonic()
-            folder.say(step, settings.steps)
+            folder.write_progress(step, settings.steps)
 
     try:
         made = warm_start(model, task, settings, seed, cache, progress=progress)

@@ -11,12 +11,12 @@ from waiting import until
 from gspo_lab import atomic_files
 from gspo_lab.atomic_files import (
     SILENT_SECONDS,
+    atomic_file,
     atomic_folder,
-    held,
-    holder,
+    exclusive_lock,
+    lock_holder,
     read_json,
     wait_for_lock,
-    whole,
     write_json,
 )
 from gspo_lab.errors import LabError
@@ -45,13 +45,16 @@ def test_a_sealed_object_tells_every_change_and_one_of_before_is_read(tmp_path: 
 
 def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
     lock = tmp_path / "deep/lock"
-    assert holder(lock) is None
-    with held(lock, "mine"):
-        assert holder(lock) is not None
-        with pytest.raises(LabError, match=r"^yours \(process \d+\)$"), held(lock, "yours", patience_seconds=0.1):
+    assert lock_holder(lock) is None
+    with exclusive_lock(lock, "mine"):
+        assert lock_holder(lock) is not None
+        with (
+            pytest.raises(LabError, match=r"^yours \(process \d+\)$"),
+            exclusive_lock(lock, "yours", patience_seconds=0.1),
+        ):
             raise AssertionError("two hold it")
-    assert holder(lock) is None
-    with held(lock, "yours"):
+    assert lock_holder(lock) is None
+    with exclusive_lock(lock, "yours"):
         pass
 
 
@@ -59,16 +62,19 @@ def test_another_host_s_lock_is_believed_as_long_as_it_is_touched(tmp_path: Path
     """On a shared disk this host may not see that the lock is taken: the file says so."""
     lock = tmp_path / "lock"
     lock.write_text("77 elsewhere")
-    assert holder(lock) == "77 on elsewhere"
-    with pytest.raises(LabError, match=r"^mine \(process 77 on elsewhere\)$"), held(lock, "mine", patience_seconds=0.1):
+    assert lock_holder(lock) == "77 on elsewhere"
+    with (
+        pytest.raises(LabError, match=r"^mine \(process 77 on elsewhere\)$"),
+        exclusive_lock(lock, "mine", patience_seconds=0.1),
+    ):
         raise AssertionError("two hold it")
     assert lock.read_text() == "77 elsewhere", "who is refused leaves it as it was"
     silent = time.time() - SILENT_SECONDS - 1
     os.utime(lock, (silent, silent))
-    assert holder(lock) is None
-    with held(lock, "mine"):
+    assert lock_holder(lock) is None
+    with exclusive_lock(lock, "mine"):
         assert lock.read_text() == f"{os.getpid()} {os.uname().nodename}"
-        assert holder(lock) == str(os.getpid())
+        assert lock_holder(lock) == str(os.getpid())
     assert lock.read_text() == "", "other hosts need not wait for its silence"
 
 
@@ -76,15 +82,15 @@ def test_another_host_s_lock_is_believed_as_long_as_it_is_touched(tmp_path: Path
 def test_a_lock_that_died_on_this_host_is_free_at_once(tmp_path: Path, text: str) -> None:
     """As it was left by the present code, or by that which knew no hosts."""
     (tmp_path / "lock").write_text(text)
-    assert holder(tmp_path / "lock") is None
-    with held(tmp_path / "lock", "mine", patience_seconds=0.0):
+    assert lock_holder(tmp_path / "lock") is None
+    with exclusive_lock(tmp_path / "lock", "mine", patience_seconds=0.0):
         pass
 
 
 def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic_files, "BEAT_SECONDS", 0.01)
     lock = tmp_path / "lock"
-    with held(lock, "mine"):
+    with exclusive_lock(lock, "mine"):
         os.utime(lock, (0, 0))
         until(lambda: lock.stat().st_mtime > 0)
 
@@ -94,7 +100,7 @@ def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path) -> None:
     path.write_text("old")
 
     def failing() -> None:
-        with whole(path) as beside:
+        with atomic_file(path) as beside:
             beside.write_text("ne")
             assert path.read_text() == "old"
             raise OSError("the disk is full")
@@ -107,13 +113,13 @@ def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path) -> None:
 
 def test_what_the_system_refuses_names_the_file_also_where_it_was_open(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with pytest.raises(OSError, match="File too large") as told, whole(path):
+    with pytest.raises(OSError, match="File too large") as told, atomic_file(path):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))  # as a write to an open file does
     assert told.value.filename == str(path)
 
 
 def test_two_who_share_a_file_write_beside_each_other(tmp_path: Path) -> None:
-    with whole(tmp_path / "a.txt") as one, whole(tmp_path / "a.txt", shared=True) as other:
+    with atomic_file(tmp_path / "a.txt") as one, atomic_file(tmp_path / "a.txt", shared=True) as other:
         assert one != other
         one.write_text("one")
         other.write_text("other")
@@ -159,7 +165,7 @@ def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, b
 def test_a_file_is_on_the_disk_before_it_is_moved_and_the_move_after(
     tmp_path: Path, synced: list[tuple[str, bool]]
 ) -> None:
-    with whole(tmp_path / "new") as beside:
+    with atomic_file(tmp_path / "new") as beside:
         beside.write_text("x")
     assert synced == [(".new.partial", False), (tmp_path.name, True)]
 
@@ -177,5 +183,5 @@ def test_a_folder_is_on_the_disk_before_it_is_moved_and_the_move_after(
 
 def test_a_lock_that_is_waited_for_is_held_all_the_same(tmp_path: Path) -> None:
     with wait_for_lock(tmp_path / "lock"):
-        assert holder(tmp_path / "lock") is not None
-    assert holder(tmp_path / "lock") is None
+        assert lock_holder(tmp_path / "lock") is not None
+    assert lock_holder(tmp_path / "lock") is None

@@ -84,7 +84,7 @@ def told(cells: list[ProgressCell], *, elapsed: float = 0.0, ticks: int = 1, by_
         view._lined -= elapsed
         view.begin("training", cells, 2)
         for _ in range(ticks):
-            view.tick(time.monotonic())
+            view.refresh_view(time.monotonic())
     return [line[9:] for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 

@@ -53,7 +53,7 @@ def test_the_last_word_counts(tmp_path: Path, records: list[Record], state: str,
     found = folder.status()
     assert (found.state, found.steps, found.finished) == (state, steps, state == "finished")
     assert folder.has_records() == begun
-    with folder.held("nobody else"):
+    with folder.exclusive_lock("nobody else"):
         assert folder.status().state == ("running" if state == "interrupted" else state)
 
 
@@ -128,11 +128,11 @@ def test_no_file_of_a_warm_start_names_a_folder_of_this_machine(tmp_path: Path) 
     (tmp_path / "cache/model").mkdir()
     folder.finish(tmp_path / "cache/model")
     files = [path for path in folder.path.iterdir() if str(tmp_path) in path.read_text()]
-    assert (files, folder.request(), folder.made()) == ([], request, tmp_path / "cache/model")
+    assert (files, folder.request(), folder.model_folder()) == ([], request, tmp_path / "cache/model")
     moved = tmp_path / "moved"
     (tmp_path / "cache").rename(moved)
     folder = StartFolder(moved / "jobs/1")
-    assert (folder.request()["cache"], folder.made()) == (str(moved), moved / "model")
+    assert (folder.request()["cache"], folder.model_folder()) == (str(moved), moved / "model")
     write_json(folder.path / WARM_START, request)
     assert folder.request() == request, "an earlier version's has whole paths"
 
@@ -158,16 +158,16 @@ def test_what_a_finished_run_went_on_from_goes(tmp_path: Path) -> None:
 
 def test_a_warm_start_tells_how_far_it_is_and_where_it_lies(tmp_path: Path) -> None:
     folder = StartFolder(tmp_path / "jobs/1")
-    assert (folder.has_request, folder.steps_done(), folder.made()) == (False, 0, None)
+    assert (folder.has_request, folder.steps_done(), folder.model_folder()) == (False, 0, None)
     folder.write_request({"model": "tiny"})
-    folder.say(3, 9)
+    folder.write_progress(3, 9)
     write_json(tmp_path / "model/config.json", {})
     folder.finish(tmp_path / "model")
     assert (folder.has_request, folder.request(), folder.steps_done()) == (True, {"model": "tiny"}, 3)
-    assert folder.made() == tmp_path / "model"
+    assert folder.model_folder() == tmp_path / "model"
     (tmp_path / "model/config.json").unlink()
     (tmp_path / "model").rmdir()
-    assert folder.made() is None, "it was made, and has gone"
+    assert folder.model_folder() is None, "it was made, and has gone"
 
 
 def test_who_looks_where_runs_stand_imports_no_settings() -> None:

@@ -107,6 +107,6 @@ class Result:
         return self.reading.parts
 
     @property
-    def also(self) -> tuple[Estimate, ...]:
+    def supplementary(self) -> tuple[Estimate, ...]:
         """The numbers shown beside them."""
         return self.reading.also

@@ -52,7 +52,7 @@ OF_RESPONSES = {"responses clipped in part": "partly_clipped", "std within respo
 """Statistics without a metric, of the recorded responses of settled updates with minibatch >= 1."""
 
 
-def number(data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None) -> float:
+def run_statistic(data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None) -> float:
     """A run's number by a statistic's name, of a metric or benchmark where the statistic has one. May be Untestable."""
     if statistic == LAST_EVALUATIONS:
         return data.final(arm, seed, metric)
@@ -117,7 +117,7 @@ class Expectation:
         )
 
     def _number(self, data: ClaimData, arms: list[str], seed: int) -> float:
-        values = [number(data, arm, seed, self.statistic, self.metric) for arm in arms]
+        values = [run_statistic(data, arm, seed, self.statistic, self.metric) for arm in arms]
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
             raise Untestable("a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True)))
@@ -154,7 +154,7 @@ class Identity:
         for seed in data.seeds(roles.values()):
             if self.against is None:
                 for arm in roles.values() if self.of is None else [roles[self.of]]:
-                    values[f"{arm}/s{seed}"] = number(data, arm, seed, self.statistic, self.metric)
+                    values[f"{arm}/s{seed}"] = run_statistic(data, arm, seed, self.statistic, self.metric)
             elif apart := self._apart(data, [roles[self.of or ""], roles[self.against]], seed):
                 values[f"s{seed}"] = max(apart)
         if not values:  # no response had an advantage

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gspo_lab.stats import holm, paired_t
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.power import detectable_factor
-from gspo_lab.stats.simulate import NOISE, UNEVEN, several
+from gspo_lab.stats.simulate import NOISE, UNEVEN, draw_arms
 from gspo_lab.stats.simulation_cells import Cell, Conclusion, Method
 from gspo_lab.stats.verdict import NO_INTERVAL, Reason
 
@@ -216,7 +216,7 @@ EVEN = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
 STATED = Method("4 claims, any with a word, means equal", _any_word, "stated")
 
 CLAIM_CELLS = tuple(
-    Cell(f"4 claims, {name}", n, partial(several, arms=4, seeds=n, noise=noise), (method,))
+    Cell(f"4 claims, {name}", n, partial(draw_arms, arms=4, seeds=n, noise=noise), (method,))
     for name, noise, method in (
         ("normal", NOISE["normal"], EVEN),
         *((name, noise, STATED) for name, noise in UNEVEN.items()),

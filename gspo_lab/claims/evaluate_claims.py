@@ -186,7 +186,7 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
     settings = {name: arm.settings for name, arm in declared.arms.items()}
     known = [arm for arm in settings if declared.is_known(arm, LEVEL)]
     pool = [arm for arm in known if not moe or mixtures(source)[arm] is not False]
-    pool.sort(key=lambda arm: _behind(settings[arm]))  # the least stale arm plays a rule's part
+    pool.sort(key=lambda arm: _off_policy_settings(settings[arm]))  # the least stale arm plays a rule's part
     out: dict[str, str] = {}
 
     def play(role: str, fits: Callable[[Settings], bool], arms: list[str]) -> None:
@@ -202,7 +202,8 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
     alike = [
         arm
         for arm in pool
-        if grpo is None or (grpo.model, _behind(grpo)) == (settings[arm].model, _behind(settings[arm]))
+        if grpo is None
+        or (grpo.model, _off_policy_settings(grpo)) == (settings[arm].model, _off_policy_settings(settings[arm]))
     ]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
         play(role, _plain, [arm for arm in alike if settings[arm].objective.importance_sampling_level == level])
@@ -219,7 +220,7 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
     return out
 
 
-def _behind(settings: Settings) -> tuple[int, ...]:
+def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
     """How its rollouts differ from plain ones: age in weights, then in pieces, dropped groups, a cost of length."""
     rollout = settings.rollout
     budget = rollout.tokens_per_step

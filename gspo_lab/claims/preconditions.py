@@ -121,7 +121,7 @@ def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
     return Reason("the same numerics", {"arm": arm, "dtype": update.dtype, "mismatch": mismatch})
 
 
-def _each(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
+def _for_each_arm(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
     """The check of each arm in turn; its settings `keys` must be known."""
 
     def of_arm(data: ClaimData, arm: str) -> Reason | None:
@@ -135,16 +135,18 @@ UPDATES = ("update.minibatches", "update.epochs")
 NEEDS: Mapping[str, Check] = {
     "1 seed": partial(_seeds, least=1),
     "3 seeds": partial(_seeds, least=3),
-    "2 updates per rollout batch": _each(_updates, *UPDATES, least=2),
-    "4 updates per rollout batch": _each(_updates, *UPDATES, least=4),
-    "a mixture of experts": _each(_mixture),
-    "old log-probs from the trainer": _each(_trainer_old_logprobs, "update.old_logprobs"),
-    "a sampler of another engine or precision": _each(
+    "2 updates per rollout batch": _for_each_arm(_updates, *UPDATES, least=2),
+    "4 updates per rollout batch": _for_each_arm(_updates, *UPDATES, least=4),
+    "a mixture of experts": _for_each_arm(_mixture),
+    "old log-probs from the trainer": _for_each_arm(_trainer_old_logprobs, "update.old_logprobs"),
+    "a sampler of another engine or precision": _for_each_arm(
         _other_numerics, "rollout.sampler", "rollout.dtype", "update.dtype"
     ),
-    "sequence-mean aggregation, no dual clip": _each(_same_reinforce, "objective.aggregation", "objective.dual_clip"),
+    "sequence-mean aggregation, no dual clip": _for_each_arm(
+        _same_reinforce, "objective.aggregation", "objective.dual_clip"
+    ),
     "the same first rollout": _same_first_rollout,
-    "tuned clip ranges": _each(_tuned_bands, *BAND),
+    "tuned clip ranges": _for_each_arm(_tuned_bands, *BAND),
     "expert change of 0.05 or more": _routing_matters,
     "an unstable run": _unstable,
     "no collapse in either arm": _no_collapse,

@@ -11,7 +11,7 @@ from gspo_lab.cli.output import print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, evidence_of, study_named, update_lab, warn
 from gspo_lab.errors import LabError
 from gspo_lab.paths import database_of
-from gspo_lab.registry import about, look_up, names_of
+from gspo_lab.registry import look_up, names_of, read_description
 from gspo_lab.states import Exit
 
 EXAMPLES = {
@@ -198,7 +198,7 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
 
     rows = _engines()
     names = names_of("launcher", LAUNCHERS)
-    launchers = [{"launcher": name, **_support_notes(about("launcher", name, LAUNCHERS))} for name in names]
+    launchers = [{"launcher": name, **_support_notes(read_description("launcher", name, LAUNCHERS))} for name in names]
     if json:
         print_json({"engines": rows, "launchers": launchers})
         return
@@ -256,7 +256,7 @@ def _engines() -> list[dict[str, Any]]:
 
     rows = []
     for name in names_of("engine", ENGINES):
-        entry = about("engine", name, ENGINES)
+        entry = read_description("engine", name, ENGINES)
         try:
             capabilities = getattr(look_up("engine", name, ENGINES), "capabilities", Capabilities())
         except LabError:  # an extra that is not installed

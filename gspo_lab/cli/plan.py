@@ -49,11 +49,11 @@ def check(
     Checks its settings, tasks and models without training, and prints warnings.
     """
     from gspo_lab.plan.preflight import check as check_models_and_tasks
-    from gspo_lab.plan.preflight import findings
+    from gspo_lab.plan.preflight import lint_findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
-    lints = findings(study)
+    lints = lint_findings(study)
     failed = any(finding.level == "error" for finding in lints)
     if json:
         written = {} if write_config is None or failed else {"written": _write(study, write_config)}

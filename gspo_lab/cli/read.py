@@ -79,10 +79,10 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
 
 
 def _before_its_runs(home: Path) -> str:
-    from gspo_lab.atomic_files import holder
+    from gspo_lab.atomic_files import lock_holder
     from gspo_lab.paths import CONDUCTOR_LOCK
 
-    return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
+    return "none yet: in its warm start or pilots" if lock_holder(home / CONDUCTOR_LOCK) else "none begun"
 
 
 def _launcher_states(home: Path) -> str:
@@ -315,7 +315,7 @@ def _lines(result: "Result") -> Iterator[str]:
     yield f"    {result.claim.statement} [{result.claim.source}]"
     yield f"    source: {result.claim.value}"
     yield from (f"    here:   {_estimate(part)}" for part in result.parts)
-    yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.also)
+    yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.supplementary)
     yield f"    reason: {because(result.verdict)}"
     yield from (f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter)
     yield ""

@@ -133,14 +133,14 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
-    from gspo_lab.atomic_files import holder
+    from gspo_lab.atomic_files import lock_holder
     from gspo_lab.paths import CONDUCTOR_LOCK
     from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:
         return any(
             any(run.state == State.RUNNING for run in runs_of(source))
-            or holder(source.evidence.runs_folder / source.study / CONDUCTOR_LOCK) is not None
+            or lock_holder(source.evidence.runs_folder / source.study / CONDUCTOR_LOCK) is not None
             for source in _sources(stack, names, folders)
         )
 

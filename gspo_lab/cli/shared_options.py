@@ -170,7 +170,7 @@ def make_study(
     from gspo_lab.study import aa_study, load_study
 
     study = load_study(
-        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
+        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=split_names(arms), name=name
     )
     if aa is None:
         return study
@@ -210,6 +210,6 @@ def seed_list(text: str | None) -> list[int] | None:
     return list(range(numbers[0]))
 
 
-def names(text: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """The names in a list with commas; None where the option was not given."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -164,7 +164,7 @@ class StartWatch:
     def look(self, now: float) -> bool:
         """Read the warm start's step; True if it changed."""
         progress = self.progress
-        step = progress.steps if self._folder.made() else self._folder.steps_done()
+        step = progress.steps if self._folder.model_folder() else self._folder.steps_done()
         if step == progress.step:
             return False
         if self._latest is not None:

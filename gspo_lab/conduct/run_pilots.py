@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gspo_lab.atomic_files import held, read_json, write_json
+from gspo_lab.atomic_files import exclusive_lock, read_json, write_json
 from gspo_lab.conduct.study_lock import archive
 from gspo_lab.conduct.worker_pool import WorkerPool, WorkItem, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
@@ -172,7 +172,7 @@ def advise(
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
     refusal = f"another gspo-lab advise is at work in {home}"
-    with held(home / CONDUCTOR_LOCK, refusal), WorkerPool(runs, console, launcher, slots, view) as pool:
+    with exclusive_lock(home / CONDUCTOR_LOCK, refusal), WorkerPool(runs, console, launcher, slots, view) as pool:
         for number in range(TRIES + 1):
             pilots: list[Run] = []
             for rule, arm in arms.items():

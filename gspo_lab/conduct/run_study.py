@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gspo_lab.atomic_files import held
+from gspo_lab.atomic_files import exclusive_lock
 from gspo_lab.conduct.run_pilots import find_band, run_pilots
 from gspo_lab.conduct.run_tuning import with_chosen_settings
 from gspo_lab.conduct.study_lock import archive, declare, save_calibrated_range
@@ -193,7 +193,7 @@ def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stac
     home, trials = runs / study.name, runs / trials_name(study.name)
     refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
     if fresh and home.exists():
-        with held(home / CONDUCTOR_LOCK, refusal):
+        with exclusive_lock(home / CONDUCTOR_LOCK, refusal):
             places = [home] if study.tune is None or not trials.exists() else [trials, home]
             for folder in chain.from_iterable(map(work_folders, places)):
                 if (process := folder.lock_holder()) is not None:
@@ -201,9 +201,9 @@ def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stac
                         f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )
             for folder in chain.from_iterable(map(launched_folders, places)):
-                if (waiting := launcher.find(folder.path)) is not None:
+                if (waiting := launcher.find_worker(folder.path)) is not None:
                     waiting.kill()
             for place in places:
                 archive(place, runs, place.name)
-    stack.enter_context(held(home / CONDUCTOR_LOCK, refusal))
+    stack.enter_context(exclusive_lock(home / CONDUCTOR_LOCK, refusal))
     return home

@@ -91,10 +91,10 @@ class StudyOutcome:
         arms = [vars(arm) for arm in self.arms]
         texts = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
         values = {key: value for key, value in vars(self).items() if key != "details"}
-        return {**values, "seen": self.seen, "arms": arms, "failures": list(self.failures), **texts}
+        return {**values, "seen": self.verdict_text, "arms": arms, "failures": list(self.failures), **texts}
 
     @property
-    def seen(self) -> str:
+    def verdict_text(self) -> str:
         """The answer and its details as one text."""
         return "\n".join([*lines(self.answer), *self.details])
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from gspo_lab.conduct.progress_watch import RunWatch, StartWatch
 from gspo_lab.errors import LabError
 from gspo_lab.exporters.live_export import Mirror
-from gspo_lab.launch.base import Launcher, Process, Slot
-from gspo_lab.plan.preparation import distinct_starts, needs_start, start_folder, wish
+from gspo_lab.launch.base import Launcher, Slot, WorkerProcess
+from gspo_lab.plan.preparation import distinct_starts, needs_start, start_folder, warm_start_request
 from gspo_lab.progress import WARM_STARTS, ProgressCell, ProgressView
 from gspo_lab.runfolder import RunFolder, WorkFolder
 from gspo_lab.states import Exit, State, state_of_exit
@@ -44,8 +44,8 @@ def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
     """A work item for each missing warm start."""
     items = []
     for folder, run in distinct_starts(runs_to_start, runs).items():
-        if folder.made() is None:
-            folder.write_request(wish(run, runs))
+        if folder.model_folder() is None:
+            folder.write_request(warm_start_request(run, runs))
             watch, seed = StartWatch(folder), f"s{run.seed}" if run.settings.warm_start.per_seed else ""
             cell = ProgressCell(WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress)
             items.append(WorkItem(cell, folder, watch))
@@ -67,7 +67,7 @@ def write_run(run: Run, runs: Path) -> RunFolder:
     """Write run.json with the folder of the starting model. Returns the run's folder."""
     folder = RunFolder(run.folder(runs))
     if needs_start(run.settings.model):
-        start = start_folder(run, runs).made()
+        start = start_folder(run, runs).model_folder()
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
         run = replace(run, warm_start=str(start))
@@ -119,7 +119,7 @@ class Interrupts:
 @dataclass(frozen=True)
 class _Active:
     item: WorkItem
-    process: Process
+    process: WorkerProcess
     slot: int | None
     """Index of its slot; None if an earlier process started it."""
 
@@ -163,7 +163,10 @@ class WorkerPool:
         self.view.begin(stage, [item.cell for item in items], len(self.slots))
         before, obeyed = len(self.results), 0
         for item in items:
-            if isinstance(item.folder, RunFolder) and (process := self.launcher.find(item.folder.path)) is not None:
+            if (
+                isinstance(item.folder, RunFolder)
+                and (process := self.launcher.find_worker(item.folder.path)) is not None
+            ):
                 self._follow(_Active(item, process, None))
         waiting = [item for item in items if all(item is not job.item for job in self._active)]
         try:
@@ -175,7 +178,7 @@ class WorkerPool:
                     obeyed = count
                 waiting += self._look(retry=not obeyed)
                 self._fill(waiting)
-                self.view.tick(time.monotonic())
+                self.view.refresh_view(time.monotonic())
                 self._store()
                 if self._active or waiting:
                     time.sleep(TICK_SECONDS)
@@ -240,13 +243,15 @@ class WorkerPool:
     def _show_place(self, job: _Active) -> None:
         progress = job.item.cell.progress
         progress.state, progress.place = job.process.state, job.process.place
-        self.view.place(job.item.cell)
+        self.view.show_state(job.item.cell)
 
     def _interrupt(self, *, again: bool) -> None:
         if again:
-            self.view.say("killing the workers; each resumes from its last checkpoint when started again")
+            self.view.print_line("killing the workers; each resumes from its last checkpoint when started again")
         elif self._active:
-            self.view.say(f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills them)")
+            self.view.print_line(
+                f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills them)"
+            )
         for job in self._active:
             if again:
                 job.process.kill()
@@ -271,7 +276,7 @@ class WorkerPool:
     def _print_once(self, line: str) -> None:
         if line not in self._printed:
             self._printed.add(line)
-            self.view.say(line)
+            self.view.print_line(line)
 
 
 def _result(item: WorkItem, code: int) -> WorkItemResult:

@@ -98,7 +98,7 @@ class Child:
         if code := self._process.wait():
             raise self._crash(code)
 
-    def say(self, word: str) -> None:
+    def send_line(self, word: str) -> None:
         """Tell the child a line, if it still listens."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):

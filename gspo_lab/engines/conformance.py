@@ -18,7 +18,7 @@ from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, StepRecord, UpdateRecord
-from gspo_lab.registry import about, look_up
+from gspo_lab.registry import look_up, read_description
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import STARTED, Exit
 from gspo_lab.study import Run, Study, load_study
@@ -33,7 +33,12 @@ def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
     """The study that the engine has to train, as far as it can run it. `engine` is a name, a module's or a file's."""
     where, colon, attribute = engine.rpartition(":")
     name = f"{Path(where).resolve()}:{attribute}" if colon and where.endswith(".py") else engine
-    overrides = [f"engine={name}", f"device={device}", *about("engine", name, ENGINES).get("proof", ()), *changes]
+    overrides = [
+        f"engine={name}",
+        f"device={device}",
+        *read_description("engine", name, ENGINES).get("proof", ()),
+        *changes,
+    ]
     return load_study(Path(__file__).with_name("smoke_test.toml"), overrides=overrides)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gspo_lab.tasks.base import Grade, Problem, Task
 
 
-class Lottery(Task):
+class SmokeTestTask(Task):
     """One letter asked; right is every third answer, by the sum of its bytes."""
 
     name = "lottery"

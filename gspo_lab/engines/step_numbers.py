@@ -71,7 +71,7 @@ def step_numbers(
 
 
 @dataclass(slots=True)
-class Totals:
+class RunTotals:
     """What a run counts from its first step on; part of every checkpoint of the native engine."""
 
     prompts: int = 0
@@ -83,11 +83,11 @@ class Totals:
     seconds_record: float | None = None
 
     @staticmethod
-    def of(step: Mapping[str, Any] | None) -> "Totals":
+    def of(step: Mapping[str, Any] | None) -> "RunTotals":
         """As a step's record has them; without a record nothing is counted yet."""
         if step is None:
-            return Totals()
-        return Totals(
+            return RunTotals()
+        return RunTotals(
             step["prompts_total"],
             step["tokens_sampled_total"],
             step["tokens_trained_total"],

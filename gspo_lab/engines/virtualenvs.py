@@ -17,7 +17,7 @@ from pathlib import Path
 from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
 from gspo_lab.paths import cache_folder
-from gspo_lab.registry import about, known, names_of
+from gspo_lab.registry import names_of, read_description, require_known
 
 Tell = Callable[[str], None]
 
@@ -41,10 +41,12 @@ class Environment:
 
 def environment_of(engine: str, on_gpu: bool) -> Environment:
     """LabError where the engine has no environment of its own."""
-    known("engine", engine, ENGINES)
-    table = about("engine", engine, ENGINES).get("environment")
+    require_known("engine", engine, ENGINES)
+    table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:
-        own = [name for name in names_of("engine", ENGINES) if "environment" in about("engine", name, ENGINES)]
+        own = [
+            name for name in names_of("engine", ENGINES) if "environment" in read_description("engine", name, ENGINES)
+        ]
         raise LabError(f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}")
     build = {**table, **table["cuda" if on_gpu else "cpu"]}
     return Environment(
@@ -74,7 +76,7 @@ def python_of(engine: str) -> Path:
 
 def version_of(engine: str) -> str | None:
     """The version of the engine's package: in its own environment, or in the lab's; None where it is not installed."""
-    entry = about("engine", engine, ENGINES)
+    entry = read_description("engine", engine, ENGINES)
     if "environment" not in entry:
         package = entry.get("package", "")
         return versions([package]).get(package)

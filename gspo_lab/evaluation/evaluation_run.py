@@ -107,7 +107,7 @@ def evaluate_subject(
     if not missing:
         return EvaluationResult(0, 0)
     limits = subject.client.ready(bench)
-    with folder.held(f"another gspo-lab is asking in {folder.path}"):
+    with folder.exclusive_lock(f"another gspo-lab is asking in {folder.path}"):
         if declared is None and _declared(folder, declaration) is None:
             if subject.content["kind"] != "run":
                 subject.folder.describe(dict(subject.content))

@@ -109,7 +109,7 @@ def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterabl
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [answer.grade for answer in regraded if answer.differs]
     if grades:
-        with place.held(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
+        with place.exclusive_lock(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
             sink.write(grades)
     return len(grades)
 

@@ -20,7 +20,7 @@ from gspo_lab.registry import names_of, nearest
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
-__all__ = ["TARGETS", "RunRows", "Target", "Writer", "export", "read_run_rows", "target"]
+__all__ = ["TARGETS", "RunRows", "StudyWriter", "Target", "export", "read_run_rows", "target"]
 
 TARGETS = {
     "tensorboard": "gspo_lab.exporters.tensorboard",
@@ -32,7 +32,7 @@ TARGETS = {
 Installed packages add theirs by entry points `gspo_lab.writers`."""
 
 
-class Writer(Protocol):
+class StudyWriter(Protocol):
     """Writes a study in one program's format."""
 
     def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
@@ -47,7 +47,7 @@ class Target(Protocol):
 
     NEEDS: tuple[str, str, str]
 
-    def writer(self, study: str, folder: Path) -> AbstractContextManager[Writer]:
+    def writer(self, study: str, folder: Path) -> AbstractContextManager[StudyWriter]:
         """A writer of a study's runs into a separate folder."""
 
 

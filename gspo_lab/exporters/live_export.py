@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.exporters import Target, Writer, read_run_rows
+from gspo_lab.exporters import StudyWriter, Target, read_run_rows
 from gspo_lab.paths import MIRROR, database_of
 from gspo_lab.states import State
 from gspo_lab.store import Evidence
@@ -30,7 +30,7 @@ class Mirror:
 
     def __init__(self, runs: Path, study: str, targets: Mapping[str, Target]) -> None:
         self._runs, self._study, self._targets = runs, study, targets
-        self._writers: list[Writer] = []
+        self._writers: list[StudyWriter] = []
         self._open = ExitStack()
         self._starts: Counter[str] = Counter()
         """Per run the number of worker starts when its mirror was begun."""

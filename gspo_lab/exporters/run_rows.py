@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.atomic_files import whole
+from gspo_lab.atomic_files import atomic_file
 from gspo_lab.importers.base import LoggedRow
 from gspo_lab.importers.metric_names import OF_STEPS, OF_UPDATES
 from gspo_lab.store.answers import read_scores
@@ -50,7 +50,7 @@ def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
 def write_readings(folder: Path) -> Path:
     """`readings.json`: the keys of the exported readings."""
     path = folder / "readings.json"
-    with whole(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(json.dumps(readings(), indent=2) + "\n", encoding="utf-8")
     return path
 

@@ -16,10 +16,10 @@ from gspo_lab.stats.random_effects import (
     CombinedEstimate,
     ReplicationOutcome,
     SeedCluster,
-    agreement,
     clusters,
     combine,
     replication_outcome,
+    welch_p,
 )
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
@@ -127,11 +127,11 @@ class Executions:
         """How many executions `combined` is of."""
         return sum(cluster.executions for cluster in self._clusters(arm, self.executions))
 
-    def agreement(self, arm: str) -> float | None:
+    def welch_p(self, arm: str) -> float | None:
         """p of executions on other seeds that differ this much if nothing but their pairs varied."""
         known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
         estimates, ses = [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known]
-        return agreement(estimates, ses, [paired.n for paired in known])
+        return welch_p(estimates, ses, [paired.n for paired in known])
 
     @staticmethod
     def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:
@@ -222,7 +222,7 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
     homes = [path] if (path / STUDY).is_file() else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
     if homes:
         known = {home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes}
-        names = _same(known, source.declaration, path)
+        names = _is_same_execution(known, source.declaration, path)
         members = []
         for home in homes:
             if home.name in names:
@@ -234,11 +234,11 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
     with evidence_of_database(database) as evidence:
         known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
-        names = _same(known, source.declaration, path)
+        names = _is_same_execution(known, source.declaration, path)
         return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
 
-def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
+def _is_same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
     if same := [name for name, study in known.items() if same_content(study, declared)]:
         return same
     if declared.recorded is not None:

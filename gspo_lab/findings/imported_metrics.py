@@ -58,7 +58,7 @@ class ImportedMetrics:
 
 
 @once
-def logged(source: Source) -> ImportedMetrics | None:
+def imported_metrics(source: Source) -> ImportedMetrics | None:
     """What is known of the logs; None where gspo-lab recorded every run itself."""
     origins = {}
     for row in source.evidence.runs(source.study).to_dict("records"):

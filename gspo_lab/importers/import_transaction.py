@@ -64,7 +64,7 @@ class ImportTransaction:
         runs = self._beside.parent
         new = [folder for folder in (runs, *runs.parents) if not folder.exists()]
         try:
-            with WorkFolder(self._beside).held(f"{self._study}: another import of it is under way"):
+            with WorkFolder(self._beside).exclusive_lock(f"{self._study}: another import of it is under way"):
                 self._clear()
                 try:
                     yield self

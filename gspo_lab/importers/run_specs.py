@@ -10,7 +10,7 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.importers.base import LogReader, RunSpec, match_pattern
 from gspo_lab.importers.metric_names import tables
-from gspo_lab.registry import known, look_up, nearest
+from gspo_lab.registry import look_up, nearest, require_known
 from gspo_lab.study.load import NAMED, fits_as_name, validated
 
 SOURCES = {
@@ -33,7 +33,7 @@ HOLES = re.compile(r"[{*]")
 
 def reader_of(spec: RunSpec) -> LogReader:
     """The module that reads this source. LabError for an unknown source."""
-    known("source", spec.source, SOURCES)
+    require_known("source", spec.source, SOURCES)
     module = SOURCES.get(spec.source)
     reader: LogReader = look_up("source", spec.source, {}) if module is None else importlib.import_module(module)
     return reader

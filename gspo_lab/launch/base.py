@@ -78,7 +78,7 @@ class Slot:
         return f"{self.kind} {self.index}" + (f" of {self.host}" if self.host else "")
 
 
-class Process(Protocol):
+class WorkerProcess(Protocol):
     """A requested worker. Its exit code is one of `states.Exit`."""
 
     @property
@@ -111,10 +111,10 @@ class Launcher(Protocol):
         """The slots for workers on `device` (auto, cpu or cuda). LabError if there are none."""
         ...
 
-    def start(self, folder: Path, slot: Slot) -> Process:
+    def start(self, folder: Path, slot: Slot) -> WorkerProcess:
         """Start a worker on `folder`, its output appended to `folder/log.txt`."""
         ...
 
-    def find(self, folder: Path) -> Process | None:
+    def find_worker(self, folder: Path) -> WorkerProcess | None:
         """The worker on `folder` that an earlier conductor started and that still runs, if any."""
         ...

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import SAME_EVERYWHERE, Process, Slot, at_least_one, start_worker
+from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, WorkerProcess, at_least_one, start_worker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -157,13 +157,13 @@ class LocalPool:
             for place in chosen
         ]
 
-    def start(self, folder: Path, slot: Slot) -> Process:
+    def start(self, folder: Path, slot: Slot) -> WorkerProcess:
         """Start a worker in a new process group, which a terminal's Ctrl-C does not reach."""
         if slot.kind == CORE and hasattr(os, "pidfd_open") and (forked := self._server.start(folder, slot)):
             return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
-    def find(self, folder: Path) -> None:
+    def find_worker(self, folder: Path) -> None:
         """None: local workers end with their conductor."""
 
 

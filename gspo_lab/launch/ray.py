@@ -95,7 +95,7 @@ class RayCluster:
         launch = RemoteLaunch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}")
         return self._follow(launch)
 
-    def find(self, folder: Path) -> RemoteWorker | None:
+    def find_worker(self, folder: Path) -> RemoteWorker | None:
         """The actor that the folder names, if Ray knows it."""
         launch = RemoteLaunch.find_active(WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"])
         return None if launch is None else self._follow(launch)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.launch.remote_workers import Keeper, RemoteLaunch
+from gspo_lab.launch.remote_workers import RemoteLaunch, WorkerMonitor
 from gspo_lab.registry import one_line_error
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
@@ -42,13 +42,13 @@ class RunActor:
         context = ray.get_runtime_context()
         self._place = f"{ray.util.get_node_ip_address()} (Ray node {context.get_node_id()[:6]})"
         self._launch = RemoteLaunch(WorkFolder(Path(folder)), name)
-        self._keeper = Keeper(self._launch, environment)
+        self._keeper = WorkerMonitor(self._launch, environment)
         threading.Thread(target=self._keep, args=(context.current_actor,), daemon=True).start()
 
     def _keep(self, me: Any) -> None:
         import ray
 
-        self._launch.note(code=self._keeper.keep())
+        self._launch.note(code=self._keeper.run_job())
         ray.kill(me)  # frees its resources even without a conductor
 
     def place(self) -> str:
@@ -102,7 +102,7 @@ def serve(address: str) -> None:
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # Ray prints
 
-        def tell(**news: Any) -> None:
+        def print_line(**news: Any) -> None:
             print(json.dumps(news), file=out, flush=True)
 
         orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -112,9 +112,9 @@ def serve(address: str) -> None:
         try:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         except Exception as error:
-            tell(error=one_line_error(error))
+            print_line(error=one_line_error(error))
             return
-        tell(
+        print_line(
             address=ray.get_runtime_context().gcs_address,
             nodes=[node["Resources"] for node in ray.nodes() if node["Alive"]],
             actors=ray.util.list_named_actors(),
@@ -134,7 +134,7 @@ def serve(address: str) -> None:
             for name, entry in followed.items():
                 if entry.question is not None:
                     entry.hear(name, entry.question in answered)
-            tell(seen={name: (entry.state, entry.place) for name, entry in followed.items() if entry.place})
+            print_line(seen={name: (entry.state, entry.place) for name, entry in followed.items() if entry.place})
 
 
 def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:

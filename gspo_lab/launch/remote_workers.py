@@ -46,7 +46,7 @@ class RemoteLaunch:
         launch = RemoteLaunch(folder, records[-1].stem)
         if is_alive(launch.name) and not launch.to_stop and (launch.attempt() or {}).get("code") is None:
             return launch
-        launch.forget()
+        launch.delete_record()
         return None
 
     @property
@@ -101,7 +101,7 @@ class RemoteLaunch:
         if self.folder.path.is_dir():  # it may have been moved away
             write_json(self._attempt, content)
 
-    def forget(self) -> None:
+    def delete_record(self) -> None:
         """Delete both files, after the end was noted."""
         for path in (self._record, self._attempt):
             path.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _records(folder: WorkFolder) -> list[Path]:
     return sorted(paths, key=lambda path: path.stat().st_mtime)
 
 
-class Keeper:
+class WorkerMonitor:
     """Starts one worker on its host as soon as the folder is free, and returns its exit code."""
 
     def __init__(self, launch: RemoteLaunch, environment: Mapping[str, str] | None = None) -> None:
@@ -131,7 +131,7 @@ class Keeper:
         self._killed = False
         launch.begin()
 
-    def keep(self) -> int:
+    def run_job(self) -> int:
         """Run the worker and return its exit code; STOPPED if it was stopped before it began.
 
         First wait while another worker holds the folder: on a lost host, or of a study with the same warm start.
@@ -232,7 +232,7 @@ class RemoteWorker:
             if self._code is None:
                 self._update(status, attempt, now)
             if self._code is not None:
-                self._launch.forget()
+                self._launch.delete_record()
         return self._code
 
     def _update(self, status: KeeperStatus, attempt: Mapping[str, Any], now: float) -> None:

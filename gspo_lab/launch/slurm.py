@@ -26,7 +26,7 @@ from pathlib import Path
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
-from gspo_lab.launch.remote_workers import Keeper, KeeperStatus, RemoteLaunch, RemoteWorker
+from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker, WorkerMonitor
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -139,7 +139,7 @@ class SlurmCluster:
             raise LabError(f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes")
         return self._follow(RemoteLaunch(work, name_of(submitted.stdout.strip().partition(";")[0])))
 
-    def find(self, folder: Path) -> RemoteWorker | None:
+    def find_worker(self, folder: Path) -> RemoteWorker | None:
         """The job that the folder names, if it has not ended."""
         work = WorkFolder(folder.resolve())
         launch = RemoteLaunch.find_active(work, NAME, lambda name: self._queue.now(job_of(name)) is not None)
@@ -255,16 +255,16 @@ def _last(text: str) -> str:
     return re.sub(r"^\w+(:| error:)( error:)? ", "", lines[-1]) if lines else "it does not say why"
 
 
-def keep(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
+def run_job(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
     """Run the job. The worker's exit code is written to the folder unless the cluster ended the job."""
     launch = RemoteLaunch(WorkFolder(folder), name_of(job))
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if restarts and launch.record() is None:
         return Exit.STOPPED  # its conductor noted an end and no longer waits
-    keeper = Keeper(launch)
+    keeper = WorkerMonitor(launch)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    code = keeper.keep()
+    code = keeper.run_job()
     slurm_sent_term = code == -signal.SIGTERM or (code == Exit.STOPPED and launch.is_requested)
     if not (slurm_sent_term and _ended_by_slurm(launch, job, restarts, grace)):
         launch.note(code=code)
@@ -314,4 +314,4 @@ def _seconds(text: str) -> float | None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(Path(sys.argv[1]), os.environ["SLURM_JOB_ID"], *map(float, sys.argv[2:3])))
+    sys.exit(run_job(Path(sys.argv[1]), os.environ["SLURM_JOB_ID"], *map(float, sys.argv[2:3])))

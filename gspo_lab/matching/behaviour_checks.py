@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gspo_lab.matching.run_pair import EQUAL, SAMPLING, STARTING, UNKNOWN, Check, Fault, RunPair, differs
 from gspo_lab.matching.settings_diff import format_value, join_names
-from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, PromptStream
+from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, PromptDigests
 from gspo_lab.records import ROLLOUT
 from gspo_lab.store.traces import read_questions
 from gspo_lab.study.dotted_keys import under
@@ -39,7 +39,7 @@ def _varying(pair: RunPair) -> bool:
     return any(trace.settings.get(key) for trace in pair.traces for key in keys)
 
 
-def _compare_streams(left: PromptStream, right: PromptStream) -> tuple[int, int | None]:
+def _compare_streams(left: PromptDigests, right: PromptDigests) -> tuple[int, int | None]:
     """How many steps two streams have in common, and the first step at which they differ."""
     if left.fingerprint == right.fingerprint:
         return left.steps, None

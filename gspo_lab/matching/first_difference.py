@@ -102,7 +102,7 @@ def _facts(left: Trace, right: Trace) -> Iterator[Difference]:
     if not left.facts or not right.facts:
         return
     keys = differing(left.facts, right.facts)
-    known = left.begun and right.begun
+    known = left.at_step_0 and right.at_step_0
     for kind, names in CAUSES.items():
         for key in keys:
             if under(key, names) and (key != "weights" or known):

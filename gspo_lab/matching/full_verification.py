@@ -40,7 +40,7 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     faults += _changed_trials(evidence, study)
     runs = [run.id for run in evidence.chosen(study)]
     faults += [(_short(run), f"{run}: {why}") for run, why in runs_left_out(evidence.runs_folder, study, set(runs))]
-    for run, whole, odd in runs_at_fault(evidence.each, evidence.runs_folder, runs):
+    for run, whole, odd in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
         sealed += whole is True
         if whole is None:
             unsealed.append(_short(run))

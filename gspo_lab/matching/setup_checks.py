@@ -68,8 +68,8 @@ def facts(pair: RunPair, name: str, keys: Sequence[str], *excused: str, null_is_
 
 def weights(pair: RunPair) -> Check:
     """Digests of the starting weights, and of a critic's. Only a worker that began its run at step 0 knows them."""
-    if not (pair.left.begun and pair.right.begun):
-        return pair.missing_records("weights", pair.left.begun, pair.right.begun)
+    if not (pair.left.at_step_0 and pair.right.at_step_0):
+        return pair.missing_records("weights", pair.left.at_step_0, pair.right.at_step_0)
     # Compare critics only where both runs have one: whether a run has one is a setting, which has its check.
     critics = ["critic"] if all("critic" in trace.facts for trace in pair.traces) else []
     return facts(pair, "weights", ["weights", *critics], *STARTING)

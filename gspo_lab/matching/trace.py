@@ -65,7 +65,7 @@ class AnswerDigests:
 
 
 @dataclass(frozen=True)
-class PromptStream:
+class PromptDigests:
     """Rolling digests of a run's prompt ids; equal streams have an equal `fingerprint` (None: nothing recorded)."""
 
     steps: int
@@ -102,7 +102,7 @@ class Trace:
     declared: tuple[str, ...]
     bands: dict[str, Any]
     starts: tuple[WorkerStart, ...]
-    prompts: PromptStream
+    prompts: PromptDigests
     first: dict[str, Any]
     spent: dict[str, float]
     """PLANNED_TOTALS and LENGTH_TOTALS at the last planned step; empty before."""
@@ -135,7 +135,7 @@ class Trace:
         return {grader for graders in recorded for grader in graders if grader is not None}
 
     @property
-    def begun(self) -> bool:
+    def at_step_0(self) -> bool:
         """Whether the facts are those of step 0, so that their weights are the starting weights."""
         return any(start.step == 0 and start.facts is not None for start in self.starts)
 
@@ -182,7 +182,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     )
                     for start in starts.get(run, [])
                 ),
-                prompts=PromptStream(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
+                prompts=PromptDigests(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
                 spent={
                     name: value

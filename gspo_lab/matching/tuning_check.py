@@ -134,10 +134,10 @@ class _TrialRecords:
             return self._scores.get((run, steps))
         if self._reached.get(run, -1) < steps - 1:
             return None
-        from gspo_lab.stats.curve_summaries import held, last_fifth  # here, because it imports numpy
+        from gspo_lab.stats.curve_summaries import carry_forward, last_fifth  # here, because it imports numpy
 
         early = [point for point in self._rewards.get(run, []) if point[0] < steps]
-        _, curve = held([at for at, _ in early], [reward for _, reward in early], steps - 1)
+        _, curve = carry_forward([at for at, _ in early], [reward for _, reward in early], steps - 1)
         return last_fifth(curve) if len(curve) else math.nan
 
     def _collapse(self, run: str, steps: int) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
-from gspo_lab.atomic_files import refuse_damaged
+from gspo_lab.atomic_files import check_digests
 from gspo_lab.errors import LabError
 from gspo_lab.keys import Dtype
 from gspo_lab.models.builtin_models import build, byte_tokenizer
@@ -45,8 +45,8 @@ def load_model(
             raise LabError(f"no checkpoint folder {checkpoint} for the model '{name}'")
         check_model(source)
         folder = Path(source).expanduser()
-        refuse_damaged(folder)
-        with quiet():
+        check_digests(folder)
+        with silence_transformers():
             # The cheapest first: a wrong name or tokenizer is known before gigabytes are read.
             source = str(folder) if folder.is_dir() else source
             settings = _load_config(source)
@@ -62,7 +62,7 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
     """`(tokenizer, end-of-sequence tokens)` of a folder or a Hub id, without weights. LabError as `load_model`."""
     check_model(source)
     folder = Path(source).expanduser()
-    with quiet():
+    with silence_transformers():
         source = str(folder) if folder.is_dir() else source
         settings, tokenizer = _load_config(source), _load_tokenizer(source)
         try:
@@ -147,7 +147,7 @@ def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: b
 
 def hub_revision(name: str) -> str | None:
     """The commit that a Hub model's name stands for now; None where that cannot be told. LabError as `load_model`."""
-    with quiet():
+    with silence_transformers():
         return getattr(_load_config(name), "_commit_hash", None)
 
 
@@ -200,7 +200,7 @@ def chat_template_digest(tokenizer: Any) -> str | None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """transformers without progress bars, load reports and the Hub's retries: what they warn of is checked here, and is
     an error."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -274,7 +274,7 @@ MOST_WORDS = 120
 
 
 @contextmanager
-def told_by_name(path: Path, then: str) -> Iterator[None]:
+def explain_write_error(path: Path, then: str) -> Iterator[None]:
     """LabError where what is written to `path` finds no room; `then` is what starting the study again does."""
     try:
         yield

@@ -24,7 +24,7 @@ PART = ".lora_"
 """What the adapters' own weights have in their names."""
 
 
-def adapt(model: Any, *, rank: int, alpha: int) -> None:
+def add_adapters(model: Any, *, rank: int, alpha: int) -> None:
     """Freeze `model` and put an adapter of float32 weights beside every linear layer but the output head, in place.
 
     Routers and the experts' stacked weights are no linear layers: they stay as they are. The first factor is drawn from

@@ -150,7 +150,7 @@ class Routers:
         *,
         replay_BSLK: torch.Tensor | None = None,
         replay_mask_BS: torch.Tensor | None = None,
-    ) -> "Tap":
+    ) -> "RoutingRecorder":
         """A context for one forward pass over [rows, positions] tokens, and its backward pass when replaying.
 
         `replay_BSLK` (any integer type, any device) are the experts to compute with; where `replay_mask_BS` (bool) is
@@ -165,7 +165,7 @@ class Routers:
             replay = _checked(self, (rows, positions), replay_BSLK, replay_mask_BS)
         elif replay_mask_BS is not None:
             raise LabError("a replay mask without routes to replay: give replay_BSLK as well")
-        return Tap(self, rows, positions, replay)
+        return RoutingRecorder(self, rows, positions, replay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class _Replay:
     mask_N1: torch.Tensor | None
 
 
-class Tap:
+class RoutingRecorder:
     """What one forward pass did at its routers; complete when the forward pass is.
 
     natural_BSLK   int16, the router's own top-k at every position, in the router's order, also while replaying. (In a

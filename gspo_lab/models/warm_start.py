@@ -21,7 +21,7 @@ from gspo_lab.atomic_files import atomic_folder, wait_for_lock, write_sums
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer, config
 from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import encode_prompt, quiet, told_by_name, weights_digest
+from gspo_lab.models.load import encode_prompt, explain_write_error, silence_transformers, weights_digest
 from gspo_lab.models.routing import Routers
 from gspo_lab.registry import nearest
 from gspo_lab.study.schema import WarmStart
@@ -92,7 +92,7 @@ def train(
         order = _forever(len(shown), seed)
         for step in range(settings.steps):
             batch = [shown[next(order)] for _ in range(settings.batch_size)]
-            value = loss(model, *pack(tokenizer, batch))
+            value = loss(model, *pad_demonstrations(tokenizer, batch))
             value.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
             optimizer.param_groups[0]["lr"] = learning_rate(step, settings)
@@ -126,7 +126,7 @@ def shown_turns(problem: Problem) -> list[str]:
     return [] if problem.demonstration is None else [problem.demonstration]
 
 
-def pack(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+def pad_demonstrations(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
     """`(ids_BS, answer_BS)` of prompt + demonstration + <eos>, padded on the right to the longest.
 
     `answer_BS` is True at the tokens to be learnt: the demonstration's, without the environment's replies, and <eos>.
@@ -185,8 +185,8 @@ def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: Warm
 
 def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
     """Save the whole in one step."""
-    with told_by_name(folder, "its warm start is made again"), atomic_folder(folder) as beside:
-        with quiet():
+    with explain_write_error(folder, "its warm start is made again"), atomic_folder(folder) as beside:
+        with silence_transformers():
             model.save_pretrained(beside)
             byte_tokenizer().save_pretrained(beside)
         manifest = {**facts, "weights": weights_digest(model)}

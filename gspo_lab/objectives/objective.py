@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.objectives.losses import LOSSES, Common, Loss, Moved
+from gspo_lab.objectives.losses import LOSSES, Common, Loss, LossInputs
 from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.objectives.ratios import RATIOS, Batch, sequence_mean
 from gspo_lab.objectives.regularisers import kl_estimate
@@ -53,7 +53,7 @@ def prepared(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any])
     return settings, None if loss.select is None else loss.select(settings, moved_by(logp_BT, batch, settings))
 
 
-def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> Moved:
+def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> LossInputs:
     """How far the policy with the log-probs `logp_BT` moved on a batch, by the ratio of the settings' level."""
     log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~batch.mask_BT, 0.0)
     level = RATIOS[settings.importance_sampling_level]
@@ -61,7 +61,7 @@ def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> Moved:
     # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
     active_BT = batch.mask_BT & (batch.adv_BT != 0)
     ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
-    return Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
+    return LossInputs(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
 
 
 def surrogate(

@@ -25,7 +25,7 @@ class _Resolved(Common):
 
     @field_validator("policy_loss")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _require_known(cls, name: str) -> str:
         names = {**installed("policy loss"), **LOSSES}
         if name not in names and ":" not in name:
             message = f"must be one of {', '.join(sorted(names))}, or 'file.py:LOSS'{nearest(name, names)}"

@@ -252,7 +252,7 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
     groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
-            arms, same = source.declaration.arms, _alike(source, study)
+            arms, same = source.declaration.arms, _comparable_scores(source, study)
             alike = {
                 name: next((s for twin, s in same.items() if arms[twin].settings == study.arms[name].settings), {})
                 for name in weights
@@ -338,7 +338,7 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _alike(source: "Source", study: Study) -> dict[str, dict[int, float]]:
+def _comparable_scores(source: "Source", study: Study) -> dict[str, dict[int, float]]:
     """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and benchmark."""
     from gspo_lab.findings.run_outcomes import outcomes
 
@@ -368,7 +368,9 @@ def _levels(source: "Source", study: Study) -> list[float]:
 
     planned = [arm.settings for arm in study.arms.values()]
     arms = source.declaration.arms
-    known = [average(s.values()) for name, s in _alike(source, study).items() if arms[name].settings in planned]
+    known = [
+        average(s.values()) for name, s in _comparable_scores(source, study).items() if arms[name].settings in planned
+    ]
     return [level for level in known if level is not None]
 
 
@@ -379,7 +381,7 @@ def _pairs(source: "Source", study: Study) -> Iterator[_ArmPair]:
     from gspo_lab.stats.paired import shared_variance
 
     same = source.declaration.primary == study.primary
-    for (first, a), (second, b) in combinations(sorted(_alike(source, study).items()), 2):
+    for (first, a), (second, b) in combinations(sorted(_comparable_scores(source, study).items()), 2):
         both = sorted(a.keys() & b.keys())
         if len(both) > 1:
             yield _ArmPair(

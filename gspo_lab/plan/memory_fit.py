@@ -50,7 +50,7 @@ class MemoryFit:
         return f"{self.arm}: about {gigabytes(self.need.total)}{parts} on {self.place} {has}"
 
 
-def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
+def memory_fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     """One for each arm whose model's shape is known; embedded models need next to nothing and have none."""
     per_place = len(slots) / len({slot.name for slot in slots})
     memory = worker_memory(slots)
@@ -75,7 +75,7 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
 
 def require_memory(study: Study, slots: Sequence[Slot]) -> None:
     """LabError where an arm's estimate is above what a worker has."""
-    short = [fit for fit in fits(study, slots) if fit.too_little]
+    short = [fit for fit in memory_fits(study, slots) if fit.too_little]
     if short:
         largest = max(short, key=lambda fit: fit.need.total)
         raise LabError(

@@ -11,8 +11,8 @@ from gspo_lab.launch.base import Slot
 from gspo_lab.launch.launcher_lookup import LOCAL, make_launcher, slots_of
 from gspo_lab.launch.local import visible_gpus
 from gspo_lab.models.wording import options_for
-from gspo_lab.plan.memory_fit import MemoryFit, fits
-from gspo_lab.plan.preflight import obstacle, preflight
+from gspo_lab.plan.memory_fit import MemoryFit, memory_fits
+from gspo_lab.plan.preflight import blocker, preflight
 from gspo_lab.plan.preparation import distinct_starts, found_bands, pilot, pilot_arms, trials_left
 from gspo_lab.plan.time_estimate import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.runfolder import RunFolder, begun_arms
@@ -146,7 +146,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     trials, trial_steps = trials_left(study, runs)
     each = trial_steps / len(trials) if trials else 0.0  # the steps of one trial to go, on average: most end early
     needed = distinct_starts([*needy, *waiting, *trials], runs)
-    starts = [run for folder, run in needed.items() if folder.made() is None]
+    starts = [run for folder, run in needed.items() if folder.model_folder() is None]
     family = {run.arm: run.arm.partition("@")[0] for run in trials} | {name: name for name in study.arms}
     stages = [
         [paces[family[run.arm]].warm_start_seconds for run in starts],
@@ -169,11 +169,11 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         pilots=tuple(run.arm for run in waiting),
         trials=len(trials),
         trial_steps=trial_steps,
-        memory=tuple(fits(study, places)),
+        memory=tuple(memory_fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
         basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),
         looks=tuple(study.verdict.looks or ()),
-        obstacle=obstacle(study),
+        obstacle=blocker(study),
     )
 
 

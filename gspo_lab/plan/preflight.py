@@ -83,7 +83,7 @@ def check(study: Study, *, data: bool = True) -> None:
             )
 
 
-def findings(study: Study, *, data: bool = True) -> list[Finding]:
+def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
     """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
     base = study.path.parent.resolve()
     settings = [arm.settings for arm in study.arms.values()]
@@ -136,7 +136,7 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
         check_isolation(name, options)
     for name in study.mirror if here else ():
         target(name)
-    lints_ = findings(study, data=here)
+    lints_ = lint_findings(study, data=here)
     if errors := [finding for finding in lints_ if finding.level == "error"]:
         raise LabError(
             f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
@@ -146,7 +146,7 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
     return lints_
 
 
-def obstacle(study: Study) -> str | None:
+def blocker(study: Study) -> str | None:
     """What keeps a study that can be planned from being run on this machine, in one line."""
     try:
         preflight(study)

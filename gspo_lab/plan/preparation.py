@@ -29,7 +29,7 @@ def needs_start(model: str) -> bool:
 
 def start_folder(run: Run, runs: Path) -> StartFolder:
     """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
-    return _folder(wish(run, runs))
+    return _folder(warm_start_request(run, runs))
 
 
 def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
@@ -39,12 +39,12 @@ def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder,
     for run in runs_needed:
         if needs_start(run.settings.model):
             if id(run.settings) not in of_settings:
-                of_settings[id(run.settings)] = wish(run, runs)
+                of_settings[id(run.settings)] = warm_start_request(run, runs)
             starts[_folder({**of_settings[id(run.settings)], "seed": _seed(run)})] = run
     return starts
 
 
-def wish(run: Run, runs: Path) -> dict[str, Any]:
+def warm_start_request(run: Run, runs: Path) -> dict[str, Any]:
     """What a worker is told to make."""
     settings = run.settings
     return {

@@ -15,7 +15,7 @@ from gspo_lab.readings.runs import RecordedRun, Seeds, first_settled, recorded_r
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import FROZEN
-from gspo_lab.stats.curve_summaries import held, last_fifth, normalised_auc
+from gspo_lab.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
 from gspo_lab.store.aggregates import of_entries, of_groups
 from gspo_lab.store.labelled_frames import arrays
 
@@ -197,7 +197,7 @@ def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
         known = np.isfinite(curve.values)
         return curve.steps[known], curve.values[known]
     last = run.steps_planned - 1 if run.finished and run.steps_planned else int(curve.steps[-1])
-    return held(curve.steps, curve.values, last)
+    return carry_forward(curve.steps, curve.values, last)
 
 
 CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {

@@ -18,10 +18,10 @@ from gspo_lab.report.markup import (
     NOT_MEASURED,
     Html,
     between,
+    format_number,
     h,
     join,
     markdown_table,
-    number,
     percent,
     plain,
     signed,
@@ -66,7 +66,7 @@ def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, lis
     margin = rows[0].margin or rule.margin
     rows += [contrast] if contrast is not None else []
     judged = {row.paired: row.interval or () for row in rows if row.paired is not None}
-    wide = reach(judged, margin, *(end for ends in judged.values() for end in ends))
+    wide = axis_half_width(judged, margin, *(end for ends in judged.values() for end in ends))
     what = f"Difference of final scores to {usual}"
     if rule.question == "stability":
         what = f"Drop from best, relative to the gain: smaller by, than that of {usual}"
@@ -116,10 +116,10 @@ def _row(study: Source, subject: str, against: str, difference: Html, word: Html
         seconds = summarise(study, DEVICE_SECONDS, subject, seeds).mean
         memory = summarise(study, PEAK_MEMORY, subject, seeds).largest
         share = summarise(study, CLIP, subject, seeds).mean
-        size = NOT_MEASURED if memory is None else f"{number(memory / 2**30)} GiB"
+        size = NOT_MEASURED if memory is None else f"{format_number(memory / 2**30)} GiB"
         cells = (
-            number(average(run.final for run in runs)),
-            fell(runs),
+            format_number(average(run.final for run in runs)),
+            count_unstable(runs),
             percent(share, 2) if clips(study.declaration, subject) else NO_CLIP,
             f"{_time(seconds)}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED,
         )
@@ -128,7 +128,7 @@ def _row(study: Source, subject: str, against: str, difference: Html, word: Html
     return title, cells[0], difference, *cells[1:], word
 
 
-def fell(runs: Sequence[RunOutcome]) -> str:
+def count_unstable(runs: Sequence[RunOutcome]) -> str:
     """How many runs were unstable, of those that could be judged."""
     judged = [run.unstable for run in runs if run.stability_judged]
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
@@ -155,10 +155,10 @@ def _time(seconds: float | None) -> str:
     if seconds is None:
         return NOT_MEASURED
     size, unit = next((unit for unit in ((1, "s"), (60, "min")) if seconds < 90 * unit[0]), (3600, "h"))
-    return f"{number(seconds / size)} {unit}"
+    return f"{format_number(seconds / size)} {unit}"
 
 
-def reach(tests: Iterable[PairedT], *more: float | None) -> float:
+def axis_half_width(tests: Iterable[PairedT], *more: float | None) -> float:
     """Half the width of the drawings of a column: all their values, and `more`, lie within."""
     ends = [*more, *(value for test in tests for value in (test.low, test.high, *test.differences))]
     return 1.05 * max((abs(end) for end in ends if end is not None), default=0.0) or 1.0

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from gspo_lab.readings import Source
-from gspo_lab.report.markup import NOT_MEASURED, Html, number, percent
+from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, percent
 
 Position = float | str
 Value = float | None
@@ -112,9 +112,9 @@ class Chart:
         values = [*self.values(), *(reference.value for reference in self.references)]
         return log_axis(values) if self.log else linear_axis(values, whole=self.whole)
 
-    def shown(self, value: Value, digits: int = 3) -> str:
+    def format_value(self, value: Value, digits: int = 3) -> str:
         """A value as the chart tells it."""
-        return percent(value, digits) if self.share and value is not None else number(value, digits)
+        return percent(value, digits) if self.share and value is not None else format_number(value, digits)
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,13 @@ def sentence(chart: Chart) -> str:
             parts.append(f"{series.label} {NOT_MEASURED}")
         elif chart.kind == "lines":
             (first, start), (last, end) = known[0], known[-1]
-            ends = f"from {chart.shown(start)} at {chart.x_title} {place(first)} to {chart.shown(end)} at {place(last)}"
-            parts.append(f"{series.label} {ends}")
+            begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(first)}"
+            ends = f"to {chart.format_value(end)} at {format_position(last)}"
+            parts.append(f"{series.label} {begins} {ends}")
         else:
-            parts.append(f"{series.label} " + ", ".join(f"{place(x)}: {chart.shown(y)}" for x, y in known))
+            parts.append(
+                f"{series.label} " + ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in known)
+            )
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(parts)}."
 
 
@@ -204,20 +207,20 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     return head, rows, chart.y_title
 
 
-def place(position: Any) -> str:
+def format_position(position: Any) -> str:
     """A position on the horizontal axis, for people."""
     return f"{position:g}" if isinstance(position, float | int) else str(position)
 
 
 @dataclass(frozen=True)
-class Fold:
+class CollapsibleSection:
     """What is shown by a click on its title. Figures in it are drawn when it is opened."""
 
     title: str
     body: tuple[Html | Chart, ...]
 
 
-Part = Html | Chart | Fold
+Part = Html | Chart | CollapsibleSection
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ class Section:
     def charts(self) -> Iterator[Chart]:
         """All figures, folded ones too."""
         for part in self.body:
-            parts = part.body if isinstance(part, Fold) else (part,)
+            parts = part.body if isinstance(part, CollapsibleSection) else (part,)
             yield from (chart for chart in parts if isinstance(chart, Chart))
 
 

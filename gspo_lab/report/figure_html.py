@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gspo_lab.report.chart import Chart, numbers, place, sentence
+from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, table
 from gspo_lab.report.palette import DARK, LIGHT, dash
 from gspo_lab.report.plotly_json import plot, template
@@ -57,7 +57,8 @@ def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
     figures.add(prefix + chart.id, chart, study)
     head, rows, caption = numbers(chart)
     shown = [
-        [place(row[0]), *(cell if isinstance(cell, str) else chart.shown(cell) for cell in row[1:])] for row in rows
+        [format_position(row[0]), *(cell if isinstance(cell, str) else chart.format_value(cell) for cell in row[1:])]
+        for row in rows
     ]
     words = sentence(chart)
     about = (h("p", chart.note) if chart.note else None, table(head, shown, caption=caption))

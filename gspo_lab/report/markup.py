@@ -107,7 +107,7 @@ def table(
     return h("div", above, h("div", inner, class_="scroll", tabindex="0"), class_="table")
 
 
-def number(value: Any, digits: int = 3) -> str:
+def format_number(value: Any, digits: int = 3) -> str:
     """A number with `digits` significant digits; what was not measured says so."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NOT_MEASURED
@@ -124,14 +124,14 @@ def number(value: Any, digits: int = 3) -> str:
 
 def percent(value: Any, digits: int = 3) -> str:
     """A share in per cent, with `digits` significant digits."""
-    shown = number(None if value is None else 100 * value, digits)
+    shown = format_number(None if value is None else 100 * value, digits)
     return shown if shown == NOT_MEASURED else f"{shown} %"
 
 
 def signed(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """`words.text.signed`, with the decimals that its interval asks for; what was not measured says so."""
     width = None if low is None or high is None else high - low
-    return NOT_MEASURED if number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
+    return NOT_MEASURED if format_number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
 
 
 def between(low: float | None, high: float | None, reason: str | None = None) -> str:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gspo_lab.atomic_files import whole
+from gspo_lab.atomic_files import atomic_file
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Section, numbers
 from gspo_lab.report.figure_html import rounded
-from gspo_lab.report.markup import NONE, between, h, markdown_table, number, plain, signed, slug, table
+from gspo_lab.report.markup import NONE, between, format_number, h, markdown_table, plain, signed, slug, table
 from gspo_lab.report.page_html import Article, document
 from gspo_lab.report.palette import arm_colours
 from gspo_lab.report.sections import SECTIONS
@@ -49,7 +49,7 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
     articles = [Article(of.label, of.declaration.question, _sections(of), written_on(of)) for of in sources]
-    front = [together(sources)] if len(sources) > 1 else []
+    front = [study_comparison(sources)] if len(sources) > 1 else []
     data: dict[str, Any] = {
         "format": FORMAT,
         "studies": {article.title: _data(article.every) for article in articles},
@@ -70,7 +70,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     paths = []
     for ending, content in {"html": report.html, "json": report.json, "md": report.markdown}.items():
         paths.append(folder / f"{report.name}.{ending}")
-        with whole(paths[-1], shared=True, lasting=False) as beside:
+        with atomic_file(paths[-1], shared=True, lasting=False) as beside:
             beside.write_text(content, encoding="utf-8", newline="\n")
     return paths
 
@@ -99,16 +99,16 @@ def _data(sections: Sequence[Section]) -> dict[str, Any]:
             head, rows, caption = numbers(chart)
             charts[chart.id] = {"columns": head, "rows": rows, "caption": caption, "reading": chart.reading}
         out[section.id] = {**section.data, **({"figures": charts} if charts else {})}
-    clean: dict[str, Any] = tidy(out)
+    clean: dict[str, Any] = round_floats(out)
     return clean
 
 
-def tidy(data: Any) -> Any:
+def round_floats(data: Any) -> Any:
     """Nested data with every float at six significant digits, and None for what is not finite."""
     if isinstance(data, dict):
-        return {str(key): tidy(value) for key, value in data.items()}
+        return {str(key): round_floats(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [tidy(value) for value in data]
+        return [round_floats(value) for value in data]
     return rounded(data)
 
 
@@ -131,7 +131,7 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     return "\n\n".join([*parts, "</details>"]) + "\n"
 
 
-def together(sources: Sequence[Source]) -> Section:
+def study_comparison(sources: Sequence[Source]) -> Section:
     """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
     verdicts: list[list[Any]] = []
     scores: dict[str, dict[str, float | None]] = {}
@@ -148,7 +148,8 @@ def together(sources: Sequence[Source]) -> Section:
     labels = [study.label for study in sources]
     head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
     rows = [
-        [arm, *(number(means[label]) if label in means else NONE for label in labels)] for arm, means in scores.items()
+        [arm, *(format_number(means[label]) if label in means else NONE for label in labels)]
+        for arm, means in scores.items()
     ]
     body = (
         h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),

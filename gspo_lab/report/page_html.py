@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.report.chart import Chart, Fold, Part, Section
+from gspo_lab.report.chart import Chart, CollapsibleSection, Part, Section
 from gspo_lab.report.figure_html import Figures, figure, legend
 from gspo_lab.report.markup import Html, h, join, slug, text, unbroken
 from gspo_lab.report.palette import variables
@@ -160,7 +160,7 @@ def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> H
             parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
             continue
         for part in group:
-            if isinstance(part, Fold):
+            if isinstance(part, CollapsibleSection):
                 inner = _parts(part.body, figures, prefix, study)
                 parts.append(h("details", h("summary", part.title), inner, class_="fold"))
             else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.markup import number, percent, visible
+from gspo_lab.report.markup import format_number, percent, visible
 from gspo_lab.report.palette import COLOURS, LIGHT, NEUTRAL_LIGHT, colour_name, dash
 
 Json = dict[str, Any]
@@ -123,7 +123,7 @@ def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
 def _value_axis(chart: Chart) -> Json:
     out: Json = {"range": list(axis_range(chart))}
     if chart.log:
-        written = percent if chart.share else number
+        written = percent if chart.share else format_number
         ticks = [(chart.axis.zero if tick == 0 else tick, written(tick, 1)) for tick in chart.axis.ticks]
         out |= {"type": "log", "tickvals": [place for place, _ in ticks], "ticktext": [text for _, text in ticks]}
     elif chart.share:
@@ -288,7 +288,7 @@ def _values_above(chart: Chart) -> list[Json]:
     return [
         above
         | {"x": chart.categories.index(str(x)) + offsets[series.label], "y": _at(chart, tops[str(x), series.label])}
-        | {"text": inert(chart.shown(y, 2)), "name": inert(series.label)}
+        | {"text": inert(chart.format_value(y, 2)), "name": inert(series.label)}
         for series in chart.means
         for x, y in zip(series.x, series.y, strict=True)
         if y is not None

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.report.calibration_badge import uneven_line
-from gspo_lab.report.markup import NOT_MEASURED, between, number, signed
+from gspo_lab.report.markup import NOT_MEASURED, between, format_number, signed
 from gspo_lab.stats import Comparison, TwoWay, Verdict
 from gspo_lab.stats.stability import StabilityVerdict, comparison
-from gspo_lab.words import because, label, say, sentence
+from gspo_lab.words import because, label, reason_text, sentence
 from gspo_lab.words.text import MINUS, capital, counted, difference, level
 
 
@@ -33,8 +33,8 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
     return out | {
         "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
-        "sd of a pair": number(paired.sd, 2),
-        "sampling sd": number(paired.items_sd, 2),
+        "sd of a pair": format_number(paired.sd, 2),
+        "sampling sd": format_number(paired.items_sd, 2),
         "smallest detectable effect": _detectable(compared),
     }
 
@@ -44,7 +44,11 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     compared = comparison(verdict)
     paired = compared.paired
     # That one seed turns the sign already stands in a score's sentence.
-    out = [say(note) for note in compared.notes if compared is not verdict or note.code != "one seed turns the sign"]
+    out = [
+        reason_text(note)
+        for note in compared.notes
+        if compared is not verdict or note.code != "one seed turns the sign"
+    ]
     if compared.word == "not resolved" and compared.more_seeds:
         more = counted(compared.more_seeds, "more seed")
         out.append(f"about {more} would settle it at the spread seen, itself uncertain")
@@ -93,9 +97,9 @@ def _adjusted(verdict: Comparison) -> str | None:
 def _detectable(verdict: Comparison) -> str:
     """With where it lies for any true spread that the pairs allow."""
     if verdict.detectable_range is None:
-        return number(verdict.smallest_detectable, 2)
+        return format_number(verdict.smallest_detectable, 2)
     low, high = verdict.detectable_range
-    return f"{number(verdict.smallest_detectable, 2)} ({number(low, 2)} to {number(high, 2)})"
+    return f"{format_number(verdict.smallest_detectable, 2)} ({format_number(low, 2)} to {format_number(high, 2)})"
 
 
 def _new_problems(wider: TwoWay | None) -> str:
@@ -112,7 +116,7 @@ def head(verdict: Verdict) -> dict[str, Any]:
         **_fields(verdict, names),
         "label": label(verdict),
         "sentence": sentence(verdict),
-        "about": say(verdict.about).strip() if verdict.about else None,
+        "about": reason_text(verdict.about).strip() if verdict.about else None,
         "rests_on": verdict.interval,
         "reason": because(verdict),
         "reasons": [reason.code for reason in verdict.reasons],
@@ -153,7 +157,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "collapsed": None if verdict.collapsed is None else [list(share) for share in verdict.collapsed],
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out),
         "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],
-        "notes": [*map(say, verdict.notes), *([uneven] if uneven else [])],
+        "notes": [*map(reason_text, verdict.notes), *([uneven] if uneven else [])],
     }
 
 

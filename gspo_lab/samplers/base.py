@@ -128,7 +128,7 @@ class Sampler(Protocol):
         """Sample from the model's present weights from now on. LabError if a check of this fails."""
         ...
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Free the memory that only sampling needs, until the next `refresh`."""
         ...
 

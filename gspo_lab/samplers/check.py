@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.registry import check_callable, known, look_up
+from gspo_lab.registry import check_callable, look_up, require_known
 from gspo_lab.samplers import SAMPLERS
 
 NO_VLLM = (
@@ -24,7 +24,7 @@ def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None
 
     Only a plugin (`module:attribute`, a file relative to the folder `base`) is imported.
     """
-    known("sampler", name, SAMPLERS)
+    require_known("sampler", name, SAMPLERS)
     if name not in SAMPLERS:
         check_callable("sampler", name, look_up("sampler", name, SAMPLERS, base), CALL, METHODS)
     if name == "vllm":

@@ -49,7 +49,7 @@ class Stopping:
         tail = ids[-TAIL:]
         before = self._before(tail, given - (len(ids) - len(tail)))
         text = self._tokenizer.decode(tail)
-        return any(_beyond(text, stop, before) >= 0 for stop in self.spanning)
+        return any(_find_stop_after(text, stop, before) >= 0 for stop in self.spanning)
 
     def end(self, ids: list[int], given: int = 0) -> int | None:
         """The number of tokens at which a response ended, `given` as in `over`; None if it did not end."""
@@ -60,7 +60,7 @@ class Stopping:
         """The response's text without special tokens, cut before the first stop text; `given` as in `over`."""
         text = str(self._tokenizer.decode(ids, skip_special_tokens=True))
         before = self._before(ids, given, skip_special_tokens=True)
-        cuts = [cut for cut in (_beyond(text, stop, before) for stop in self._stop) if cut >= 0]
+        cuts = [cut for cut in (_find_stop_after(text, stop, before) for stop in self._stop) if cut >= 0]
         return text[: min(cuts)] if cuts else text
 
     def _before(self, ids: list[int], given: int, **how: bool) -> int:
@@ -68,7 +68,7 @@ class Stopping:
         return len(self._tokenizer.decode(ids[:given], **how).rstrip("\ufffd")) if given > 0 else 0
 
 
-def _beyond(text: str, stop: str, before: int) -> int:
+def _find_stop_after(text: str, stop: str, before: int) -> int:
     """Index of the first `stop` in `text` that ends after the first `before` characters; -1 if none."""
     return text.find(stop, max(0, before - len(stop) + 1))
 

@@ -139,7 +139,7 @@ class TransformersSampler:
                 if theirs.requires_grad:  # weights that adapters leave frozen never change
                     mine.copy_(theirs)
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Frees nothing: the copy is small compared with training."""
 
     def facts(self) -> dict[str, str]:

@@ -105,7 +105,7 @@ class VllmSampler:
         with _quiet():
             self.check = weight_sync.push(self._engine, self._model, self._dtype, self._way)
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Free the GPU's memory until the next call."""
         if self._sleeps:
             self._engine.sleep(level=2)

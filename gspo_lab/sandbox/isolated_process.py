@@ -102,7 +102,7 @@ def sealed(content: bytes) -> int:
         os.close(writable)
 
 
-def orders(program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> bytes:
+def supervisor_config(program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> bytes:
     """What the first process of a sandbox needs to know. The expected outputs are not among it."""
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     content = {
@@ -115,7 +115,7 @@ def orders(program: Program, limits: Limits, isolation: Isolation, uid: int | No
             "AS": limits.memory_bytes,
             # Behind bubblewrap the folders limit files, and shared memory is made of files.
             "FSIZE": max(limits.file_bytes, limits.memory_bytes) if isolation.isolated else limits.file_bytes,
-            "NPROC": limits.processes + (0 if counted_apart(isolation, uid) else threads_of_user()),
+            "NPROC": limits.processes + (0 if has_own_process_limit(isolation, uid) else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
             "CORE": 0,
@@ -131,7 +131,7 @@ def orders(program: Program, limits: Limits, isolation: Isolation, uid: int | No
     return json.dumps(content).encode()
 
 
-def counted_apart(isolation: Isolation, uid: int | None) -> bool:
+def has_own_process_limit(isolation: Isolation, uid: int | None) -> bool:
     """Whether the limit on processes counts those of the sandbox only: by its uid, or its namespace (Linux 5.14)."""
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return uid is not None or (isolation.isolated and version >= (5, 14))
@@ -178,7 +178,7 @@ class IsolatedProcess:
 
     def start(self) -> None:
         """Raises SandboxFailed, with the tools' own words, if the sandbox does not come up."""
-        stdin = sealed(orders(self.program, self.limits, self.isolation, self.uid))
+        stdin = sealed(supervisor_config(self.program, self.limits, self.isolation, self.uid))
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
         command = [

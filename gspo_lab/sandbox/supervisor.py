@@ -59,7 +59,7 @@ class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
 
-class Process(NamedTuple):
+class ProcStat(NamedTuple):
     """A line of /proc/<pid>/stat; `seconds` of CPU with those of its collected children."""
 
     pid: int
@@ -74,7 +74,7 @@ def prctl(*arguments: Any) -> None:
         raise OSError(ctypes.get_errno(), f"prctl: {os.strerror(ctypes.get_errno())}")
 
 
-def processes() -> dict[int, Process]:
+def processes() -> dict[int, ProcStat]:
     """Every process that /proc shows."""
     tick = os.sysconf("SC_CLK_TCK")
     running = {}
@@ -87,7 +87,7 @@ def processes() -> dict[int, Process]:
                 continue
             fields = line.split()
             seconds = sum(map(int, fields[11:15])) / tick
-            running[int(name)] = Process(int(name), int(fields[1]), fields[0].decode(), seconds)
+            running[int(name)] = ProcStat(int(name), int(fields[1]), fields[0].decode(), seconds)
     return running
 
 
@@ -100,7 +100,7 @@ def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
     return 0
 
 
-def family() -> list[Process]:
+def descendants() -> list[ProcStat]:
     """All processes that descend from this one. It adopts orphans, so none of a test's can leave."""
     everyone, descendants = processes(), []
     parents = {os.getpid()}
@@ -111,7 +111,7 @@ def family() -> list[Process]:
     return descendants
 
 
-def send(number: int, those: list[Process]) -> None:
+def send(number: int, those: list[ProcStat]) -> None:
     """A signal to each process that is still there."""
     for process in those:
         with contextlib.suppress(ProcessLookupError):
@@ -150,7 +150,7 @@ class Waits:
                 self.queued[int(name)] = max(self.queued.get(int(name), 0.0), waited)
         return threads, states
 
-    def look_at_all(self, those: list[Process], elapsed: float) -> None:
+    def look_at_all(self, those: list[ProcStat], elapsed: float) -> None:
         """Look at every process of the test. The time since the last such look is unsure where a thread began or ended
         in between, is at work, or waits for a disk. Whoever waits for a child in vfork shows as if for a disk."""
         present, busy = set(), False
@@ -166,7 +166,7 @@ class Waits:
             self.unsure += elapsed - self.looked
         self.present, self.unseen, self.looked = present, unseen, elapsed
 
-    def asleep(self, those: list[Process]) -> float:
+    def asleep(self, those: list[ProcStat]) -> float:
         """For how many seconds, up to the last look, all of the test surely slept, whatever else the machine did."""
         return self.looked - self.unsure - sum(self.queued.values()) - sum(process.seconds for process in those)
 
@@ -220,7 +220,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Say that the sandbox is ready, then run a program for each call until the parent leaves."""
-        self.say({"ready": sys.version.split()[0]})
+        self.send_report({"ready": sys.version.split()[0]})
         while True:
             _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))
             if not passed:  # the parent has gone, or has no more tests
@@ -238,9 +238,9 @@ class Supervisor:
                 self.kill_all()
             status, cpu = self.reap(pid)
             report = {"cause": cause, "status": status, "cpu": cpu, "wall": wall, "asleep": self.asleep}
-            self.say({**report, "memory": self.most, "clean": self.scratch() == self.unspoilt})
+            self.send_report({**report, "memory": self.most, "clean": self.scratch() == self.unspoilt})
 
-    def say(self, report: dict[str, Any]) -> None:
+    def send_report(self, report: dict[str, Any]) -> None:
         """Send a report outside."""
         self.control.send(json.dumps(report).encode())
 
@@ -264,7 +264,7 @@ class Supervisor:
                         return "exit", elapsed - waits.longest()
                     self.control.recv(16)
                     return "stop", elapsed - waits.longest()
-                those = family()
+                those = descendants()
                 if elapsed > EARLY * seconds:
                     waits.look_at_all(those, elapsed)
                 used = elapsed - waits.longest()
@@ -279,7 +279,7 @@ class Supervisor:
         finally:
             os.close(handle)
 
-    def overuse(self, those: list[Process]) -> str | None:
+    def overuse(self, those: list[ProcStat]) -> str | None:
         """The limit that the program is beyond, in a word; None where it is within all."""
         if sum(process.seconds for process in those) > self.orders["seconds"]:
             return "cpu"
@@ -292,7 +292,7 @@ class Supervisor:
         self.most = max(self.most, held)
         if self.most > 1.2 * self.told:
             self.told = self.most
-            self.say({"memory": self.most})
+            self.send_report({"memory": self.most})
         if held > self.orders["memory_bytes"]:
             return "memory"
         for path in self.orders["scratch"]:
@@ -308,12 +308,12 @@ class Supervisor:
                 os.kill(-1, signal.SIGKILL)
             return
         while True:  # stopped first: who is stopped forks no more, and its place is not free for another's child
-            awake = [process for process in family() if process.state not in "TZX"]
+            awake = [process for process in descendants() if process.state not in "TZX"]
             if not awake:
                 break
             send(signal.SIGSTOP, awake)
             time.sleep(0.001)
-        send(signal.SIGKILL, family())
+        send(signal.SIGKILL, descendants())
 
     def reap(self, pid: int) -> tuple[int, float]:
         """The exit status of the test's first process, and the CPU seconds of all."""
@@ -335,7 +335,7 @@ class Supervisor:
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number, inheritable=number < RESULT)
         except BaseException as error:  # isolation failed: run nothing and report it
-            self.say({"failed": repr(error)})
+            self.send_report({"failed": repr(error)})
             os._exit(status)
         try:
             os.closerange(len(descriptors), 256)

@@ -50,7 +50,7 @@ def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
     return values[source], missing
 
 
-def held(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats]:
+def carry_forward(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats]:
     """A curve, known at whole numbers `x`, at each whole number from the first of them to `last`.
 
     Where it is unknown or not finite, it repeats the last value before."""

@@ -63,11 +63,11 @@ class PairedT:
             return None
         return t_interval(self.estimate, self.se, self.df, alpha)[:2]
 
-    def beyond(self, margin: float) -> float | None:
+    def p_beyond_margin(self, margin: float) -> float | None:
         """Two-sided p against a difference of at most `margin`: the interval lies beyond it where p < alpha."""
         return self._tail(margin, sign=1)
 
-    def inside(self, margin: float) -> float | None:
+    def p_inside_margin(self, margin: float) -> float | None:
         """p against a difference of at least `margin`, twice that of two one-sided tests (Schuirmann 1987): the whole
         interval lies inside where p < alpha."""
         return self._tail(margin, sign=-1)

@@ -75,10 +75,10 @@ def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float
     _check_rates(alpha, power)
     critical = t_quantile(n - 1, 1 - alpha / 2)
 
-    def lacking(margin: float) -> float:
+    def power_shortfall(margin: float) -> float:
         return power - _equivalence_chance(n, margin, critical)
 
-    return _root(lacking, tolerance=1e-8)
+    return _root(power_shortfall, tolerance=1e-8)
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:

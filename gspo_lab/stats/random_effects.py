@@ -134,7 +134,7 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
     return float(brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
 
 
-def agreement(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:
+def welch_p(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:
     """p of executions of `counts` pairs that differ this much if all estimate the same (Welch 1951); None below two.
 
     Of two executions it is Welch's t test.

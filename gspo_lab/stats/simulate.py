@@ -13,7 +13,7 @@ from scipy import special
 from gspo_lab.stats.array_checks import Floats, Integers
 
 
-class Arms(NamedTuple):
+class ArmPair(NamedTuple):
     """Two arms drawn alike, the studies along the first axis."""
 
     a: Floats
@@ -53,21 +53,21 @@ UNEVEN: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
 """The same with differences that are not symmetric, though the means are equal."""
 
 
-def scores(rng: Generator, noise: tuple[NoiseSampler, NoiseSampler], studies: int, seeds: int) -> Arms:
+def scores(rng: Generator, noise: tuple[NoiseSampler, NoiseSampler], studies: int, seeds: int) -> ArmPair:
     """One score per run, [R, S]: pair effect N(0, 1) shared by the arms plus each run's own noise."""
     pair_RS = rng.standard_normal((studies, seeds))
-    return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
+    return ArmPair(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
 
 
-def several(
+def draw_arms(
     rng: Generator, studies: int, seeds: int, arms: int, noise: tuple[NoiseSampler, NoiseSampler] = (_normal, _normal)
-) -> Arms:
+) -> ArmPair:
     """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`. The
     baseline has the second noise."""
     pair_RS = rng.standard_normal((studies, seeds))
     alike, apart = noise
     unchanged = alike(rng, (studies, arms * seeds)).reshape(studies, arms, seeds)
-    return Arms(pair_RS + apart(rng, (studies, seeds)), pair_RS[:, None] + unchanged)
+    return ArmPair(pair_RS + apart(rng, (studies, seeds)), pair_RS[:, None] + unchanged)
 
 
 class Learner(NamedTuple):
@@ -86,7 +86,7 @@ class Learner(NamedTuple):
         return (1 - self.unstable) * self.drop + self.unstable * self.fall * (0.3 + self.gain)
 
 
-def courses(rng: Generator, first: Learner, second: Sequence[Learner], studies: int, seeds: int) -> Arms:
+def courses(rng: Generator, first: Learner, second: Sequence[Learner], studies: int, seeds: int) -> ArmPair:
     """Start, best and final score of each run: of a baseline [R, S, 3], of the others [R, M, S, 3]. The start,
     N(.3, .04), is shared by a pair; gains vary by a sixth, drops by a third, falls by a tenth of themselves."""
     start_RS = rng.normal(0.3, 0.04, (studies, seeds))
@@ -98,16 +98,16 @@ def courses(rng: Generator, first: Learner, second: Sequence[Learner], studies: 
         lost_RS = np.where(rng.random((studies, seeds)) < learner.unstable, fall_RS, drop_RS)
         return np.stack([start_RS, best_RS, best_RS - np.maximum(lost_RS, 0.0)], axis=-1)
 
-    return Arms(arm(first), np.stack([arm(learner) for learner in second], axis=1))
+    return ArmPair(arm(first), np.stack([arm(learner) for learner in second], axis=1))
 
 
 def answers(
     rng: Generator, seed_sd: float, item_sd: float, studies: int, seeds: int, items: int = 64, collapse: float = 0.0
-) -> Arms:
+) -> ArmPair:
     """Scores problem by problem, [R, S, I], whose pair differences vary by `seed_sd` over runs and by `item_sd` because
     answers are finitely many; a share `collapse` of b's runs ends 6 lower. All of it in b: only differences count."""
     run_RSI = rng.normal(0.0, seed_sd, (studies, seeds, 1)) - 6.0 * (rng.random((studies, seeds, 1)) < collapse)
-    return Arms(
+    return ArmPair(
         np.zeros((studies, seeds, items)), run_RSI + rng.normal(0.0, item_sd * np.sqrt(items), (studies, seeds, items))
     )
 
@@ -123,7 +123,7 @@ class Benchmark(NamedTuple):
     ungraded: tuple[float, float] = (0.0, 0.0)
 
 
-def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int) -> Arms:
+def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int) -> ArmPair:
     """Share of right answers, [R, S, I]; logit p = item N(-.5, 2) + pair N(0, .2) + run N(0, .15) + N(0, .3).
 
     The arm x item effect is drawn for each arm with arm_by_item / sqrt(2), so that the arms stay exchangeable and the
@@ -142,14 +142,14 @@ def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int)
             graded = np.maximum(1, rng.binomial(bench.samples, 1 - ungraded, logit_RSI.shape))
         return rng.binomial(graded, special.expit(logit_RSI)) / graded
 
-    return Arms(*(arm(share) for share in bench.ungraded))
+    return ArmPair(*(arm(share) for share in bench.ungraded))
 
 
 DOSES = (7e-4, 9e-4, 1.15e-3, 1.5e-3, 1.9e-3)
 """Of a simulated sweep, J = 5."""
 
 
-def sweeps(rng: Generator, studies: int, seeds: int, arms: int, apart: float) -> Arms:
+def sweeps(rng: Generator, studies: int, seeds: int, arms: int, apart: float) -> ArmPair:
     """Which runs collapse (0 or 1) of a sweep over DOSES: of a baseline [R, S, J], of `arms` others [R, M, S, J].
 
     In decades a run's collapse point is log10(1.15e-3) plus what its seed's starting model does to all arms, N(0, .08),
@@ -160,14 +160,14 @@ def sweeps(rng: Generator, studies: int, seeds: int, arms: int, apart: float) ->
     own_RMSJ = rng.normal(0.0, 0.05, (studies, arms + 1, seeds, len(DOSES)))
     points_RMSJ = np.log10(1.15e-3) + start_R1S1 + arm_RMS1 + own_RMSJ
     collapsed_RMSJ = (np.log10(DOSES) > points_RMSJ).astype(np.float64)
-    return Arms(collapsed_RMSJ[:, 0], collapsed_RMSJ[:, 1:])
+    return ArmPair(collapsed_RMSJ[:, 0], collapsed_RMSJ[:, 1:])
 
 
-def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> Arms:
+def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> ArmPair:
     """Reward per step, [R, S, T]: offset N(0, .3) per run, random walk .05 a step, noise .5; arms independent."""
 
     def arm() -> Floats:
         walk_RST = rng.normal(0.0, 0.05, (studies, seeds, steps)).cumsum(axis=2)
         return walk_RST + rng.normal(0.0, 0.3, (studies, seeds, 1)) + rng.normal(0.0, 0.5, (studies, seeds, steps))
 
-    return Arms(arm(), arm())
+    return ArmPair(arm(), arm())

@@ -20,15 +20,15 @@ from gspo_lab.stats.simulate import (
     DOSES,
     NOISE,
     UNEVEN,
-    Arms,
+    ArmPair,
     Benchmark,
     Learner,
     answers,
     benchmark_scores,
     courses,
     curves,
+    draw_arms,
     scores,
-    several,
     sweeps,
 )
 from gspo_lab.stats.stability import ArmRuns, RunPairs, decide_stability
@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
     name: str
     n: int
-    draw: Callable[..., Arms]
+    draw: Callable[..., ArmPair]
     methods: tuple[Method, ...]
 
 
@@ -283,7 +283,7 @@ STABILITY = {
 }
 """A baseline and its arms, pairs, and what is asked."""
 
-Cells = tuple[str, Sequence[int], Callable[..., Arms], tuple[Method, ...]]
+Cells = tuple[str, Sequence[int], Callable[..., ArmPair], tuple[Method, ...]]
 """Kinds of study that differ in their number of pairs: a name, these numbers, how one is drawn, and the methods."""
 
 
@@ -306,8 +306,8 @@ def _kinds() -> Iterator[Cells]:
         yield name, (3, 5), partial(benchmark_scores, bench=bench), methods
     ungraded = Benchmark(30, 16, ungraded=(0.0, 0.2))
     yield "benchmark 30 x 16, b: a fifth not graded", (5,), partial(benchmark_scores, bench=ungraded), (ITEM_MEANS,)
-    yield "3 arms against one", (3, 5, 8), partial(several, arms=3), (HOLM, UNADJUSTED)
-    yield "11 arms against one", (10,), partial(several, arms=11), (HOLM, UNADJUSTED)
+    yield "3 arms against one", (3, 5, 8), partial(draw_arms, arms=3), (HOLM, UNADJUSTED)
+    yield "11 arms against one", (10,), partial(draw_arms, arms=11), (HOLM, UNADJUSTED)
     for name, noise in NOISE.items():
         yield f"{name}, {looked}", last, partial(scores, noise=noise), (LOOKED,)
     for n, method in ((10, ADDED), (12, ONE_BY_ONE)):
@@ -322,7 +322,7 @@ def _kinds() -> Iterator[Cells]:
     for name, noise in UNEVEN.items():
         yield f"score, {name}", (3, 5, 7, 8), partial(scores, noise=noise), (UNEVEN_PAIRED,)
     for name, noise in UNEVEN.items():
-        yield f"4 arms against one, {name}", (3, 5, 7, 8), partial(several, arms=4, noise=noise), (UNEVEN_HOLM,)
+        yield f"4 arms against one, {name}", (3, 5, 7, 8), partial(draw_arms, arms=4, noise=noise), (UNEVEN_HOLM,)
     for name, noise in UNEVEN.items():
         yield f"{name}, {looked}", last, partial(scores, noise=noise), (UNEVEN_LOOKED,)
     for name, (first, second, sizes, method) in STABILITY.items():
@@ -337,7 +337,7 @@ def _kinds() -> Iterator[Cells]:
     for name, noise in {"normal": NOISE["normal"], unstable: UNEVEN[unstable]}.items():
         for when, stated, pairs in (("", at_once, (3, 5, 8)), (f", {looked}", in_looks, last)):
             held = tuple(Method(m.name.removesuffix(", means equal"), m.judge, "at most the band") for m in stated)
-            drawn = partial(several, arms=3, noise=noise)
+            drawn = partial(draw_arms, arms=3, noise=noise)
             yield f"2 x 2, {name}{when}", pairs, drawn, held if name == "normal" else stated
 
 

@@ -247,8 +247,8 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     steps = [
         rule.steps(p_values, [scores.labels[1] for scores in arms])
         for p_values in (
-            [None if paired is None else paired.beyond(rule.margin) for paired in tested],
-            [None if paired is None else paired.inside(rule.margin) for paired in enough],
+            [None if paired is None else paired.p_beyond_margin(rule.margin) for paired in tested],
+            [None if paired is None else paired.p_inside_margin(rule.margin) for paired in enough],
             [None if paired is None else paired.p for paired in tested],
         )
     ]

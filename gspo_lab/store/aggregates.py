@@ -64,11 +64,11 @@ def of_spans(
 def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
     """The numbers of `of_spans`, bit for bit."""
 
-    def number(text: str | None, difference: str | None) -> float | None:
+    def format_number(text: str | None, difference: str | None) -> float | None:
         return None if text is None else float(text) + float(difference or 0)
 
     rows = json.loads(f"[{texts or ''}]")
-    return [tuple(map(number, row[::2], row[1::2])) for row in rows]
+    return [tuple(map(format_number, row[::2], row[1::2])) for row in rows]
 
 
 def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:

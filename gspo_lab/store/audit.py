@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.atomic_files import holder, refuse_damaged, sha256_of, sums_digest
+from gspo_lab.atomic_files import check_digests, lock_holder, sha256_of, sums_digest
 from gspo_lab.errors import LabError
 from gspo_lab.journal import from_end, sealed
 from gspo_lab.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
@@ -46,7 +46,7 @@ def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tup
     ]
     with nowhere() as connection:
         for run in runs:
-            if holder(folder / run / LOCK) is None:
+            if lock_holder(folder / run / LOCK) is None:
                 whole = sealed(folder / run / JOURNAL)
                 broken = ["its journal is not what its last word sealed"] if whole is False else []
                 ours = [counts.get(run, 0) for counts in held]
@@ -90,7 +90,7 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
     for kind, folder, named in models:
         if named is not None and folder.is_dir():
             try:
-                refuse_damaged(folder)
+                check_digests(folder)
             except LabError as error:
                 yield str(error)
             if sums_digest(folder) != named:

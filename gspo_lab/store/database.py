@@ -40,7 +40,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         # Offsets and rows commit together, and the journals can restore both.
         connection.execute("PRAGMA synchronous = NORMAL")
         _bring_up_to_date(connection)
-        if lacking := _lacking(connection):
+        if lacking := _missing_object(connection):
             raise LabError(f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild")
         yield connection
 
@@ -208,7 +208,7 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def _lacking(connection: sqlite3.Connection) -> str | None:
+def _missing_object(connection: sqlite3.Connection) -> str | None:
     """A table, column, index or view that somebody has taken out of a database of today's shape."""
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     query = "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS part"

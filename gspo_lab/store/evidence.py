@@ -107,7 +107,7 @@ class Evidence:
         with explained(self._path):
             return self._connection.execute(query, values).fetchall()
 
-    def each(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def iter_rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The same, one by one: of what memory may not hold."""
         with explained(self._path):
             yield from self._connection.execute(query, values)
@@ -155,6 +155,6 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
             return False
         runs = [run.id for name in names for run in evidence.chosen(name)]
         broken = evidence.rows("PRAGMA quick_check(1)") != [("ok",)]
-        return broken or any(faults for _, _, faults in runs_at_fault(evidence.each, evidence.runs_folder, runs))
+        return broken or any(faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs))
     except Exception:  # it cannot even be compared
         return True

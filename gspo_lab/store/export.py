@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from gspo_lab.atomic_files import whole
+from gspo_lab.atomic_files import atomic_file
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.registry import nearest
 from gspo_lab.store.database import explained, reading
@@ -71,7 +71,7 @@ def _types(connection: sqlite3.Connection, name: str) -> dict[str, str]:
 
 def write_table(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
     """Rows as CSV or Parquet, by the path's suffix: a file that is whole or absent. `types`: column -> SQLite type."""
-    with whole(path) as beside:
+    with atomic_file(path) as beside:
         (_write_csv if path.suffix == ".csv" else _write_parquet)(beside, types, rows)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import journal
-from gspo_lab.atomic_files import holder, wait_for_lock
+from gspo_lab.atomic_files import lock_holder, wait_for_lock
 from gspo_lab.errors import LabError
 from gspo_lab.journal import digest_before
 from gspo_lab.paths import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
@@ -211,7 +211,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known:
     row = {"study": folder.name, **content, "declared_at": declared_at, "content": text}
     with transaction(connection):
         _insert(connection, STUDIES, row, path, "no study of this lab", COPY)
-        run_files.remember(connection, name, now)
+        run_files.record_progress(connection, name, now)
 
 
 def _insert(
@@ -235,13 +235,13 @@ def take_run(
     if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
     # Check for a worker before reading the journal: one that leaves in between has then written its last status.
-    alive = holder(folder / LOCK) is not None
+    alive = lock_holder(folder / LOCK) is not None
     if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
         return None
     with transaction(connection):
         if specification in news:
             _register(connection, run_id, runs / specification)
-            run_files.remember(connection, specification, news.pop(specification))
+            run_files.record_progress(connection, specification, news.pop(specification))
         records = _take_sources(connection, runs, parts, news, known)
         journal_rows.write_run_state(connection, run_id, alive)
     return records
@@ -259,7 +259,7 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known
             text, content = run_files.json_text(runs / specification)
             row = {**content, "run_id": run_id, "content": text}
             _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
-            run_files.remember(connection, specification, news.pop(specification))
+            run_files.record_progress(connection, specification, news.pop(specification))
         return _take_sources(connection, runs, parts, news, known)
 
 
@@ -290,7 +290,7 @@ def _take_declaration(
     connection: sqlite3.Connection, path: Path, name: str, source: RecordFile, now: FileRow | None
 ) -> None:
     """Read an evaluation's declaration from its evaluation.json."""
-    run_files.remember(connection, name, now)
+    run_files.record_progress(connection, name, now)
     key = (source.run_id, source.evaluation)
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
@@ -352,21 +352,21 @@ def _follow(
         if grown and whole and head == before.head and before.tail in (None, digest_before(path, before.offset)):
             offset = before.offset
         else:
-            journal_rows.forget(connection, source)
+            journal_rows.delete_rows(connection, source)
     if offset == 0:
         connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
     if now is None:
         if source.part == "run" and before is not None and before.size:
             journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
-        run_files.remember(connection, name, None)
+        run_files.record_progress(connection, name, None)
         return 0
     if source.part != "run" and offset == 0 and _of_another(path, source):
         journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
-        run_files.remember(connection, name, now._replace(offset=now.size, head=head))
+        run_files.record_progress(connection, name, now._replace(offset=now.size, head=head))
         return 0
     lines = journal.JournalReader(path, offset)
     try:
-        journal_rows.apply(connection, source, lines)
+        journal_rows.add_records(connection, source, lines)
     except journal_rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
     damaged = [(name, journal.line_number(path, line.at), source.run_id, int(line.gap)) for line in lines.damaged]
@@ -376,5 +376,7 @@ def _follow(
     if shorter and not ended and not journal.sealed(path):
         damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))
     journal_rows.insert(connection, DAMAGED, damaged)
-    run_files.remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
+    run_files.record_progress(
+        connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end))
+    )
     return lines.count

@@ -34,7 +34,7 @@ UNFIT = (
 """The errors of inserting a value that does not fit its column."""
 
 
-def apply(connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]) -> None:
+def add_records(connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]) -> None:
     """Add a journal's records in their order; a later record replaces an earlier one with the same key.
 
     `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this version does not know are
@@ -80,7 +80,7 @@ def insert(connection: sqlite3.Connection, table: TableSpec, values: Sequence[tu
         connection.executemany(statement, [tuple(map(_encodable, row)) for row in values])
 
 
-def forget(connection: sqlite3.Connection, source: RecordFile) -> None:
+def delete_rows(connection: sqlite3.Connection, source: RecordFile) -> None:
     """Remove every row that came from one journal."""
     for name in FILLS[source.part]:
         allowed = name in (*OF_THE_RUN, LOGGED)

@@ -86,7 +86,7 @@ def by_folder(rows: Mapping[str, FileRow]) -> dict[str, dict[str, FileRow]]:
     return by_run
 
 
-def remember(connection: sqlite3.Connection, name: str, row: FileRow | None) -> None:
+def record_progress(connection: sqlite3.Connection, name: str, row: FileRow | None) -> None:
     """Store how far a file was read, or delete its row if it is gone (None)."""
     if row is None:
         connection.execute("DELETE FROM files WHERE path = ?", (name,))

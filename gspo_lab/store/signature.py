@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from gspo_lab.atomic_files import sha256_of, whole
+from gspo_lab.atomic_files import atomic_file, sha256_of
 from gspo_lab.errors import LabError
 from gspo_lab.paths import RUN, STUDY
 from gspo_lab.store.run_files import run_folders, sources
@@ -30,7 +30,7 @@ def sign(home: Path, key: Path) -> str:
     if done.returncode or ARMOUR not in done.stdout:
         raise LabError(f"--sign {key}: ssh-keygen did not sign ({_last(done.stderr)}); is it a private key?")
     for name, text in ((MANIFEST, manifest), (SIGNATURE, done.stdout)):
-        with whole(home / name) as partial:
+        with atomic_file(home / name) as partial:
             partial.write_text(text, encoding="utf-8")
     signer, _ = check(home)
     return signer or ""

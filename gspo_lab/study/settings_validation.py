@@ -28,7 +28,7 @@ def broken_rules(
     `arms` are those to be run, `declared` the names of all that the file has: the baseline may be among the latter.
     `compares_engines` is what the file says under this key.
     """
-    out = _inside(arms) + _between(arms) + _engines(arms, compares_engines)
+    out = _inside(arms) + _identical_arm_errors(arms) + _engines(arms, compares_engines)
     names = [bench.name for bench in next(iter(arms.values())).settings.bench] if arms else []
     for name in sorted({name for name in names if names.count(name) > 1}):
         out.append(f"bench: two benchmarks are named '{name}'")
@@ -235,7 +235,7 @@ def _with_a_critic(settings: Settings) -> list[str]:
     return out
 
 
-def _between(arms: Mapping[str, Arm]) -> list[str]:
+def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
     out = []
     resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
     for a, b in combinations(arms, 2):

@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
 from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names
-from gspo_lab.tasks.pools import known_split, place
+from gspo_lab.tasks.pools import hash_fraction, known_split
 from gspo_lab.user_code import source_digest
 
 OPTIONS = (
@@ -135,7 +135,7 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         train, held = read, _read(base / held_out)
         where = base / held_out
     elif isinstance(held_out, float) and 0 < held_out < 1:
-        held = {line: problem for line, problem in read.items() if place(problem.id) < held_out}
+        held = {line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out}
         train = {line: problem for line, problem in read.items() if line not in held}
         where = path
     else:

@@ -61,7 +61,7 @@ class Guess(Generated[tuple[int, int, int]]):
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """How the number compares with the last guess, and what is left; None where it is found."""
-        (low, high), guess = self._left(problem, turns)[-1], self._guess(turns[-1].text)
+        (low, high), guess = self._remaining_ranges(problem, turns)[-1], self._guess(turns[-1].text)
         number = int(problem.reference)
         if guess == number:
             return None
@@ -77,7 +77,9 @@ class Guess(Generated[tuple[int, int, int]]):
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
         """Right is a number that was found, for which its turn earns 1; a turn that could not find it earns -0.1."""
         earned = []
-        for turn, (low, high) in zip(turns, self._left(problem, turns), strict=False):  # what was left before it
+        for turn, (low, high) in zip(
+            turns, self._remaining_ranges(problem, turns), strict=False
+        ):  # what was left before it
             guess = self._guess(turn.text)
             possible = guess is not None and low <= guess <= high
             earned.append(float(guess == int(problem.reference)) if possible else WASTED)
@@ -85,7 +87,7 @@ class Guess(Generated[tuple[int, int, int]]):
         reason = f"{'found' if right else 'not found'} in {len(turns)} turns"
         return Grade(sum(earned), right, turns[-1].text or None, reason, turn_rewards=tuple(earned))
 
-    def _left(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
+    def _remaining_ranges(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """What the number may be, from the first to the last: before any turn, and after each."""
         left, number = [_range(problem.prompt)], int(problem.reference)
         for turn in turns:

@@ -24,7 +24,7 @@ SLACK_TOKENS = 8
 T = TypeVar("T")
 
 
-def place(key: str) -> float:
+def hash_fraction(key: str) -> float:
     """A number in [0, 1) that depends only on the text, in every process."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=6).digest(), "big") / 2**48
 
@@ -54,7 +54,7 @@ def deal(pairs: Iterable[tuple[str, T]], train: int, held_out: int) -> dict[str,
     sizes = {"train": train, "held-out": held_out}
     dealt: dict[str, list[T]] = {split: [] for split in SPLITS}
     for key, item in pairs:
-        split = "held-out" if place(key) < HELD_OUT_SHARE else "train"
+        split = "held-out" if hash_fraction(key) < HELD_OUT_SHARE else "train"
         if len(dealt[split]) < sizes[split]:
             dealt[split].append(item)
             if all(len(dealt[name]) == sizes[name] for name in SPLITS):
@@ -116,7 +116,7 @@ class Generated(Task, ABC, Generic[T]):
         """Each problem's (key, item) once, in a fixed order; the key decides the split."""
 
     @abstractmethod
-    def make(self, split: str, place: str, item: T) -> Problem:
+    def make(self, split: str, hash_fraction: str, item: T) -> Problem:
         """The problem of an item; `place` is `"train-5"` or `"held-5"`."""
 
     @functools.cached_property

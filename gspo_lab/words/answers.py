@@ -42,7 +42,7 @@ def answer_sentences(answer: StudyAnswer) -> list[str]:
     return [*stated(first), *arms]
 
 
-def rests_on(answer: StudyAnswer) -> str:
+def ground_text(answer: StudyAnswer) -> str:
     """Its ground. The numbers that the answer itself states are not repeated."""
     return " ".join(filter(None, (_ground(reason, answer) for reason in answer.grounds)))
 
@@ -55,12 +55,17 @@ def _ground(reason: Reason, answer: StudyAnswer) -> str:
 
 def lines(answer: StudyAnswer) -> tuple[str, str, str]:
     """For a terminal and a digest."""
-    return answer_text(answer), rests_on(answer), f"Next: {answer.command}"
+    return answer_text(answer), ground_text(answer), f"Next: {answer.command}"
 
 
 def to_json(answer: StudyAnswer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
-    texts = {"label": chip(answer), "said": answer_text(answer), "rests_on": rests_on(answer), "next": answer.command}
+    texts = {
+        "label": chip(answer),
+        "said": answer_text(answer),
+        "rests_on": ground_text(answer),
+        "next": answer.command,
+    }
     return {"word": answer.word, "colour": answer.colour, **texts}
 
 

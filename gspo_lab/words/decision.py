@@ -11,7 +11,7 @@ from gspo_lab.stats.ed50 import DoseLimits
 from gspo_lab.stats.paired import t_quantile
 from gspo_lab.stats.random_effects import CombinedEstimate
 from gspo_lab.stats.random_effects import ReplicationOutcome as Outcome
-from gspo_lab.words.reasons import label, say, sentences
+from gspo_lab.words.reasons import label, reason_text, sentences
 from gspo_lab.words.text import MINUS, capital, signed
 from gspo_lab.words.verdicts import sentence
 
@@ -67,7 +67,7 @@ def became(word: VerdictReplication) -> str:
     return f"{word.by}: {label(word.verdict)}; {OUTCOMES[word.fate]} {by} {word.later}."
 
 
-def carries(both: CombinedEstimate) -> str:
+def precision_note(both: CombinedEstimate) -> str:
     """What so many executions can show."""
     if both.k == 1:
         return "The executions share their seeds: each seed counts once, by its mean over them."
@@ -93,7 +93,7 @@ def swept(decided: Decision) -> list[str]:
 def doses(response: DoseResponse) -> list[str]:
     """One line per arm, then one per ratio, then what does not count."""
     key, baseline = response.key, response.baseline
-    about = "" if response.about is None else say(response.about)
+    about = "" if response.about is None else reason_text(response.about)
     lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
     lines += [f"{arm} / {baseline}: {_ratio(ratio, key)}{about}" for arm, ratio in response.ratios.items()]
     return lines + [f"Not counted, added after the first step: {', '.join(response.added)}"] * bool(response.added)

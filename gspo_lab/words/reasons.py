@@ -170,8 +170,8 @@ SAY: dict[str, Callable[..., str] | str] = {
     "could have seen": _could_have_seen,
     "neither side": "{name} is on neither side",
     "Holm's rule": "Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}",
-    "support lacks": lambda reason: f"support would also have needed what is lacking here: {say(reason)}",
-    "of a number": lambda name, reason: f"{name}: {say(reason)}",
+    "support lacks": lambda reason: f"support would also have needed what is lacking here: {reason_text(reason)}",
+    "of a number": lambda name, reason: f"{name}: {reason_text(reason)}",
     "beside it": "{name}, which decides nothing, is contradicted ({criterion})",
     "unstable runs beside a claim": _unstable,
     NO_INTERVAL: "{why}",
@@ -201,14 +201,14 @@ def fill(text: Callable[..., str] | str, reason: Reason) -> str:
     return text.format(**reason.data) if isinstance(text, str) else text(**reason.data)
 
 
-def say(reason: Reason) -> str:
+def reason_text(reason: Reason) -> str:
     """One reason, without a capital and a full stop."""
     return fill(SAY[reason.code], reason)
 
 
 def sentences(reasons: Iterable[Reason]) -> list[str]:
     """Each of them as a sentence."""
-    return [f"{capital(say(reason))}." for reason in reasons]
+    return [f"{capital(reason_text(reason))}." for reason in reasons]
 
 
 Tone = Literal["decided", "leaning", "worse", "open", "missing"]

@@ -6,13 +6,13 @@ from typing import Any
 from gspo_lab.claims import Estimate, Result
 from gspo_lab.stats.proportions import clopper_pearson
 from gspo_lab.stats.verdict import Comparison, Verdict, VerdictLabel
-from gspo_lab.words.reasons import ALIKE, APART, better, say, short
+from gspo_lab.words.reasons import ALIKE, APART, better, reason_text, short
 from gspo_lab.words.text import counted, difference, listed, percent
 
 
 def because(verdict: Verdict) -> str | None:
     """Why there is no verdict; None where nothing stands against one."""
-    return "; ".join(map(say, verdict.reasons)) or None
+    return "; ".join(map(reason_text, verdict.reasons)) or None
 
 
 def sentence(verdict: Verdict, *, bounded: bool = True) -> str:
@@ -23,7 +23,7 @@ def sentence(verdict: Verdict, *, bounded: bool = True) -> str:
 def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
     """The verdict as one sentence, then what limits it."""
     first, second = verdict.subject, verdict.baseline
-    about = say(verdict.about) if verdict.about else ""
+    about = reason_text(verdict.about) if verdict.about else ""
     if second is None:
         text = f"{first} is {short(verdict)}."
     elif verdict.word == "withheld":
@@ -38,7 +38,7 @@ def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
     out = [text]
     if isinstance(verdict, Comparison):
         if bounded and verdict.word == "practically equivalent":
-            out.append(unseen(verdict))
+            out.append(rare_event_bound(verdict))
         if verdict.flips:
             out.append("Leaving out one seed turns the sign.")
         if verdict.unproven:
@@ -59,12 +59,12 @@ def stated(verdict: Verdict) -> list[str]:
 
 def _whether(verdicts: Sequence[Verdict]) -> str:
     first = verdicts[0]
-    about = say(first.about) if first.about else ""
+    about = reason_text(first.about) if first.about else ""
     differs = "differs in stability" if first.question == "stability" else "differs"
     return f"Whether {listed([verdict.subject for verdict in verdicts], 'or')} {differs} from {first.baseline}{about}"
 
 
-def unseen(verdict: Comparison) -> str:
+def rare_event_bound(verdict: Comparison) -> str:
     """What runs without a collapse leave open: the bounds of the rate (Clopper-Pearson)."""
     both = (verdict.baseline, verdict.subject)
     known = [(rate, arm) for rate, arm in zip(verdict.collapsed or (), both, strict=False) if rate.n]
@@ -97,7 +97,7 @@ def headline(verdicts: Sequence[Verdict], *, bounded: bool = True) -> str:
         return f"{_whether(verdicts)} is inconclusive."
     if words == {"withheld"}:
         return f"No verdict on {listed([verdict.subject for verdict in verdicts], 'or')} against {first.baseline}."
-    about = say(first.about) if first.about else ""
+    about = reason_text(first.about) if first.about else ""
     return f"Against {first.baseline}{about}: {grouped(verdicts)}."
 
 
@@ -133,10 +133,10 @@ def claim_to_json(result: Result) -> dict[str, Any]:
         "p": result.p,
         "p_adjusted": result.p_adjusted,
         "parts": [_number(part) for part in result.parts],
-        "also": [_number(part) for part in result.also],
+        "also": [_number(part) for part in result.supplementary],
     }
 
 
 def _number(part: Estimate) -> dict[str, Any]:
-    note = None if part.reason is None else say(part.reason)
+    note = None if part.reason is None else reason_text(part.reason)
     return {**{name: getattr(part, name) for name in SHOWN}, "note": note}

@@ -58,7 +58,7 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
     assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
     assert found.word == "supported"
     # 17.9 to 559.6 reaches below 30
-    assert found.also[0].word == "not resolved"
+    assert found.supplementary[0].word == "not resolved"
     assert "saturated" not in why(found)
 
 
@@ -77,7 +77,7 @@ def test_where_the_gap_lies_decides(
 ) -> None:
     """Beyond ten and short of what was published, below ten, on both sides of it, and with a saturated arm."""
     found = results(tmp_path, clips(GRPO, gspo, active))["C04-clip-gap"]
-    assert (found.word, found.also[0].word) == (word, published)
+    assert (found.word, found.supplementary[0].word) == (word, published)
     assert said in why(found)
     assert found.parts[0].estimate == pytest.approx(1000 * math.prod(gspo.values()) ** (1 / 3))
     if word == "not resolved":  # sd of ln ratio = ln 4; 3 seeds detect 3.26 sd: a factor 4^3.26

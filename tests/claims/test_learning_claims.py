@@ -27,7 +27,7 @@ def test_efficiency_is_an_area_against_prompts(tmp_path: Path) -> None:
     # finals are means of the last two evaluations: .45 for grpo; half of the common gain is .375, met at step 5
     assert threshold.reason == Reason("prompts needed", {"gspo": 160, "grpo": 160})
     assert found.word == "supported"
-    assert [part.estimate for part in found.also] == pytest.approx([0.15, 0.15]), "tokens and FLOPs per step"
+    assert [part.estimate for part in found.supplementary] == pytest.approx([0.15, 0.15]), "tokens and FLOPs per step"
 
 
 def test_equal_tokens_end_where_the_shorter_budget_ends(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_equal_tokens_end_where_the_shorter_budget_ends(tmp_path: Path) -> None:
 
     found = results(tmp_path, gives(right=learning, step=step), arms=TUNED, steps=10)["C14-more-efficient"]
     # 10,000 tokens are gspo's first 5 steps: mean of .3 and .6 = .45 in every seed, against .4
-    assert found.also[0].estimate == pytest.approx(0.05)
+    assert found.supplementary[0].estimate == pytest.approx(0.05)
 
 
 def test_efficiency_needs_tuned_ranges_and_the_same_first_rollout(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote:
     (apart,) = found.parts
     assert apart.estimate == pytest.approx((asymptote["gspo"] - asymptote["grpo"]) / 200, abs=0.01)
     assert found.word == word
-    sooner, *by_arm = found.also
+    sooner, *by_arm = found.supplementary
     assert (sooner.estimate, sooner.ratio) == (pytest.approx(0.5, abs=0.05), True)
     assert [one.estimate for one in by_arm] == pytest.approx([0.805, asymptote["gspo"] / 200 + 0.005, 2, 2], rel=0.06)
 
@@ -144,7 +144,7 @@ def test_precision_is_read_from_means_and_flipped_clips(
     assert found.word == word
     assert found.parts[0].estimate == pytest.approx(spread * (1.01 * 1.02) ** (1 / 3))
     assert found.parts[1].estimate == pytest.approx((gspo - grpo) * 1.01)
-    assert [part.estimate for part in found.also] == pytest.approx([grpo * 1.01, gspo * 1.01])
+    assert [part.estimate for part in found.supplementary] == pytest.approx([grpo * 1.01, gspo * 1.01])
 
 
 def test_precision_needs_another_precision_and_the_trainers_log_probs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from calling import gspo_lab
 from finished_runs import leave_runs, write_study
 from laboratory import recorded_instead
 
-from gspo_lab.atomic_files import held
+from gspo_lab.atomic_files import exclusive_lock
 from gspo_lab.cli.output import print_table
 from gspo_lab.conduct import outcome
 from gspo_lab.conduct.study_lock import declare
@@ -136,7 +136,7 @@ def test_list_of_a_study_without_runs_says_why(here: Path) -> None:
     home = here / "runs/seen"
     declare(load_study(write_study(here)), home)
     assert re.split(" {2,}", gspo_lab("list").out.splitlines()[1])[:3] == ["seen", "2 x 2", "none begun"]
-    with held(home / CONDUCTOR_LOCK, "the test conducts"):
+    with exclusive_lock(home / CONDUCTOR_LOCK, "the test conducts"):
         assert "2 x 2         none yet: in its warm start or pilots" in gspo_lab("list").out
     (row,) = gspo_lab("list", "--json").json
     assert [row[key] for key in ("arms", "seeds", "runs", "finished")] == [2, 2, 0, 0]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from finished_runs import leave_runs, write_study
 
-from gspo_lab.atomic_files import held
+from gspo_lab.atomic_files import exclusive_lock
 
 STUDY = """\
 # Does the whole way work?
@@ -180,7 +180,7 @@ def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> N
     def said(text: str) -> bool:
         return page.exists() and text in page.read_text(encoding="utf-8")
 
-    with held(here / "runs" / "seen" / ".conductor", "the test conducts"):
+    with exclusive_lock(here / "runs" / "seen" / ".conductor", "the test conducts"):
         watching = subprocess.Popen(
             [sys.executable, "-m", "gspo_lab", "report", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 
-from gspo_lab.launch.base import Process, Slot
+from gspo_lab.launch.base import Slot, WorkerProcess
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.states import Exit, State
 
@@ -20,7 +20,7 @@ class Job:
     slot: Slot
     says: Iterator[State]
     gives_up: bool
-    worker: Process | None = None
+    worker: WorkerProcess | None = None
     stopped: bool = False
 
     @property
@@ -72,7 +72,7 @@ class SlowQueue:
         gives_up = bool(self.gives_up) and folder.match(self.gives_up)
         return Job(folder, slot, chain(QUEUED, LOST, repeat(State.RUNNING)), gives_up)
 
-    def find(self, folder: Path) -> None:
+    def find_worker(self, folder: Path) -> None:
         pass
 
 

@@ -39,8 +39,8 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     assert begun(looked) == first
     assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in shown
     assert found.exit_code == 0
-    assert "b is better than a" in found.seen
-    assert "Resolved at the declared look after 3 of 5 seeds." in found.seen
+    assert "b is better than a" in found.verdict_text
+    assert "Resolved at the declared look after 3 of 5 seeds." in found.verdict_text
     again, shown = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
     looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
@@ -80,4 +80,4 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
     described = sentences(after.described)
     assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
-    assert described[0] in found.seen
+    assert described[0] in found.verdict_text

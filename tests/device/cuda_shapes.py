@@ -28,11 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gspo_lab.engines.native.experience import Experience, pack
-from gspo_lab.engines.native.optimizer_update import Minibatch, Updater
+from gspo_lab.engines.native.experience import Experience, pad_rollouts
+from gspo_lab.engines.native.optimizer_update import MinibatchRows, Updater
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.trainable_model import Trained
-from gspo_lab.models.lora import adapt
+from gspo_lab.engines.native.trainable_model import TrainableModel
+from gspo_lab.models.lora import add_adapters
 from gspo_lab.models.shapes import PUBLISHED, ModelShape
 from gspo_lab.objectives import Objective
 from gspo_lab.objectives.losses import LOSSES
@@ -123,7 +123,7 @@ def build(shape: ModelShape, rank: int, dtype: str) -> Any:
     with torch.device("meta"):
         model = plain(shape)
     if rank:
-        adapt(model.to(getattr(torch, dtype)), rank=rank, alpha=2 * rank)
+        add_adapters(model.to(getattr(torch, dtype)), rank=rank, alpha=2 * rank)
     return model
 
 
@@ -169,7 +169,7 @@ def batch() -> Experience:
         Rollout(Request(str(row), tuple(range(p)), 0, row), list(range(t)), [-1.0] * t, "", False)
         for row, (p, t) in enumerate(LENGTHS)
     ]
-    experience = pack(rollouts, 0, torch.device("cpu"))
+    experience = pad_rollouts(rollouts, 0, torch.device("cpu"))
     experience.credit(torch.ones(len(LENGTHS), 1))
     return experience
 
@@ -183,13 +183,13 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
         model = to_cuda(made)
         model.train()
         policy = Policy(model, temperature=0.9, dtype=dtype, microbatch_tokens=settings.microbatch_tokens)
-        trained = Trained(model, settings)
+        trained = TrainableModel(model, settings)
         tensors = {one.name: getattr(packed, one.name) for one in fields(packed)}
         experience = replace(packed, **{k: known.carry(x, "cuda") for k, x in tensors.items() if x is not None})
         rows = torch.arange(len(LENGTHS), device="cuda")
         updater = Updater(policy, trained, objective, LOSSES["clip"], bands={}, replay="none", sampler_is_old=False)
         experience.ref_logp_NT = policy.reference(experience)
-        done = [updater.update(experience, Minibatch(0, index, rows, fresh=index == 0)) for index in range(2)]
+        done = [updater.update(experience, MinibatchRows(0, index, rows, fresh=index == 0)) for index in range(2)]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from gspo_lab.engines.native.build_run import Parts, set_up
-from gspo_lab.engines.native.experience import Experience, pack, pack_routes
+from gspo_lab.engines.native.build_run import RunComponents, set_up
+from gspo_lab.engines.native.experience import Experience, pack_routes, pad_rollouts
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout, noise_key
@@ -86,7 +86,9 @@ class Memory:
 MakeRun = Callable[..., Run]
 
 
-def train(run: Run, folder: Path, stop: Callable[[], bool] = lambda: False, *, parts: Parts | None = None) -> Memory:
+def train(
+    run: Run, folder: Path, stop: Callable[[], bool] = lambda: False, *, parts: RunComponents | None = None
+) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     memory = Memory()
@@ -127,7 +129,7 @@ def rollouts(*, tool: bool) -> list[Rollout]:
 TEXTS = ["?", "a much longer question than the others", "??", "short one"]
 
 
-def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
+def experience_of(parts_: RunComponents, *, routes: bool = False) -> Experience:
     """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
     requests = [
         Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample))
@@ -136,7 +138,7 @@ def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
     ]
     rollouts = parts_.sampler.sample(requests, parts_.sampling, routes=routes)
     assert len({len(r.response_ids) for r in rollouts}) > 2
-    out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
+    out = pad_rollouts(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
     adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5] * 2)
     out.credit(adv[:, None])
     if routes:

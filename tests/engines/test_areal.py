@@ -114,13 +114,13 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
 def sampled(folder: Path) -> list[dict[str, Any]]:
     """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12 tokens: 11 to 17 with
     their prompts, so that no two fit into 17. Without a GPU AReaL lets rows that are packed together see each other."""
-    from gspo_lab.engines.smoke_test_task import Lottery
+    from gspo_lab.engines.smoke_test_task import SmokeTestTask
     from gspo_lab.models.load import encode_prompt, load_model
     from gspo_lab.samplers import Request, Sampling, noise_key
     from gspo_lab.samplers.transformers_sampler import TransformersSampler
 
     model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder.parent / "model")
-    task = Lottery()
+    task = SmokeTestTask()
     asked = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
     requests = [
         Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), k, noise_key(one.id, k)) for one, k in asked

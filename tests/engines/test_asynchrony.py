@@ -10,7 +10,7 @@ import torch
 from lottery import MakeRun, Memory, final, recorded, train
 
 from gspo_lab.engines.check import check_tasks
-from gspo_lab.engines.native.asynchrony import Asked, Waiting
+from gspo_lab.engines.native.asynchrony import Asked, PendingGroups
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.errors import LabError
@@ -96,18 +96,18 @@ def test_the_samplers_logprobs_are_the_behaviour_policys(make_run: MakeRun, tmp_
     assert first[0] < 1e-4 < 1e-2 < min(first[1:])
 
 
-def waiting(budget: int | None, limit: int = 5) -> Waiting:
+def waiting(budget: int | None, limit: int = 5) -> PendingGroups:
     """One problem a step, two responses each."""
 
     def asked(step: int) -> list[Asked]:
         name = f"p{step}"
         return [(Problem(name, name, ""), [Request(name, (step,), sample, 10 * step + sample) for sample in (0, 1)])]
 
-    return Waiting(asked, budget, limit)
+    return PendingGroups(asked, budget, limit)
 
 
-def requests(ours: Waiting, step: int) -> list[Request]:
-    asked = ours.ask(step)
+def requests(ours: PendingGroups, step: int) -> list[Request]:
+    asked = ours.requests_of_step(step)
     assert all(problem.id == request.problem for problem, request in asked)
     return [request for _, request in asked]
 
@@ -208,7 +208,7 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
         "    def __init__(self, model, tokenizer, dtype, rows): ...\n"
         "    def sample(self, requests, sampling, *, routes=False): ...\n"
         "    def refresh(self): ...\n"
-        "    def rest(self): ...\n"
+        "    def pause(self): ...\n"
         "    def facts(self): ...\n"
     )
     task: Any = SimpleNamespace(name="guess", max_turns=1, max_tokens=10, reward_names=())

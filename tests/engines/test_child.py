@@ -97,14 +97,14 @@ print('alone')
     with Child([sys.executable, "-u", "-c", program], listens=True) as process:
         batches = process.batches()
         assert [record.kind for record in next(batches)] == ["step", "update"]
-        process.say("kept")
+        process.send_line("kept")
         assert [record.kind for record in next(batches)] == ["step"]
 
 
 def test_saying_something_to_a_child_that_has_gone_is_no_error() -> None:
     with Child([sys.executable, "-c", ""], listens=True) as process:
         assert list(process) == []
-        process.say("stop")
+        process.send_line("stop")
 
 
 def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

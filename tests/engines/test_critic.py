@@ -8,8 +8,8 @@ from lottery import MakeRun, Memory, experience_of, rollouts, train
 
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.critic import Critic
-from gspo_lab.engines.native.experience import Experience, pack
-from gspo_lab.engines.native.optimizer_update import Minibatch
+from gspo_lab.engines.native.experience import Experience, pad_rollouts
+from gspo_lab.engines.native.optimizer_update import MinibatchRows
 from gspo_lab.records import StepRecord, UpdateRecord
 
 GAE = "objective.advantage=gae"
@@ -94,7 +94,7 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
 def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
     """Of the first response a tool wrote the middle two of four tokens: no value, no return, no advantage, no count."""
     setting = set_up(make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5"), None)
-    experience = pack(rollouts(tool=True), 0, setting.device)
+    experience = pad_rollouts(rollouts(tool=True), 0, setting.device)
     reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
     assert torch.equal(setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0]))
     learnt, _ = setting.critic.update(experience, torch.arange(2))
@@ -156,6 +156,6 @@ def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
     with torch.no_grad():
         setting.critic.trained.model.head.weight.fill_(float("nan"))
     experience.credit(setting.critic.advantages(experience, torch.ones(16)))
-    done = setting.updater.update(experience, Minibatch(0, 0, torch.arange(16), fresh=True))
+    done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(16), fresh=True))
     assert not done.critic_finite
     assert not done.moved.finite

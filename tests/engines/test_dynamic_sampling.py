@@ -34,7 +34,7 @@ class Resting(TransformersSampler):
         super().refresh()
         self.rests = False
 
-    def rest(self):
+    def pause(self):
         self.rests = True
 """
 
@@ -97,7 +97,9 @@ def test_which_others_are_asked_does_not_follow_from_how_many_may_be(make_run: M
     for rounds in (2, 20):
         run = make_run("gspo", f"rollout.dynamic_sampling={rounds}")
         loop = Loop(run, set_up(run, None), Memory(), tmp_path)
-        asked.append([*loop._others(5, 1, 3), *loop._others(5, 3, 4), *loop._others(6, 1, 3)])
+        asked.append(
+            [*loop._replacement_groups(5, 1, 3), *loop._replacement_groups(5, 3, 4), *loop._replacement_groups(6, 1, 3)]
+        )
         own = [request.noise_key for step in (5, 6) for request in loop.requests(step)]
         others = [request.noise_key for _, requests in asked[-1] for request in requests]
         assert len(set(own + others)) == 8 * GROUP + 7 * GROUP

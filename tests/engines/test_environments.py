@@ -21,7 +21,7 @@ from gspo_lab.engines.virtualenvs import (
 from gspo_lab.errors import LabError
 from gspo_lab.launch import LAUNCHERS
 from gspo_lab.plan.preflight import preflight
-from gspo_lab.registry import about
+from gspo_lab.registry import read_description
 
 TRIED = ("summary", "ran", "loaded", "never")
 
@@ -35,8 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
     for kind, table in (("engine", ENGINES), ("launcher", LAUNCHERS)):
         for name in table:
-            assert about(kind, name, table).keys() >= set(TRIED), name
-            assert about(kind, name, table)["ran"], f"{name} never ran: it is no engine yet"
+            assert read_description(kind, name, table).keys() >= set(TRIED), name
+            assert read_description(kind, name, table)["ran"], f"{name} never ran: it is no engine yet"
 
 
 @pytest.mark.parametrize("engine", ["native", "verl", "areal"])
@@ -99,6 +99,6 @@ def test_the_pins_name_one_version_of_what_was_tried() -> None:
 def test_the_page_says_of_every_engine_what_is_known() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/engines.md").read_text(encoding="utf-8")
     for name in ENGINES:
-        told = about("engine", name, ENGINES)
+        told = read_description("engine", name, ENGINES)
         row = f"| `{name}` | {told['ran']} | {told['loaded'] or '–'} | {told['never'] or '–'} |"
         assert row in page, row

@@ -10,7 +10,7 @@ import pytest
 from lottery import MakeRun, Memory
 
 from gspo_lab.engines.base import Capabilities
-from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.training import train
 from gspo_lab.engines.virtualenvs import home_of
@@ -38,12 +38,12 @@ class Copies(ExternalEngine):
     """Saves its start as the model of every step; benchmarks are the lab's to ask."""
 
     name, program, starts, packages = "copies", "Copies", "nothing", ()
-    capabilities, world, asks_benchmarks = Capabilities(), 1, False
+    capabilities, world_size, asks_benchmarks = Capabilities(), 1, False
 
     def check(self, settings: Settings) -> None:
         pass
 
-    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         answers = [
             {"kind": "answer", "bench": "rollout", "text": "", "reward": 1.0, "tokens": 4, "truncated": 0}
             | {"step": prompt.step, "place": prompt.place, "problem": prompt.problem.id, "sample": sample}

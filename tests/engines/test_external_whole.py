@@ -16,7 +16,7 @@ from calling import gspo_lab
 from child_processes import lab, processes_of
 from waiting import until
 
-from gspo_lab.atomic_files import holder
+from gspo_lab.atomic_files import lock_holder
 from gspo_lab.engines.virtualenvs import home_of
 from gspo_lab.runfolder import RunFolder
 
@@ -35,7 +35,7 @@ model = "tiny-qwen3"
 engine = "{engine}"
 steps = 3
 seeds = [0]
-task = "gspo_lab.engines.smoke_test_task:Lottery"
+task = "gspo_lab.engines.smoke_test_task:SmokeTestTask"
 [rollout]
 prompts_per_step = 8
 group_size = 4
@@ -131,7 +131,7 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(settings: d
     command = [sys.executable, "-m", "gspo_lab", *words]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: grpo.records("step") or first.poll() is not None, seconds=1500)
-    worker = holder(grpo.path / "lock")
+    worker = lock_holder(grpo.path / "lock")
     assert worker is not None, grpo.log.read_text()[-3000:]
     os.kill(int(worker.split()[0]), signal.SIGKILL)
     assert first.wait(1500) == 1  # the other arm is trained all the same

@@ -4,12 +4,12 @@ import pytest
 import torch
 from lottery import MakeRun, experience_of
 
-from gspo_lab.engines.native.build_run import Parts, set_up, without_dropout
+from gspo_lab.engines.native.build_run import RunComponents, set_up, without_dropout
 from gspo_lab.engines.native.experience import Experience, microbatches
-from gspo_lab.engines.native.optimizer_update import Minibatch, update_record
+from gspo_lab.engines.native.optimizer_update import MinibatchRows, update_record
 
 
-def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:
+def gradient(parts_: RunComponents, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:
     """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
     updater, model = parts_.updater, parts_.policy.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -19,14 +19,14 @@ def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int 
     )
     parts_.policy.microbatch_tokens = tokens
     updater.trained.max_grad_norm = float("inf")
-    minibatch = Minibatch(0, 0, torch.arange(len(experience.mask_NT)), fresh)
+    minibatch = MinibatchRows(0, 0, torch.arange(len(experience.mask_NT)), fresh)
     updater.update(experience, minibatch)
     assert all(p.grad is None for p in model.parameters()), "their memory is sampling's"
     model.load_state_dict(before)
     return caught["grad"]
 
 
-def drift(parts_: Parts, scale: float = 0.02) -> None:
+def drift(parts_: RunComponents, scale: float = 0.02) -> None:
     """Move the weights, so that ratios and routes differ from the old policy's."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -55,7 +55,7 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         setting = set_up(run, None)
         experience = experience_of(setting, routes="rollout" in str(overrides))
         rows = torch.arange(16)
-        setting.policy.remember(experience, rows)
+        setting.policy.fill_old_policy(experience, rows)
         drift(setting)
         whole = gradient(setting, experience, fresh=False)
         for tokens in (1, 60, 120):
@@ -69,16 +69,16 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
     setting = set_up(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))), None)
     experience, rows = experience_of(setting), torch.arange(16)
-    fresh = setting.updater.prepared(experience, Minibatch(0, 0, rows, True))[0]
+    fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
     assert fresh is setting.updater.objective
-    setting.policy.remember(experience, rows)
+    setting.policy.fill_old_policy(experience, rows)
     drift(setting)
     found = []
     for tokens in (10**9, 60):
         setting.policy.microbatch_tokens = tokens
-        found.append(setting.updater.prepared(experience, Minibatch(0, 1, rows, False))[0])
+        found.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
     assert found[0] == found[1] != fresh
-    done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
     measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)
     assert (measured.bapo_clip_low, measured.bapo_clip_high) == (found[0].clip_low, found[0].clip_high)
     assert measured.clip_fraction_tokens == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum()) > 0
@@ -88,15 +88,15 @@ def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     """Also of a mini-batch that takes no pass: 0 is measured there."""
     setting = set_up(make_run("grpo", "objective.dual_clip=1.001"), None)
     experience, rows = experience_of(setting), torch.arange(16)
-    setting.policy.remember(experience, rows)
+    setting.policy.fill_old_policy(experience, rows)
     drift(setting)
     setting.policy.microbatch_tokens = 60
-    done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
     above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
     record = update_record(setting.updater, experience, done, detail=False, token_detail=False)
     assert record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
     experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
-    idle = setting.updater.update(experience, Minibatch(0, 2, rows, False))
+    idle = setting.updater.update(experience, MinibatchRows(0, 2, rows, False))
     record = update_record(setting.updater, experience, idle, detail=False, token_detail=False)
     assert record.dual_clip_fraction_tokens == 0.0
 
@@ -116,7 +116,7 @@ def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
     for arm in ("grpo", "gspo"):
         setting = set_up(make_run(arm), None)
         experience = experience_of(setting)
-        setting.policy.remember(experience, torch.arange(16))
+        setting.policy.fill_old_policy(experience, torch.arange(16))
         drift(setting)
         gradients.append(gradient(setting, experience, fresh=False))
     assert relative(gradients[1], gradients[0]) > 1e-3
@@ -133,7 +133,7 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
         )
         setting = set_up(run, None)
         experience = experience_of(setting)
-        setting.policy.remember(experience, torch.arange(16))
+        setting.policy.fill_old_policy(experience, torch.arange(16))
         drift(setting, 0.1)
         gradients.append(gradient(setting, experience, fresh=False, tokens=100))
     assert relative(gradients[1], gradients[0]) < 1e-6
@@ -144,7 +144,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
     for replay in ("old-policy", "rollout"):
         setting = set_up(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), None)
         experience = experience_of(setting, routes=replay == "rollout")
-        setting.policy.remember(experience, torch.arange(16))
+        setting.policy.fill_old_policy(experience, torch.arange(16))
         recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
         assert recorded is not None
         drift(setting, 0.1)
@@ -177,9 +177,9 @@ def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(make_run
     experience = experience_of(setting)
     minibatches = torch.arange(16).chunk(4)
     for rows in minibatches[1:]:
-        setting.policy.remember(experience, rows)
+        setting.policy.fill_old_policy(experience, rows)
     for index, rows in enumerate(minibatches[1:], start=1):
-        done = setting.updater.update(experience, Minibatch(0, index, rows, False))
+        done = setting.updater.update(experience, MinibatchRows(0, index, rows, False))
         assert done.log_ratio_MT.abs().max() == 0.0
 
 
@@ -213,7 +213,7 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
         if skip:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
         if not fresh:
-            setting.policy.remember(experience, torch.arange(16))
+            setting.policy.fill_old_policy(experience, torch.arange(16))
             drift(setting)
         found.append(gradient(setting, experience, fresh=fresh, tokens=100))
     assert relative(found[1], found[0]) < 1e-5
@@ -227,11 +227,11 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
         setting = set_up(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"), None)
         experience = experience_of(setting)
         rows = torch.arange(16)
-        setting.updater.update(experience, Minibatch(0, 0, rows, True))
+        setting.updater.update(experience, MinibatchRows(0, 0, rows, True))
         experience.adv_NT = torch.zeros_like(experience.adv_NT)
         if skip:
             experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
-        done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+        done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
         assert (done.loss, done.moved.grad_norm, done.moved.finite) == (0.0, 0.0, True)
         measured = update_record(setting.updater, experience, done, detail=True, token_detail=False)
         assert measured.evaluated_responses == (0 if skip else 16)

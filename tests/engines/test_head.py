@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import lm_head
 from gspo_lab.engines.native.lm_head import token_logprobs
-from gspo_lab.engines.native.trainable_model import spare_tied_gradient
+from gspo_lab.engines.native.trainable_model import accumulate_tied_gradient
 from gspo_lab.models.builtin_models import build
 from gspo_lab.models.load import plain_head
 
@@ -179,5 +179,5 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen_of().numel >= tokens * vocabulary
     in_blocks(monkeypatch, 5000, kept=False)
     assert seen_of().numel < tokens * vocabulary / 4
-    spare_tied_gradient(model)
+    accumulate_tied_gradient(model)
     assert len(seen_of().like) == 1

@@ -12,7 +12,7 @@ from torch import Tensor
 from gspo_lab.engines.native import trainable_model as trained_module
 from gspo_lab.engines.native.lm_head import token_logprobs
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.trainable_model import FIRST_SCALE, Trained
+from gspo_lab.engines.native.trainable_model import FIRST_SCALE, TrainableModel
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer
 from gspo_lab.models.device import check_dtype
@@ -24,7 +24,7 @@ from gspo_lab.study.schema import UpdateTable
 FLOAT16 = UpdateTable(dtype="float16", learning_rate=1.0, warmup_updates=1)
 
 
-def gradient(trained: Trained, factor: float) -> Tensor:
+def gradient(trained: TrainableModel, factor: float) -> Tensor:
     """Of factor x sum(w), through a product in float16: `factor` everywhere, if the format holds it."""
     with computing_in("float16", "cpu"):
         product_1N = torch.ones(1, 4) @ trained.model.weight
@@ -39,16 +39,16 @@ class Weight(torch.nn.Module):
 
 
 def test_a_gradient_below_float16_survives_the_products() -> None:
-    trained = Trained(Weight(), FLOAT16)
+    trained = TrainableModel(Weight(), FLOAT16)
     gradient(trained, 2.0**-30)
     assert trained.unscale()
     assert trained.model.weight.grad.unique().tolist() == [2.0**-30]
-    plain = Trained(Weight(), UpdateTable())
+    plain = TrainableModel(Weight(), UpdateTable())
     assert gradient(plain, 2.0**-30).unique().tolist() == [0.0], "float16's smallest number is 2^-24"
 
 
 def test_a_gradient_that_overflows_halves_the_scale_until_it_fits() -> None:
-    trained = Trained(Weight(), FLOAT16)
+    trained = TrainableModel(Weight(), FLOAT16)
     tries = 1
     gradient(trained, 64.0)
     while not trained.unscale():
@@ -63,7 +63,7 @@ def test_a_gradient_that_overflows_halves_the_scale_until_it_fits() -> None:
 
 def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained_module, "DOUBLED_AFTER", 3)
-    trained = Trained(Weight(), FLOAT16)
+    trained = TrainableModel(Weight(), FLOAT16)
     scales = []
     for _ in range(7):
         gradient(trained, 2.0**-20)
@@ -71,7 +71,7 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
         assert trained.move(0.0).finite
         scales.append(trained.scale / FIRST_SCALE)
     assert scales == [1, 1, 2, 2, 2, 4, 4]
-    again = Trained(Weight(), FLOAT16)
+    again = TrainableModel(Weight(), FLOAT16)
     again.load(trained.state())
     assert again.state()["scale"] == (4 * FIRST_SCALE, 7)
 

@@ -10,12 +10,12 @@ import torch
 from lottery import TOOL, MakeRun, Memory, rollouts
 
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.build_run import Parts, set_up
-from gspo_lab.engines.native.experience import microbatches, pack
+from gspo_lab.engines.native.build_run import RunComponents, set_up
+from gspo_lab.engines.native.experience import microbatches, pad_rollouts
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.optimizer_update import Minibatch, update_record
-from gspo_lab.engines.native.trainable_model import Trained
-from gspo_lab.engines.step_numbers import Totals
+from gspo_lab.engines.native.optimizer_update import MinibatchRows, update_record
+from gspo_lab.engines.native.trainable_model import TrainableModel
+from gspo_lab.engines.step_numbers import RunTotals
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, surrogate
 from gspo_lab.objectives.presets import Objective
@@ -28,7 +28,7 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
     setting = set_up(make_run("gspo"), None)
     seen = []
     for tool in (False, True):
-        experience = pack(rollouts(tool=tool), 0, setting.device)
+        experience = pad_rollouts(rollouts(tool=tool), 0, setting.device)
         (part,) = microbatches(experience, torch.arange(2), 10**9)
         with torch.no_grad(), setting.policy.forward(part) as forward:
             seen.append((experience, part, forward.logp_BT))
@@ -44,7 +44,7 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
 
     experience.credit(torch.tensor([[1.0], [-1.0]]))
     assert experience.adv_NT.tolist() == [[1.0, 0.0, 0.0, 1.0], [-1.0, -1.0, -1.0, 0.0]]
-    minibatch = Minibatch(0, 0, torch.arange(2), fresh=True)
+    minibatch = MinibatchRows(0, 0, torch.arange(2), fresh=True)
     done = setting.updater.update(experience, minibatch)
     record = update_record(setting.updater, experience, done, detail=True, token_detail=True)
     assert (record.response_tokens, record.active_tokens) == (5, 5)
@@ -66,9 +66,9 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     )
     first, second = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2), torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
     for adv_NT in (first, second, first + second):
-        experience = pack(rollouts(tool=False), 0, setting.device)
+        experience = pad_rollouts(rollouts(tool=False), 0, setting.device)
         experience.credit(adv_NT)
-        done = setting.updater.update(experience, Minibatch(0, 0, torch.arange(2), fresh=True))
+        done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(2), fresh=True))
         model.load_state_dict(start)
     assert torch.linalg.norm(caught[0] + caught[1] - caught[2]) < 1e-5 * torch.linalg.norm(caught[2])
     assert torch.linalg.norm(caught[2]) > 0
@@ -79,10 +79,10 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
 
 
-def with_a_critic(parts: Parts) -> tuple[Parts, Trained]:
+def with_a_critic(parts: RunComponents) -> tuple[RunComponents, TrainableModel]:
     """The parts of a run that trains a second model; one update has moved it."""
     torch.manual_seed(0)
-    critic = Trained(torch.nn.Linear(3, 1), make_settings())
+    critic = TrainableModel(torch.nn.Linear(3, 1), make_settings())
     critic.model(torch.ones(2, 3)).sum().backward()
     critic.move(0.0)
     return dataclasses.replace(parts, trained={**parts.trained, "critic": critic}), critic
@@ -105,7 +105,7 @@ def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: Mak
     other.updates = 5
     taken_up = Loop(run, again, Memory(), tmp_path)
     assert taken_up.resume() == 1
-    assert taken_up.totals == Totals(prompts=8)
+    assert taken_up.totals == RunTotals(prompts=8)
     assert torch.equal(other.model.weight, critic.model.weight)
     assert other.updates == critic.updates == 1
     moments = [one.optimizer.state_dict()["state"][0]["exp_avg"] for one in (critic, other)]
@@ -145,7 +145,8 @@ def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_pa
     policy.updates = 4
     (tmp_path / CHECKPOINTS).mkdir()
     torch.save(
-        {"step": 1, **policy.state(), "totals": dataclasses.asdict(Totals(prompts=4))}, tmp_path / CHECKPOINTS / RESUME
+        {"step": 1, **policy.state(), "totals": dataclasses.asdict(RunTotals(prompts=4))},
+        tmp_path / CHECKPOINTS / RESUME,
     )
     loop = Loop(run, set_up(run, None), Memory(), tmp_path)
     assert (loop.resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
@@ -171,7 +172,7 @@ def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_pa
 def test_terms_and_denominators_with_a_pencil(aggregation: Any, how: Any, loss: float) -> None:
     request = Request("p", (1, 2), 0, 0)
     rollouts = [Rollout(request, [3] * size, [-1.0] * size, "", size == 3) for size in (2, 3)]
-    experience = pack(rollouts, 0, torch.device("cpu"))
+    experience = pad_rollouts(rollouts, 0, torch.device("cpu"))
     experience.credit(torch.tensor([[1.0], [-2.0]]))
     experience.leave_out(rollouts, how)
     responses, tokens = experience.counts(torch.arange(2))
@@ -182,7 +183,7 @@ def test_terms_and_denominators_with_a_pencil(aggregation: Any, how: Any, loss: 
 
 def test_a_mini_batch_of_truncated_responses_alone_has_no_loss() -> None:
     rollouts = [Rollout(Request("p", (1,), 0, 0), [3], [-1.0], "", True)]
-    experience = pack(rollouts, 0, torch.device("cpu"))
+    experience = pad_rollouts(rollouts, 0, torch.device("cpu"))
     experience.credit(torch.tensor([[1.0]]))
     experience.leave_out(rollouts, "drop")
     assert experience.counts(torch.arange(1)) == (1, 0)

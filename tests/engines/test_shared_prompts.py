@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers as tf
 
-from gspo_lab.engines.native.experience import Experience, microbatches, pack
+from gspo_lab.engines.native.experience import Experience, microbatches, pad_rollouts
 from gspo_lab.engines.native.policy import Policy, can_share, share_prompts
-from gspo_lab.models.lora import adapt
+from gspo_lab.models.lora import add_adapters
 from gspo_lab.samplers.base import Request, Rollout
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
@@ -37,7 +37,7 @@ def experience() -> Experience:
             request = Request("p", prompt, sample, 0)
             rollouts.append(Rollout(request, ids(length), [0.0] * length, "", False))
     rollouts[2].loss_mask = [True, True, False, False, True, True]
-    return pack(rollouts, 0, torch.device("cpu"))
+    return pad_rollouts(rollouts, 0, torch.device("cpu"))
 
 
 def passed(model: Any, shares: bool, budget: int = 10_000) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
@@ -63,7 +63,7 @@ def passed(model: Any, shares: bool, budget: int = 10_000) -> tuple[torch.Tensor
 def test_log_probs_and_gradients_are_those_of_separate_rows(family: str, budget: int, adapters: bool) -> None:
     model = model_of(family)
     if adapters:
-        adapt(model, rank=2, alpha=4)
+        add_adapters(model, rank=2, alpha=4)
     assert can_share(model)
     apart, together = passed(model, False, budget), passed(model, True, budget)
     torch.testing.assert_close(together[0], apart[0], rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ from lottery import MakeRun, train
 
 from gspo_lab.engines.external.records import step_records
 from gspo_lab.engines.native.prompt_stream import PromptStream
-from gspo_lab.engines.step_numbers import Totals, step_numbers
+from gspo_lab.engines.step_numbers import RunTotals, step_numbers
 from gspo_lab.records import StepRecord, to_dict
 from gspo_lab.tasks import build_task
 
@@ -48,7 +48,7 @@ def test_two_engines_answers_give_one_record(make_run: MakeRun, tmp_path: Path) 
     run = make_run("gspo", "rollout.group_size=3", "update.skip_zero_advantage=false", "update.epochs=2")
     memory = train(run, tmp_path / "run")
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-    stream, totals = PromptStream(task.problems("train"), run.seed, 4), Totals()
+    stream, totals = PromptStream(task.problems("train"), run.seed, 4), RunTotals()
     rows = [
         {**to_dict(answer), "place": index // 3 % 4, "ids": "", "logprobs": ""}
         for index, answer in enumerate(answer for answer in memory.answers if answer.bench == "rollout")

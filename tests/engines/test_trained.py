@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gspo_lab.engines.native import lm_head, trainable_model
-from gspo_lab.engines.native.trainable_model import Trained
+from gspo_lab.engines.native.trainable_model import TrainableModel
 from gspo_lab.models import memory_estimate
 from gspo_lab.models.builtin_models import build
 from gspo_lab.study.schema import UpdateTable
@@ -19,7 +19,7 @@ from gspo_lab.study.schema import UpdateTable
 SETTINGS = UpdateTable(learning_rate=1e-3, warmup_updates=2, weight_decay=0.1)
 
 
-def learn(one: Trained, updates: int) -> None:
+def learn(one: TrainableModel, updates: int) -> None:
     ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
     for _ in range(updates):
         loss = one.model(input_ids=ids, labels=ids).loss
@@ -27,15 +27,15 @@ def learn(one: Trained, updates: int) -> None:
         one.move(float(loss.detach()))
 
 
-def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, Trained]:
+def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[TrainableModel, TrainableModel]:
     """One model as a small one and as a large one."""
     model = build("tiny-qwen3", seed=1)
-    small = Trained(model, SETTINGS)
+    small = TrainableModel(model, SETTINGS)
     monkeypatch.setattr(trainable_model, "LARGE", 0)
-    return small, Trained(copy.deepcopy(model), SETTINGS)
+    return small, TrainableModel(copy.deepcopy(model), SETTINGS)
 
 
-def weights(one: Trained) -> Any:
+def weights(one: TrainableModel) -> Any:
     return torch.cat([parameter.flatten() for parameter in one.model.parameters()]).detach()
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import Experience
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.optimizer_update import Minibatch, Updated
+from gspo_lab.engines.native.optimizer_update import MinibatchRows, UpdateResult
 from gspo_lab.records import UpdateRecord
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
@@ -42,8 +42,8 @@ class Given(Loop):
         (rollouts,) = [rollouts for rollouts, _ in self.given if [r.request for r in rollouts] == list(requests)]
         return list(rollouts)
 
-    def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:
-        return [Minibatch(step, i, rows, fresh=i == 0) for i, rows in enumerate(self.given[step][1])]
+    def _minibatches(self, step: int, experience: Experience) -> list[MinibatchRows]:
+        return [MinibatchRows(step, i, rows, fresh=i == 0) for i, rows in enumerate(self.given[step][1])]
 
 
 def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Memory, list[tuple[Any, Any]]]:
@@ -53,7 +53,7 @@ def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Mem
     made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
     plain = gather.updated
 
-    def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> Updated:
+    def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> UpdateResult:
         done = plain(accelerator, course, batch, *how)
         made.setdefault(batch.index, (batch.rollouts, []))[1].append(done.minibatch.rows)
         return done

@@ -12,7 +12,7 @@ from lottery import Memory, final, recorded, train
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
+from gspo_lab.engines.native.step_record import CompletedStep, positions, sampled_positions
 from gspo_lab.evaluation.run_benchmark import turns_from_json
 from gspo_lab.objectives import PRESETS, Batch, surrogate
 from gspo_lab.samplers import Request, Rollout
@@ -114,7 +114,7 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
         fed.append(sum(len(one.fed_ids) + len(new.response_ids) for one, new in zip(requests, drawn, strict=True)))
         return drawn
 
-    def held(loop: Loop, step: Step, updates: Any) -> None:
+    def held(loop: Loop, step: CompletedStep, updates: Any) -> None:
         calls = max(len(one.turns or ()) for one in step.drawn)  # the last ones, behind those of the benchmark
         record(loop, step, updates)
         flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
@@ -172,7 +172,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
     whole = train(run, tmp_path / "whole")
     memory, record = Memory(), Loop.record
 
-    def dies(loop: Loop, step: Step, updates: Any) -> None:
+    def dies(loop: Loop, step: CompletedStep, updates: Any) -> None:
         if step.index == 1:
             raise Killed
         record(loop, step, updates)

@@ -8,8 +8,8 @@ import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.check import check_engine
-from gspo_lab.engines.external.attempt import Attempt, Prepared
-from gspo_lab.engines.smoke_test_task import Lottery
+from gspo_lab.engines.external.attempt import Attempt, PreparedAttempt
+from gspo_lab.engines.smoke_test_task import SmokeTestTask
 from gspo_lab.engines.verl import VerlEngine
 from gspo_lab.engines.verl.hydra_overrides import arguments, environment, overrides, rows_at_a_time
 from gspo_lab.errors import LabError
@@ -19,9 +19,9 @@ ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 
 
-def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> Prepared:
+def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> PreparedAttempt:
     """A start from step `first` on; prompts of at most 6 tokens, responses of 10."""
-    return Prepared(
+    return PreparedAttempt(
         attempt=Attempt(ATTEMPT, run, first, ()),
         on_gpu=on_gpu,
         model="/model",
@@ -29,7 +29,7 @@ def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> Prepared:
         benches=(),
         prompt_tokens=6,
         response_tokens=10,
-        task=Lottery(),
+        task=SmokeTestTask(),
         bench_tasks={},
         facts={},
     )

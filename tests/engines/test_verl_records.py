@@ -10,9 +10,9 @@ import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.external.attempt import Prompt, every_training_prompt
-from gspo_lab.engines.external.records import Lines, bench_records, step_records, write_update
+from gspo_lab.engines.external.records import StepLines, bench_records, step_records, write_update
 from gspo_lab.engines.native.prompt_stream import PromptStream
-from gspo_lab.engines.step_numbers import Totals
+from gspo_lab.engines.step_numbers import RunTotals
 from gspo_lab.engines.verl import VerlEngine
 from gspo_lab.engines.verl.hydra_overrides import row
 from gspo_lab.errors import LabError
@@ -68,7 +68,7 @@ def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-def made(run: Run, step: int, totals: Totals, **changes: Any) -> list[Any]:
+def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
     stream = PromptStream(task.problems("train"), run.seed, 2)
     ids = [one.id for one in stream.step(step)]
@@ -79,7 +79,7 @@ def made(run: Run, step: int, totals: Totals, **changes: Any) -> list[Any]:
 
 
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:
-    records = made(run, 0, totals := Totals())
+    records = made(run, 0, totals := RunTotals())
     (step,) = [one for one in records if isinstance(one, StepRecord)]
     assert (step.prompts, step.responses, step.reward_mean) == (2, 4, 0.75)
     assert step.zero_variance_groups == 0.5  # the second prompt's responses both won
@@ -105,7 +105,7 @@ def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
     (step,) = [
         record
         for record in step_records(
-            "verl", 1, run, 0, VerlEngine().step_of(LINE), [answer], updates(0), Totals(), stream
+            "verl", 1, run, 0, VerlEngine().step_of(LINE), [answer], updates(0), RunTotals(), stream
         )
         if isinstance(record, StepRecord)
     ]
@@ -114,8 +114,8 @@ def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
 
 
 def test_a_resumed_run_counts_on(run: Run) -> None:
-    first = next(one for one in made(run, 0, Totals()) if isinstance(one, StepRecord))
-    totals = Totals.of({name: getattr(first, name) for name in StepRecord.__dataclass_fields__})
+    first = next(one for one in made(run, 0, RunTotals()) if isinstance(one, StepRecord))
+    totals = RunTotals.of({name: getattr(first, name) for name in StepRecord.__dataclass_fields__})
     resumed = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
     assert resumed.tokens_sampled_total == 56
 
@@ -135,7 +135,7 @@ def test_a_resumed_run_counts_on(run: Run) -> None:
 )
 def test_what_is_missing_is_no_step(run: Run, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(LabError, match=why):
-        made(run, 0, Totals(), **changes)
+        made(run, 0, RunTotals(), **changes)
 
 
 def test_a_benchmark_s_answers_are_those_of_its_moment() -> None:
@@ -178,7 +178,7 @@ def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "updates.jsonl"
-    lines = Lines(path)
+    lines = StepLines(path)
     assert lines.since(0) == []
     path.write_text('{"step": 0}\n{"step": 1}\n{"st')
     assert lines.since(0) == [{"step": 0}, {"step": 1}]

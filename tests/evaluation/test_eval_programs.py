@@ -14,7 +14,7 @@ from gspo_lab.cli.evaluate import rated
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
-from gspo_lab.plan.preflight import obstacle
+from gspo_lab.plan.preflight import blocker
 from gspo_lab.records import GradeRecord
 from gspo_lab.sandbox import Sandbox
 from gspo_lab.stats.elo_rating import estimate_rating
@@ -175,7 +175,7 @@ def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path
     with pytest.raises(LabError, match="cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
         set_up(load_study(path).runs()[0], None)
     path.write_text(STUDY.replace('"own.jsonl"', '"own.jsonl", unsafe = true'))
-    assert obstacle(load_study(path)) is None
+    assert blocker(load_study(path)) is None
 
 
 def test_only_tasks_that_run_programs_get_the_leave() -> None:

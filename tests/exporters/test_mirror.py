@@ -90,7 +90,7 @@ def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
 
     with ExitStack() as stack:
         for run in study.runs():
-            stack.enter_context(RunFolder(run.folder(runs)).held("somebody is at work"))
+            stack.enter_context(RunFolder(run.folder(runs)).exclusive_lock("somebody is at work"))
         ingest(runs)
         with Mirror(runs, "toy", {format: target(format)}) as mirror:
             mirror.follow(True)

@@ -152,7 +152,7 @@ def trained(folder: Path) -> Any:
 
 def started(folder: Path) -> Any:
     """The start's weights, every file's name."""
-    made = StartFolder(folder / START_HOME).made()
+    made = StartFolder(folder / START_HOME).model_folder()
     return contents(made), names(folder / "cache")
 
 

@@ -167,7 +167,7 @@ def test_a_second_worker_finds_the_folder_occupied(tmp_path: Path) -> None:
     ACTS["warm start"].prepare(tmp_path)
     home = StartFolder(tmp_path / START_HOME)
     command = [sys.executable, "-m", "gspo_lab.worker", str(home.path)]
-    with home.held("the test is first"):
+    with home.exclusive_lock("the test is first"):
         assert subprocess.run(command).returncode == Exit.OCCUPIED
 
 

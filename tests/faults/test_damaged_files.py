@@ -146,7 +146,9 @@ def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(name:
     act.prepare(tmp_path)
     tickets(tmp_path)
     assert run(tmp_path, act.command).code == 0
-    model = RunFolder(tmp_path / RUN_HOME).final if name == "train" else StartFolder(tmp_path / START_HOME).made()
+    model = (
+        RunFolder(tmp_path / RUN_HOME).final if name == "train" else StartFolder(tmp_path / START_HOME).model_folder()
+    )
     files = sorted(one for one in model.iterdir() if one.stat().st_size)
     command = ("eval", "--bench", "lottery.py:grade", "--data", "problems.jsonl", "--model", str(model), "--limit", "1")
     assert run(tmp_path, command).code == 0
@@ -175,7 +177,7 @@ def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(damage:
         ended = run(tmp_path, act.command)
         assert ended.code in (0, 2), ended
         assert "Traceback" not in ended.said
-        for look in (home.made, home.steps_done):
+        for look in (home.model_folder, home.steps_done):
             with suppress(LabError):
                 look()
         file.write_bytes(whole)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.atomic_files import held, holder
+from gspo_lab.atomic_files import exclusive_lock, lock_holder
 from gspo_lab.tasks import build_task, grade_answer
 
 GRADERS = """
@@ -61,8 +61,8 @@ with held(Path(sys.argv[1]), "no"):
     child = int(done.stdout)
     try:
         os.kill(child, 0)  # it lives
-        assert holder(path) is None
-        with held(path, "still held", patience_seconds=0):
+        assert lock_holder(path) is None
+        with exclusive_lock(path, "still held", patience_seconds=0):
             pass
     finally:
         os.kill(child, 9)

@@ -64,15 +64,15 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     assert words.answer_text(found).startswith("gspo is better than grpo by more than the margin")
     assert ": +0.25" in words.answer_text(found)
     assert words.answer_text(found).endswith("), 5 seeds.")
-    assert words.rests_on(found).startswith("Margin ±0.02. ")
-    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
+    assert words.ground_text(found).startswith("Margin ±0.02. ")
+    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to" in words.ground_text(found)
     assert found.command == "gspo-lab replicate toy"
 
 
 def test_what_scores_alone_judge_is_said_so(tmp_path: Path) -> None:
     """Four steps are too few for the reward to fall back; the score was asked three times."""
     found = answered(make_lab(tmp_path, seeds=3, steps=4, every=2))
-    assert "By scores alone, none of 6 runs was unstable" in words.rests_on(found)
+    assert "By scores alone, none of 6 runs was unstable" in words.ground_text(found)
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert (found.word, found.colour) == ("equivalent", "green")
     assert "can still have a rate of up to 52 %" in words.answer_text(found)
-    assert words.rests_on(found).endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
+    assert words.ground_text(found).endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     assert found.word == "regime not reached"
-    assert "unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(found)
-    assert words.rests_on(found).count("%") == 2
+    assert "unstable (95 % interval of the rate: 0 to 31 %)" in words.ground_text(found)
+    assert words.ground_text(found).count("%") == 2
 
 
 def test_one_seed_is_grey(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_running_and_missing(tmp_path: Path) -> None:
     missing = answered(make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished"))
     assert (missing.word, missing.colour, missing.command) == ("withheld", "red", "gspo-lab run studies/toy.toml")
     assert words.answer_text(missing) == "Not answered: 2 runs are missing."
-    assert words.rests_on(missing) == "grpo seed 2 failed, gspo seed 2 failed."
+    assert words.ground_text(missing) == "grpo seed 2 failed, gspo seed 2 failed."
 
 
 def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
         found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
         assert (found.word, found.colour) == ("all collapsed", "red")
         assert words.answer_text(found).startswith("All 6 runs collapsed")
-        assert words.rests_on(found) == "Cause: numbers that are not finite, at step 6."
+        assert words.ground_text(found) == "Cause: numbers that are not finite, at step 6."
         assert found.command == (
             "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
         ), "a quarter of the study's"
@@ -124,10 +124,10 @@ def test_a_study_of_stability_in_which_nothing_fell_is_grey(tmp_path: Path) -> N
     found = answered(database)
     assert (found.word, found.colour) == ("regime not reached", "grey")
     # 1 - .025 ** (1 / 10): Clopper-Pearson of 0 of 10.
-    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(
+    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to 31 %)" in words.ground_text(
         found
     )
-    assert "equivalent within the margin" in words.rests_on(found)
+    assert "equivalent within the margin" in words.ground_text(found)
     assert found.command.endswith("--set update.learning_rate=0.0002 --name toy-further")
 
 
@@ -138,7 +138,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert words.answer_text(found).startswith(
         "gspo is more stable than grpo on this one starting model: the drop of gspo "
     )
-    assert "Unstable, of 5: grpo 5, gspo 0." in words.rests_on(found)
+    assert "Unstable, of 5: grpo 5, gspo 0." in words.ground_text(found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is what could be lost.
@@ -146,7 +146,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
     assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
-    assert words.rests_on(found).endswith(
+    assert words.ground_text(found).endswith(
         "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of score: 0.180, 0.000."
     )
 
@@ -240,7 +240,7 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
     assert said.word == "not resolved"
-    assert "runs are finished" not in words.rests_on(said)
+    assert "runs are finished" not in words.ground_text(said)
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
     declared = answered(database)
-    assert "Unstable, of 8: grpo 0, gspo 3." in words.rests_on(every)
+    assert "Unstable, of 8: grpo 0, gspo 3." in words.ground_text(every)
     assert declared.word == "regime not reached"
-    assert words.rests_on(declared).startswith("By scores alone, none of 10 runs was unstable")
+    assert words.ground_text(declared).startswith("By scores alone, none of 10 runs was unstable")
 
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float,
     """Where none dies the edge was not reached."""
     said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, change=dying(grpo=grpo, gspo=gspo)))
     assert said.word == word
-    assert words.rests_on(said).endswith("4 values of update.learning_rate were swept.")
+    assert words.ground_text(said).endswith("4 values of update.learning_rate were swept.")
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from gspo_lab.readings.answers import tallies as tallies_of
 from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.runs import finished_seeds
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
-from gspo_lab.report.sections.grounds import limits
+from gspo_lab.report.sections.grounds import limitations
 from gspo_lab.stats.crossed_random_effects import items_variance
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run, Settings, Study, load_study
-from gspo_lab.words import decided_sentences, flags, say, sentences
+from gspo_lab.words import decided_sentences, flags, reason_text, sentences
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
 """Right answers of 20 by step: the start is the best of all and must not count."""
@@ -291,8 +291,8 @@ def test_a_verdict_says_of_which_starts_it_is(
     tmp_path: Path, was: str, now: str, seeds: int, words: str, limit: str | None
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
-    assert (say(found) if (found := starting_models(declared)) else "") == words
-    assert [line for line in limits(declared) if line in starting_limits(declared)] == starting_limits(declared)
+    assert (reason_text(found) if (found := starting_models(declared)) else "") == words
+    assert [line for line in limitations(declared) if line in starting_limits(declared)] == starting_limits(declared)
     assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
 
 

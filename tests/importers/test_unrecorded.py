@@ -60,7 +60,7 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
     sentence, verdict = words.answer_text(said), "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
-    assert words.rests_on(said).endswith(
+    assert words.ground_text(said).endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
     assert frame[["collapsed", "fell"]].isna().all(axis=None)

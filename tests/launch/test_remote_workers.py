@@ -11,7 +11,7 @@ import pytest
 from waiting import until
 
 from gspo_lab.launch import remote_workers, slurm
-from gspo_lab.launch.remote_workers import Keeper, KeeperStatus, RemoteLaunch, RemoteWorker, latest_record
+from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker, WorkerMonitor, latest_record
 from gspo_lab.launch.slurm import BEGIN, name_of
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
@@ -42,20 +42,20 @@ def asked(folder: Path) -> RemoteLaunch:
 
 def test_a_keeper_leaves_the_worker_s_exit_code_and_output(tmp_path: Path) -> None:
     launch = asked(tmp_path)
-    assert Keeper(launch).keep() == Exit.REFUSED
+    assert WorkerMonitor(launch).run_job() == Exit.REFUSED
     assert "no run.json in " in launch.folder.log.read_text()
     assert launch.attempt() is not None
-    assert Keeper(launch).keep() == Exit.REFUSED
+    assert WorkerMonitor(launch).run_job() == Exit.REFUSED
     attempt = launch.attempt()
     assert attempt["number"] == 2
 
 
 def test_a_keeper_waits_for_the_worker_that_is_still_there(tmp_path: Path) -> None:
     launch = asked(tmp_path)
-    keeper = Keeper(launch)
+    keeper = WorkerMonitor(launch)
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(keeper.keep()))
-    with launch.folder.held("the test is quicker"):
+    thread = threading.Thread(target=lambda: codes.append(keeper.run_job()))
+    with launch.folder.exclusive_lock("the test is quicker"):
         thread.start()
         until(lambda: (launch.attempt() or {}).get("waits_for"))
         assert not launch.folder.log.exists()
@@ -68,9 +68,9 @@ def test_who_is_asked_to_stop_is_not_started_again(tmp_path: Path) -> None:
     assert launch.is_requested
     launch.ask_to_stop()
     assert not launch.is_requested
-    assert Keeper(launch).keep() == Exit.STOPPED
+    assert WorkerMonitor(launch).run_job() == Exit.STOPPED
     assert not launch.folder.log.exists()
-    launch.forget()
+    launch.delete_record()
     assert not launch.is_requested, "nobody waits for it"
     assert not launch.folder.launches.exists()
 

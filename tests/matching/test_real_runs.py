@@ -11,7 +11,7 @@ import torch
 from matched_lab import odd_ones, of
 
 from gspo_lab.conduct.study_lock import declare
-from gspo_lab.engines.native.build_run import Parts, set_up
+from gspo_lab.engines.native.build_run import RunComponents, set_up
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
@@ -66,7 +66,7 @@ def grade(problem, answer):
 """
 
 Tamper = Callable[[Run], Run]
-InHand = Callable[[Parts], None]
+InHand = Callable[[RunComponents], None]
 
 
 class Room:
@@ -93,7 +93,7 @@ class Room:
         with Journal(home) as journal:
             sink = StepCount(RunFolder(home), run, journal, 0)
             Loop(run, parts, sink, home).run(lambda: False)
-            sink.say(State.FINISHED)
+            sink.write_progress(State.FINISHED)
 
     def run(self, arm: str) -> Run:
         return next(one for one in self.study.runs() if one.arm == arm)
@@ -170,7 +170,7 @@ def test_an_arm_against_itself_may_sample_apart_and_nothing_else(tmp_path: Path)
     assert found.ok
 
 
-def _flip_lowest_bit(parts: Parts) -> None:
+def _flip_lowest_bit(parts: RunComponents) -> None:
     weight = next(parts.policy.model.parameters()).data
     bits = weight.view(torch.int32)
     bits[0, 0] ^= 1

@@ -22,7 +22,7 @@ from gspo_lab.models.load import (
     encode_prompt,
     load_model,
     load_tokenizer,
-    quiet,
+    silence_transformers,
     tokenizer_digest,
     weights_digest,
 )
@@ -34,7 +34,7 @@ SMALL = {"layers": 1, "width": 16, "experts": 4}
 def folder(tmp_path: Path) -> Path:
     """A small saved mixture of experts."""
     path = tmp_path / "model"
-    with quiet():
+    with silence_transformers():
         build("tiny-qwen3-moe", 0, SMALL).save_pretrained(path)
     byte_tokenizer().save_pretrained(path)
     return path
@@ -460,7 +460,7 @@ def test_a_chat_template_that_breaks_is_one_line(template: str, told: str) -> No
 
 def test_quiet_leaves_the_logging_as_it_was() -> None:
     before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
-    with quiet():
+    with silence_transformers():
         assert not logging.is_progress_bar_enabled()
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 

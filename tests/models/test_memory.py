@@ -9,7 +9,7 @@ import torch
 import transformers as tf
 
 from gspo_lab.models.load import computing_in
-from gspo_lab.models.lora import adapt
+from gspo_lab.models.lora import add_adapters
 from gspo_lab.models.memory_estimate import BYTES, estimate, layer_activations
 from gspo_lab.models.shapes import PUBLISHED, ModelShape, model_shape, shape_of
 from gspo_lab.study import Settings, load_study
@@ -53,7 +53,7 @@ def shape(family: str, layers: int = 2) -> ModelShape:
 def test_parameters_are_counted_to_the_last_one(family: str) -> None:
     model = model_of(family)
     assert shape(family).parameters == sum(p.numel() for p in model.parameters())
-    adapt(model, rank=3, alpha=6)
+    add_adapters(model, rank=3, alpha=6)
     assert shape(family).adapter_parameters(3) == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 

@@ -24,7 +24,7 @@ from tiny_moe import (
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.load import computing_in
-from gspo_lab.models.routing import Routers, Tap, expert_change, load_cv
+from gspo_lab.models.routing import Routers, RoutingRecorder, expert_change, load_cv
 
 
 def by_hand(name: str, router: Any, states_NH: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,9 @@ def test_the_whole_models_gradient_at_the_router_matches_finite_differences() ->
 # Gradient checkpointing, micro-batches, the cache
 
 
-def _gradients(model: Any, routers: Routers, routes: torch.Tensor, real_BS: torch.Tensor) -> tuple[Tap, Any]:
+def _gradients(
+    model: Any, routers: Routers, routes: torch.Tensor, real_BS: torch.Tensor
+) -> tuple[RoutingRecorder, Any]:
     model.zero_grad()
     ids = tokens()
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap:

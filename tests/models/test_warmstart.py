@@ -12,7 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.models import warm_start as warmstart
 from gspo_lab.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
-from gspo_lab.models.warm_start import learning_rate, loss, pack, train, warm_start
+from gspo_lab.models.warm_start import learning_rate, loss, pad_demonstrations, train, warm_start
 from gspo_lab.paths import cache_folder
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
@@ -44,14 +44,14 @@ SETTINGS = WarmStart(steps=3, batch_size=4, learning_rate=3e-3, warmup_steps=1)
 
 def test_a_demonstration_is_packed_as_prompt_answer_eos_and_only_the_answer_is_learnt() -> None:
     batch = [Problem("0", "1+1=", "2", "2"), Problem("1", "9+1=", "10", "10")]
-    ids_BS, answer_BS = pack(byte_tokenizer(), batch)
+    ids_BS, answer_BS = pad_demonstrations(byte_tokenizer(), batch)
     assert ids_BS.tolist() == [[49, 43, 49, 61, 50, EOS_ID, PAD_ID], [57, 43, 49, 61, 49, 48, EOS_ID]]
     assert answer_BS.int().tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]
 
 
 def test_what_the_environment_replies_is_fed_and_not_learnt() -> None:
     several = Problem("0", "1:", "3", demonstrated_turns=("2", ">9", "3"))
-    ids_BS, answer_BS = pack(byte_tokenizer(), [several, Problem("1", "1:", "2", "2>93")])
+    ids_BS, answer_BS = pad_demonstrations(byte_tokenizer(), [several, Problem("1", "1:", "2", "2>93")])
     assert ids_BS[0].tolist() == ids_BS[1].tolist() == [*b"1:2>93", EOS_ID]
     assert answer_BS.int().tolist() == [[0, 0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1]]
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
@@ -64,7 +64,9 @@ def test_what_the_environment_replies_is_fed_and_not_learnt() -> None:
 def test_the_loss_of_a_model_that_knows_nothing_is_that_of_a_guess_among_all_tokens() -> None:
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
     model.get_output_embeddings().weight.data.zero_()
-    assert loss(model, *pack(byte_tokenizer(), Next().problems("train"))).item() == pytest.approx(math.log(264))
+    assert loss(model, *pad_demonstrations(byte_tokenizer(), Next().problems("train"))).item() == pytest.approx(
+        math.log(264)
+    )
 
 
 @pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe"])
@@ -73,10 +75,12 @@ def test_the_loss_is_the_mean_over_answer_tokens_whatever_the_padding(name: str)
     batch = [Problem("0", "1+1=", "2", "2"), Problem("1", "123+1=", "124", "the answer is 124")]
     with torch.no_grad():
         alone = [
-            (loss(model, *packed), int(packed[1].sum())) for p in batch for packed in [pack(byte_tokenizer(), [p])]
+            (loss(model, *packed), int(packed[1].sum()))
+            for p in batch
+            for packed in [pad_demonstrations(byte_tokenizer(), [p])]
         ]
-        together = loss(model, *pack(byte_tokenizer(), batch))
-        ids_BS, _ = pack(byte_tokenizer(), batch[:1])
+        together = loss(model, *pad_demonstrations(byte_tokenizer(), batch))
+        ids_BS, _ = pad_demonstrations(byte_tokenizer(), batch[:1])
         log_p = model(input_ids=ids_BS).logits.log_softmax(dim=-1)
     assert [n for _, n in alone] == [2, 18]
     assert together.item() == pytest.approx(sum(value.item() * n for value, n in alone) / 20, rel=1e-5)
@@ -110,7 +114,7 @@ def test_training_teaches_the_demonstrations(name: str) -> None:
     assert [step for step, _, _ in losses] == list(range(1, 61))
     assert losses[0][1:] == (60, pytest.approx(math.log(264), abs=0.5))
     assert losses[-1][2] < 0.1
-    ids_BS, answer_BS = pack(byte_tokenizer(), task.problems("train"))
+    ids_BS, answer_BS = pad_demonstrations(byte_tokenizer(), task.problems("train"))
     with torch.no_grad():
         guess_BS = model(input_ids=ids_BS).logits.argmax(dim=-1)
     assert torch.equal(guess_BS[:, :-1][answer_BS[:, 1:]], ids_BS[:, 1:][answer_BS[:, 1:]])

@@ -12,7 +12,7 @@ from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.models.builtin_models import byte_tokenizer
-from gspo_lab.plan.memory_fit import fits, require_memory, worker_memory
+from gspo_lab.plan.memory_fit import memory_fits, require_memory, worker_memory
 from gspo_lab.plan.plan import plan
 from gspo_lab.plan.preflight import check
 from gspo_lab.study import Study, load_study
@@ -98,12 +98,12 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
 
 
 def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:
-    whole = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool().slots("cuda"))
+    whole = memory_fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool().slots("cuda"))
     assert [(fit.arm, fit.has, fit.too_little) for fit in whole] == [
         ("grpo", 24 * 2**30, True),
         ("adapters", 24 * 2**30, True),
     ]
-    shared = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool(2).slots("cuda"))
+    shared = memory_fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool(2).slots("cuda"))
     assert {fit.has for fit in shared} == {12 * 2**30}
     sparing = ["model=Qwen/Qwen3-0.6B", "rollout.at_a_time=8", "update.gradient_checkpointing=true"]
     small = load_study(tmp_path / "fits.toml", overrides=sparing)
@@ -112,7 +112,7 @@ def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:
 
 def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
-        assert fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
+        assert memory_fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
         require_memory(study(tmp_path, model), LocalPool().slots("cpu"))
 
 

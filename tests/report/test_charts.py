@@ -19,7 +19,7 @@ from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
 from gspo_lab.report.figure_html import Figures, figure, legend
-from gspo_lab.report.markup import number, percent, table, text
+from gspo_lab.report.markup import format_number, percent, table, text
 from gspo_lab.report.palette import COLOURS, DARK, LIGHT, arm_colours, dash
 from gspo_lab.report.plotly_json import plot, template
 from gspo_lab.report.sections.curves import (
@@ -355,7 +355,7 @@ def spaced(cells: Iterable[Any]) -> str:
 def test_numbers_have_one_style() -> None:
     assert [signed(v, 0.069) for v in (0.0751, -0.0411, 0.0, -1.1e-17)] == ["+0.075", "−0.041", "0", "0"]
     assert [signed(v, 0.248) for v in (0.25, -0.126)] == ["+0.25", "−0.13"], "two digits of the interval's width"
-    assert [number(v) for v in (0, 0.0, 0.5, 1e-5)] == ["0", "0", "0.500", "1.00e−5"]
+    assert [format_number(v) for v in (0, 0.0, 0.5, 1e-5)] == ["0", "0", "0.500", "1.00e−5"]
     assert [percent(v) for v in (None, 0.0, 0.00042, 0.465)] == ["not measured", "0 %", "0.0420 %", "46.5 %"]
     assert text("95 % of 3 s") == "95\u00a0% of 3\u00a0s", "no line breaks between a number and its unit"
     assert spaced(["0.5", "3 of 7", "–", "not measured"]).count('class="n"') == 5, "head and cells to the right"

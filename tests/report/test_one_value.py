@@ -51,8 +51,8 @@ from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart, Section
-from gspo_lab.report.markup import number, percent
-from gspo_lab.report.page import together
+from gspo_lab.report.markup import format_number, percent
+from gspo_lab.report.page import study_comparison
 from gspo_lab.report.sections.clipping import COLUMNS, clipping
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.scores import scores
@@ -139,7 +139,7 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(f
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
-    section, both = scores(found), together([found])
+    section, both = scores(found), study_comparison([found])
     shown = {result.arm: result for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))}
     for arm in found.arms:
         counted = [run for run in outcomes(found, "addition") if run.arm == arm and seeds.has(run)]
@@ -157,7 +157,7 @@ def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source
     seeds = decision(found).runs
     assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<".replace(" ", "\u00a0") in table
     assert summarise(found, DEVICE_SECONDS, "gspo", seeds).mean == pytest.approx(2 * STEPS), "seeds 0 to 2: 1, 2, 3"
-    assert f">{number(2.0 * STEPS)}\u00a0s," in table
+    assert f">{format_number(2.0 * STEPS)}\u00a0s," in table
 
 
 def test_claims_clip_as_the_report_does(found: Source) -> None:

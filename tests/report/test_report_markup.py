@@ -2,7 +2,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gspo_lab.report.figure_html import rounded, script_json
-from gspo_lab.report.markup import Html, fenced, h, markdown_table, number, plain, signed, text, unbroken
+from gspo_lab.report.markup import Html, fenced, format_number, h, markdown_table, plain, signed, text, unbroken
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
@@ -29,8 +29,12 @@ def test_what_cannot_be_seen_is_spelt_out() -> None:
 
 
 def test_numbers_are_short_and_unknown_is_said() -> None:
-    assert [number(one) for one in (None, float("nan"), float("inf"), 0.0, 7)] == [*["not measured"] * 3, "0", "7"]
-    assert [number(one) for one in (0.12345, 12.345, 0.000123, -0.5)] == ["0.123", "12.3", "1.23e−4", "−0.500"]
+    assert [format_number(one) for one in (None, float("nan"), float("inf"), 0.0, 7)] == [
+        *["not measured"] * 3,
+        "0",
+        "7",
+    ]
+    assert [format_number(one) for one in (0.12345, 12.345, 0.000123, -0.5)] == ["0.123", "12.3", "1.23e−4", "−0.500"]
     assert [signed(one) for one in (0.0314159, -0.02, 0.0, 0.00012, None)] == [
         "+0.031",
         "−0.020",

@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     toml, how, wanted = CASES[case]
     database = make_lab(tmp_path, toml, **how)
-    seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).seen
+    seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).verdict_text
     with Evidence.open(database) as evidence:
         found = Source(evidence, "toy")
         written, answered = answer(found), words.lines(answer_to(found))

@@ -45,6 +45,6 @@ def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
     sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
     assert (sampler.separate, sampler.tells_routes) == (True, False)
     sampler.refresh()  # nothing runs that could be stale
-    sampler.rest()
+    sampler.pause()
     with pytest.raises(LabError, match=told):
         sampler.facts()

@@ -79,10 +79,10 @@ def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:
 
 def test_adapters_are_pushed_merged() -> None:
     pytest.importorskip("peft", reason="peft is not installed; nox -s vllm installs it")
-    from gspo_lab.models.lora import adapt
+    from gspo_lab.models.lora import add_adapters
 
     model = build("tiny-qwen3-moe", seed=1)
-    adapt(model, rank=4, alpha=8)
+    add_adapters(model, rank=4, alpha=8)
     sampler = VllmSampler(model, TOKENIZER)
     before = sampler.sample(requests(), Sampling(max_tokens=12))
     with torch.no_grad():

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide, decide_all, verdict_label
-from gspo_lab.words import because, say, sentence
-from gspo_lab.words.verdicts import unseen
+from gspo_lab.words import because, reason_text, sentence
+from gspo_lab.words.verdicts import rare_event_bound
 
 BASE = np.array([0.50, 0.52, 0.48])
 
@@ -72,9 +72,9 @@ def test_fewer_than_five_pairs_are_never_equivalent_and_the_former_word_is_named
     assert found.word == "better, size not resolved against the margin"
     # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is left.
     few = "fewer than 5 pairs: under the rule of version 0.1 this read 'practically equivalent'"
-    assert few in map(say, found.notes)
+    assert few in map(reason_text, found.notes)
     around_zero = decide(FIVE[:n], FIVE[:n] + TIGHT[:n] - 0.0052, margin=0.02)
-    assert (around_zero.word, few in map(say, around_zero.notes)) == ("not resolved", True)
+    assert (around_zero.word, few in map(reason_text, around_zero.notes)) == ("not resolved", True)
 
 
 def test_the_spread_is_at_least_what_the_answers_alone_vary() -> None:
@@ -156,7 +156,7 @@ def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None
     assert (found.word, found.level) == ("better, size not resolved against the margin", 0.05)
     assert found.interval == pytest.approx((0.0372, 0.9628), abs=1e-4)
     told = "this interval alone reads 'practically equivalent', but with arms and looks counted in that must pass p < "
-    assert f"{told}0.025" in map(say, found.notes)
+    assert f"{told}0.025" in map(reason_text, found.notes)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 8), st.integers(1, 4), st.sampled_from([(), (5, 8)]))
@@ -172,7 +172,7 @@ def test_every_word_is_that_of_its_interval_or_explained(seed: int, n: int, arms
 def test_a_collapse_is_told_where_the_other_arm_could_not_be_judged() -> None:
     """2 of 2: up to 100 %. That of grpo's runs none could be judged does not make it "none of 5 runs"."""
     found = decide_all([Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=((0, 0), (2, 2)))], Rule(0.02))[0]
-    assert unseen(found) == "2 of 2 runs of gspo collapsed (95 % interval of the rate: up to 100 %)."
+    assert rare_event_bound(found) == "2 of 2 runs of gspo collapsed (95 % interval of the rate: up to 100 %)."
 
 
 def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:

@@ -9,14 +9,14 @@ from gspo_lab.stats import Reason, decide
 from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.random_effects import (
     ReplicationOutcome,
-    agreement,
     clusters,
     combine,
     random_effects,
     replication_outcome,
+    welch_p,
 )
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.words.decision import carries
+from gspo_lab.words.decision import precision_note
 
 BCG = np.array(
     [
@@ -33,7 +33,7 @@ def test_two_executions_by_pencil() -> None:
     both = random_effects([0.0, 2.0], [1.0, 1.0])
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
-    assert "hardly confirm" in carries(both)
+    assert "hardly confirm" in precision_note(both)
 
 
 def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
@@ -119,8 +119,8 @@ def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does
 def test_two_executions_agree_by_welch_s_t() -> None:
     a, b = np.array([0.1, 0.3, 0.2, 0.5, 0.4]), np.array([0.9, 0.6, 0.5, 1.2])
     means, ses = [float(a.mean()), float(b.mean())], [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)]
-    assert agreement(means, ses, [5, 4]) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
-    assert agreement(means[:1], ses[:1], [5]) is None
+    assert welch_p(means, ses, [5, 4]) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    assert welch_p(means[:1], ses[:1], [5]) is None
 
 
 def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.curve_summaries import carry_last_finite, ema, held, normalised_auc, tail_mean, time_to_threshold
+from gspo_lab.stats.curve_summaries import (
+    carry_forward,
+    carry_last_finite,
+    ema,
+    normalised_auc,
+    tail_mean,
+    time_to_threshold,
+)
 
 
 def test_area_by_pencil() -> None:
@@ -60,8 +67,10 @@ def test_the_first_evaluation_above_a_threshold(steps: list[int], scores: list[f
 
 
 def test_a_curve_with_gaps_holds_the_last_value_before() -> None:
-    steps, height = held([2, 3, 6], [1.0, 4.0, 2.0], 8)
+    steps, height = carry_forward([2, 3, 6], [1.0, 4.0, 2.0], 8)
     assert steps.tolist() == [2, 3, 4, 5, 6, 7, 8]
     assert height.tolist() == [1, 4, 4, 4, 2, 2, 2], "nothing before the first measurement"
-    assert [part.tolist() for part in held([0, 1], [np.nan, 3.0], 2)] == [[1, 2], [3, 3]], "what is not finite is a gap"
-    assert [len(part) for part in held([], [], 5)] == [0, 0]
+    assert [part.tolist() for part in carry_forward([0, 1], [np.nan, 3.0], 2)] == [[1, 2], [3, 3]], (
+        "what is not finite is a gap"
+    )
+    assert [len(part) for part in carry_forward([], [], 5)] == [0, 0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 
-from gspo_lab.plan.preflight import findings
+from gspo_lab.plan.preflight import lint_findings
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.grader_dry_run import first_failure
@@ -117,8 +117,8 @@ def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None
 def test_the_study_is_refused_for_it(base: Path) -> None:
     study = base / "s.toml"
     study.write_text(STUDY)
-    [error] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
+    [error] = [one for one in lint_findings(load_study(study)) if one.name == "grader-fails"]
     assert error.level == "error"
     assert "task 'g.py:index': its grader fails: problem p" in error.message
     study.write_text(study.read_text() + '[waive]\ngrader-fails = "it is meant to"\n')
-    assert [one.level for one in findings(load_study(study)) if one.name == "grader-fails"] == ["warn"]
+    assert [one.level for one in lint_findings(load_study(study)) if one.name == "grader-fails"] == ["warn"]

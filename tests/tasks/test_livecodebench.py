@@ -15,7 +15,7 @@ import pytest
 from gspo_lab.errors import LabError
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.tasks import Task, build_task, task_key
-from gspo_lab.tasks.benchmarks.livecodebench import Window, decode_cases
+from gspo_lab.tasks.benchmarks.livecodebench import ReleaseWindow, decode_cases
 from gspo_lab.tasks.benchmarks.program_grading import Case, cases_digest, extract_program
 from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer
 
@@ -113,7 +113,7 @@ def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
     ],
 )
 def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, inside: bool) -> None:
-    assert Window.named("2410-2502").holds(date) is inside
+    assert ReleaseWindow.named("2410-2502").holds(date) is inside
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.countdown import Countdown
-from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, place, shuffled
+from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, hash_fraction, shuffled
 
 DIGEST = """
 import hashlib, sys
@@ -59,8 +59,8 @@ def test_operands_are_uniform_and_unrelated(digits: int, terms: int) -> None:
 
 def test_place_is_a_hash_of_the_text() -> None:
     expected = int(hashlib.blake2b(b"1+2", digest_size=6).hexdigest(), 16) / 2**48
-    assert place("1+2") == expected
-    places = [place(str(number)) for number in range(5000)]
+    assert hash_fraction("1+2") == expected
+    places = [hash_fraction(str(number)) for number in range(5000)]
     assert abs(sum(one < HELD_OUT_SHARE for one in places) / 5000 - HELD_OUT_SHARE) < 0.017  # four standard errors
 
 

@@ -79,7 +79,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
 
 def test_the_ground_counts_every_arm(stability: Path) -> None:
     with Evidence.open(stability) as evidence:
-        ground = words.rests_on(answer(Source(evidence, "toy")))
+        ground = words.ground_text(answer(Source(evidence, "toy")))
     counts = ", ".join(["grpo 5", "gspo 0", *(f"{arm} 5" for arm in ARMS[1:])])
     assert f"Unstable, of 5: {counts}." in ground
 

@@ -10,7 +10,7 @@ from typing import Any
 from gspo_lab.atomic_files import read_json
 from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings, configure
 from gspo_lab.engines.base import Capabilities
-from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
 from gspo_lab.study import Run, Settings
@@ -43,7 +43,7 @@ class ArealEngine(ExternalEngine):
     processes: int = 1
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         """Training processes: all are on one machine."""
         return self.processes
 
@@ -52,7 +52,7 @@ class ArealEngine(ExternalEngine):
         check_options(self.scheduler, self.processes)
         check_settings(settings)
 
-    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""
         return configure(prepared, scheduler=self.scheduler, processes=self.processes)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.study import Settings
@@ -79,7 +79,7 @@ ON_CPU = {
 """What AReaL's processes have in their environment without a GPU."""
 
 
-def configure(prepared: Prepared, *, scheduler: str, processes: int) -> tuple[list[str], dict[str, str]]:
+def configure(prepared: PreparedAttempt, *, scheduler: str, processes: int) -> tuple[list[str], dict[str, str]]:
     """Write into the attempt's folder what AReaL reads; its command, and nothing for its processes' environment."""
     path = prepared.attempt.path
     # Each prompt as text, which AReaL's data set hands on as it is.
@@ -90,7 +90,7 @@ def configure(prepared: Prepared, *, scheduler: str, processes: int) -> tuple[li
     return ["python", "-m", f"{PLUGIN}.main", "--config", str(path / CONFIG)], {}
 
 
-def configuration(prepared: Prepared, *, scheduler: str, processes: int) -> dict[str, Any]:
+def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) -> dict[str, Any]:
     """AReaL's YAML as a dictionary."""
     attempt, model, on_gpu = prepared.attempt, prepared.model, prepared.on_gpu
     run, path, files = attempt.run, attempt.path, str(attempt.home / FILES)

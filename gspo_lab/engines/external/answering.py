@@ -59,7 +59,12 @@ async def answered(
     record = await asyncio.to_thread(graded_record, _task(prompt.bench), question, answer, bench=bench, step=step)
     if not prompt.bench:
         record = replace(record, sample_seed=None)  # only a benchmark's answers have one
-    line = {"place": prompt.place, "ids": digest_of(ids), "logprobs": digest_of(logprobs), **to_dict(record)}
+    line = {
+        "place": prompt.place,
+        "ids": sha256_of_values(ids),
+        "logprobs": sha256_of_values(logprobs),
+        **to_dict(record),
+    }
     append(current().path / ANSWERS, json.dumps(line, ensure_ascii=False))
     return Answered(ids, logprobs, 0.0 if record.reward is None else record.reward)
 
@@ -72,6 +77,6 @@ def _task(bench: str) -> Task:
     return task_of(run, tables.get(bench) or run.settings.task)
 
 
-def digest_of(values: Sequence[Any]) -> str:
+def sha256_of_values(values: Sequence[Any]) -> str:
     """Of a response's ids, or of its log-probs."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()

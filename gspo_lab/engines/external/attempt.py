@@ -134,7 +134,7 @@ def current() -> Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedAttempt:
     """What every program's configuration is made of."""
 
     attempt: Attempt

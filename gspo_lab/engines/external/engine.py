@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.virtualenvs import python_of
 from gspo_lab.registry import look_up
 from gspo_lab.study import Run, Settings
@@ -37,7 +37,7 @@ class ExternalEngine(ABC):
 
     @property
     @abstractmethod
-    def world(self) -> int:
+    def world_size(self) -> int:
         """Training processes of one run, on all machines."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class ExternalEngine(ABC):
         """LabError for what the program would refuse, ignore or change."""
 
     @abstractmethod
-    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Write the program's configuration into the attempt's folder.
 
         Returns its command, whose first word is a Python, and what its processes need in their environment.

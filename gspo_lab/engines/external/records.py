@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.engines.step_numbers import Totals, failure, keeps, need_grades, step_numbers
+from gspo_lab.engines.step_numbers import RunTotals, failure, keeps, need_grades, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, ratio_measures, response_detail, surrogate
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict, to_dict
@@ -67,7 +67,7 @@ def step_records(
     report: Mapping[str, Any],
     answers: Sequence[Mapping[str, Any]],
     updates: Sequence[Mapping[str, Any]],
-    totals: Totals,
+    totals: RunTotals,
     stream: "PromptStream",
 ) -> list[Record]:
     """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
@@ -137,7 +137,7 @@ def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     return hashlib.sha256("".join(str(row[name]) for row in rows).encode()).hexdigest()
 
 
-class Lines:
+class StepLines:
     """The lines of a file that a program's processes write into, each with its step; read once, forgotten when over."""
 
     def __init__(self, path: Path) -> None:

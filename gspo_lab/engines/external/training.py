@@ -21,21 +21,21 @@ from gspo_lab.engines.external.attempt import (
     UPDATES,
     WORKER,
     Attempt,
-    Prepared,
+    PreparedAttempt,
     every_bench_prompt,
     every_training_prompt,
     for_plugin,
 )
 from gspo_lab.engines.external.engine import ExternalEngine
-from gspo_lab.engines.external.records import Lines, bench_records, step_records
+from gspo_lab.engines.external.records import StepLines, bench_records, step_records
 from gspo_lab.engines.facts import facts
 from gspo_lab.engines.native.prompt_stream import tasks_of, training_prompts
-from gspo_lab.engines.step_numbers import Totals
+from gspo_lab.engines.step_numbers import RunTotals
 from gspo_lab.engines.virtualenvs import python_of, versions
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import encode_prompt, load_model, load_tokenizer, quiet
+from gspo_lab.models.load import encode_prompt, load_model, load_tokenizer, silence_transformers
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.stopping import eos_ids
@@ -52,7 +52,7 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
     recorded = {record["step"]: record for record in folder.records(StepRecord.kind)}
     first = engine.saved_steps(home, run, len(recorded))
     if first < steps:
-        done = _start(engine, run, sink, folder, stop, first, Totals.of(recorded.get(first - 1)))
+        done = _start(engine, run, sink, folder, stop, first, RunTotals.of(recorded.get(first - 1)))
         if stop():
             return False
         if done != steps:
@@ -67,7 +67,7 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
 
 
 def _start(
-    engine: ExternalEngine, run: Run, sink: Sink, folder: RunFolder, stop: Stop, first: int, totals: Totals
+    engine: ExternalEngine, run: Run, sink: Sink, folder: RunFolder, stop: Stop, first: int, totals: RunTotals
 ) -> int:
     """Start the program once, from step `first` on, and write records; the steps that it has come to."""
     python, on_gpu = python_of(engine.name), run.settings.device != "cpu" and torch.cuda.is_available()
@@ -80,7 +80,7 @@ def _start(
     sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
     env = _environment(on_gpu, python) | for_plugin(attempt) | of_engine
     stream, done, lab_asks = training_prompts(run, prepared.task), first, not engine.asks_benchmarks
-    answers, updates = Lines(attempt / ANSWERS), Lines(attempt / UPDATES)
+    answers, updates = StepLines(attempt / ANSWERS), StepLines(attempt / UPDATES)
     wanted = sum(prompt.samples for prompt in prepared.benches)
 
     def stop_asked() -> bool:
@@ -112,18 +112,20 @@ def _start(
             made = []
             if done:  # 0 is the evaluation before the first step
                 step, trained = engine.step_of(report["data"]), updates.since(done - 1)
-                made = step_records(engine.program, engine.world, run, done - 1, step, left, trained, totals, stream)
+                made = step_records(
+                    engine.program, engine.world_size, run, done - 1, step, left, trained, totals, stream
+                )
             model = engine.model_after(folder.path / engine.name, run, done)
             # The step last: a checkpoint is taken up only where all that belongs to its steps is recorded.
             sink.write([*(evaluated(done, model) if lab_asks else bench_answers), *made])
             if lab_asks:
                 if done < run.settings.steps:
                     shutil.rmtree(model, ignore_errors=True)
-                child.say(WRITTEN)
+                child.send_line(WRITTEN)
     return done
 
 
-def _evaluated(prepared: Prepared, step: int, model: str, device: str) -> Iterator[AnswerRecord]:
+def _evaluated(prepared: PreparedAttempt, step: int, model: str, device: str) -> Iterator[AnswerRecord]:
     """The answers of the model, a folder or a Hub id, after `step` steps; asked as the native engine asks its own."""
     run = prepared.attempt.run
     rollout, steps = run.settings.rollout, run.settings.steps
@@ -135,7 +137,7 @@ def _evaluated(prepared: Prepared, step: int, model: str, device: str) -> Iterat
             yield from evaluate(bench, task, sampler, tokenizer, seed=run.seed, step=step, steps=steps)
 
 
-def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool) -> Prepared:
+def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool) -> PreparedAttempt:
     """Make the folder of a start that trains `run` from its step `first` on; the configuration is the engine's."""
     home = folder / engine.name
     task, benches, task_keys = tasks_of(run)
@@ -149,7 +151,7 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, o
     (path / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
     training = list(every_training_prompt(run, task))
     bench_prompts = list(every_bench_prompt(run, benches)) if engine.asks_benchmarks else []
-    return Prepared(
+    return PreparedAttempt(
         attempt=attempt,
         on_gpu=on_gpu,
         model=where,
@@ -181,7 +183,7 @@ def _start_of(run: Run, made: Path) -> tuple[str, Any, tuple[int, ...], Any]:
     warm = None if run.warm_start is None else Path(run.warm_start).resolve()
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=warm)
     if warm is None and not (made / "config.json").exists():
-        with quiet():
+        with silence_transformers():
             model.save_pretrained(made)
             tokenizer.save_pretrained(made)
     return str(warm or made), tokenizer, eos_ids(model), model

@@ -25,7 +25,7 @@ from gspo_lab.samplers.base import Request, Rollout, Sampler, joined
 from gspo_lab.tasks.base import Grade, Problem
 
 
-class Lag:
+class StalePolicy:
     """`model` is what a sampler is made with; `past`, part of a checkpoint, the weights that it still has to have,
     oldest first, in main memory: those that the last `staleness` rollout batches were trained from."""
 
@@ -41,7 +41,7 @@ class Lag:
         """The rollout batches that the weights have been trained on which those of step `step` are drawn from."""
         return max(0, step - self._staleness)
 
-    def remember(self) -> None:
+    def save_weights(self) -> None:
         """Keep the weights that a step's updates are about to change."""
         if self._staleness:
             present = {name: p.detach().to("cpu", copy=True) for name, p in _moving(self._trained).items()}
@@ -54,7 +54,7 @@ class Lag:
         sampler.refresh()
 
     @contextmanager
-    def present(self, sampler: Sampler) -> Iterator[None]:
+    def sample_current_weights(self, sampler: Sampler) -> Iterator[None]:
         """A context in which the sampler draws from the trained weights."""
         if not self._staleness:
             yield
@@ -105,7 +105,7 @@ class Group:
         return [rollout for rollout in self.rollouts if rollout is not None]
 
 
-class Waiting:
+class PendingGroups:
     """The groups under way. `asked_in` gives what a step asks for, whenever it is called; `limit` is of the whole."""
 
     def __init__(self, asked_in: Callable[[int], list[Asked]], budget: int | None, limit: int) -> None:
@@ -114,7 +114,7 @@ class Waiting:
         self._limit = limit
         self._groups: list[Group] = []
 
-    def ask(self, step: int, others: Sequence[Asked] | None = None) -> list[tuple[Problem, Request]]:
+    def requests_of_step(self, step: int, others: Sequence[Asked] | None = None) -> list[tuple[Problem, Request]]:
         """What step `step` has to draw: more of what waits, and its own prompts' responses, or those to `others`."""
         self._groups += [
             Group(step, place, problem, requests, [None] * len(requests))
@@ -143,7 +143,11 @@ class Waiting:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: what has been drawn of the groups under way; the requests are made again."""
-        return {"groups": [(group.step, group.place, [_kept(r) for r in group.rollouts]) for group in self._groups]}
+        return {
+            "groups": [
+                (group.step, group.place, [_rollout_to_state(r) for r in group.rollouts]) for group in self._groups
+            ]
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Put back what `state` gave."""
@@ -172,7 +176,7 @@ class Waiting:
 KEPT = ("response_ids", "logprobs", "text", "truncated", "loss_mask", "versions")
 
 
-def _kept(rollout: Rollout | None) -> dict[str, Any] | None:
+def _rollout_to_state(rollout: Rollout | None) -> dict[str, Any] | None:
     if rollout is None:
         return None
     routes = None if rollout.routes is None else torch.from_numpy(rollout.routes)

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from gspo_lab.engines.native.asynchrony import Lag
+from gspo_lab.engines.native.asynchrony import StalePolicy
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.optimizer_update import Updater
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompt_stream import check_fit, tasks_of, training_sampling
-from gspo_lab.engines.native.trainable_model import Trained, give_back_what_is_freed, heavy
+from gspo_lab.engines.native.trainable_model import TrainableModel, heavy, trim_freed_memory
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import param_counts
 from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.device import check_dtype, device_of
 from gspo_lab.models.load import context_of, load_model, set_thinking
-from gspo_lab.models.lora import adapt
+from gspo_lab.models.lora import add_adapters
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
@@ -29,16 +29,16 @@ from gspo_lab.tasks.base import Task
 
 
 @dataclass(slots=True)
-class Parts:
+class RunComponents:
     """What a loop works with."""
 
     policy: Policy
     updater: Updater
-    trained: dict[str, Trained]
+    trained: dict[str, TrainableModel]
     """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the critic if any."""
     critic: Critic | None
     reference: Policy | None
-    lag: Lag
+    lag: StalePolicy
     """What the sampler draws from."""
     sampler: Sampler
     sampling: Sampling
@@ -53,7 +53,7 @@ class Parts:
     """Whether the trainer evaluates the old policy: for its log-probs, or for the experts that are replayed."""
 
 
-def set_up(run: Run, warm_start: Path | None) -> Parts:
+def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
     settings = run.settings
     device = device_of(settings.device)
@@ -74,13 +74,13 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     task, bench_tasks, task_keys = tasks_of(run)
     check_fit(task.problems("train"), tokenizer, context_of(model))
     if adapted:
-        adapt(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
+        add_adapters(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
     if settings.update.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     without_dropout(model)
     if heavy(model):
-        give_back_what_is_freed()
+        trim_freed_memory()
 
     def policy_of(model: Any) -> Policy:
         return Policy(
@@ -98,7 +98,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     if settings.objective.kl_coef > 0:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update, rollout = settings.update, settings.rollout
-    lag = Lag(model, rollout.staleness)
+    lag = StalePolicy(model, rollout.staleness)
     made = look_up("sampler", rollout.sampler, SAMPLERS, base)
     options = {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
     options |= {"float32_head": True} if rollout.float32_head else {}
@@ -112,7 +112,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
             raise LabError("update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here")
     # It copies the model before a large one's embedding is told where its gradient goes.
     critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
-    trained = {"policy": Trained(model, update)} | ({} if critic is None else {"critic": critic.trained})
+    trained = {"policy": TrainableModel(model, update)} | ({} if critic is None else {"critic": critic.trained})
     loss, objective = loss_of(settings.objective, base)
     updater = Updater(
         policy,
@@ -124,7 +124,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         sampler_is_old=update.old_logprobs == "sampler",
         critic=critic,
     )
-    return Parts(
+    return RunComponents(
         policy=policy,
         updater=updater,
         trained=trained,

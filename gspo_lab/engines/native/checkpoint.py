@@ -14,9 +14,9 @@ from typing import IO, Any, Protocol
 
 import torch
 
-from gspo_lab.atomic_files import atomic_folder, whole, write_sums
+from gspo_lab.atomic_files import atomic_file, atomic_folder, write_sums
 from gspo_lab.errors import LabError
-from gspo_lab.models.load import told_by_name
+from gspo_lab.models.load import explain_write_error
 from gspo_lab.models.lora import merged_state
 
 ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
@@ -28,7 +28,7 @@ FROM_THERE = "the run goes on from its last checkpoint"
 AGAIN = "delete it and the run starts again from its first step"
 
 
-class Kept(Protocol):
+class Checkpointed(Protocol):
     """A part of a run that its checkpoint keeps: a trained model, or what else the next step depends on."""
 
     def state(self) -> dict[str, Any]:
@@ -40,17 +40,17 @@ class Kept(Protocol):
         ...
 
 
-def save(path: Path, owner: str, step: int, trained: Mapping[str, Kept], totals: dict[str, Any]) -> None:
+def save(path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: dict[str, Any]) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
     state = {"step": step, "trained": {name: part.state() for name, part in trained.items()}, "totals": totals}
-    with told_by_name(path, FROM_THERE), whole(path) as beside:
+    with explain_write_error(path, FROM_THERE), atomic_file(path) as beside:
         torch.save(state, beside)
         with beside.open("rb+") as file:
             seal = {"owner": owner, "sha256": _digest(file, beside.stat().st_size, owner)}
             file.write(b"\n" + json.dumps(seal).encode() + b"\n")
 
 
-def load(path: Path, owner: str, trained: Mapping[str, Kept]) -> tuple[int, dict[str, Any]] | None:
+def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[int, dict[str, Any]] | None:
     """Put back what `save` kept, and its step and totals; None at the very start.
 
     LabError where the file is damaged or another run's, or holds other parts than `trained` has.
@@ -79,7 +79,7 @@ def load(path: Path, owner: str, trained: Mapping[str, Kept]) -> tuple[int, dict
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
     """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
-    with told_by_name(path, FROM_THERE), atomic_folder(path) as beside:
+    with explain_write_error(path, FROM_THERE), atomic_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)
         write_sums(beside)

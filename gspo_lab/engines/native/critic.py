@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches
-from gspo_lab.engines.native.trainable_model import Trained
+from gspo_lab.engines.native.trainable_model import TrainableModel
 from gspo_lab.errors import LabError
 from gspo_lab.models.load import computing_in
 from gspo_lab.objectives import at_last_token, gae, of_sequence, value_loss, whitened
@@ -52,7 +52,7 @@ class Critic:
     def __init__(self, model: Any, settings: Settings) -> None:
         self.objective, self.clip = settings.objective, settings.critic.value_clip
         rate = {"learning_rate": settings.critic.learning_rate}
-        self.trained = Trained(ValueModel(model), settings.update.model_copy(update=rate))
+        self.trained = TrainableModel(ValueModel(model), settings.update.model_copy(update=rate))
         self._budget = settings.update.microbatch_tokens
         self._dtype = settings.update.dtype
 

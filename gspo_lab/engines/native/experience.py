@@ -115,7 +115,7 @@ class Microbatch:
         }
 
 
-def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
+def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
     """Pad rollouts into an experience with all advantages 0."""
     prompts, responses = [r.request.prompt_ids for r in rollouts], [r.response_ids for r in rollouts]
     everywhere = [[True] * len(ids) for ids in responses]

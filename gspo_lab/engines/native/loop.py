@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 
 from gspo_lab.engines.base import Sink, Stop
-from gspo_lab.engines.native.asynchrony import Asked, Group, Waiting
-from gspo_lab.engines.native.build_run import Parts, set_up
+from gspo_lab.engines.native.asynchrony import Asked, Group, PendingGroups
+from gspo_lab.engines.native.build_run import RunComponents, set_up
 from gspo_lab.engines.native.experience import Experience
-from gspo_lab.engines.native.optimizer_update import Minibatch
+from gspo_lab.engines.native.optimizer_update import MinibatchRows
 from gspo_lab.engines.native.prompt_stream import PromptStream
-from gspo_lab.engines.native.step_record import Clock, Step, positions
-from gspo_lab.engines.native.training_run import Course
+from gspo_lab.engines.native.step_record import Clock, CompletedStep, positions
+from gspo_lab.engines.native.training_run import TrainingRun
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Problem
@@ -52,13 +52,13 @@ class Sampled:
     rollouts: list[Rollout] = field(default_factory=list)
 
 
-class Loop(Course):
+class Loop(TrainingRun):
     """One run's training in this process."""
 
-    def __init__(self, run: Run, parts: Parts, sink: Sink, folder: Path) -> None:
+    def __init__(self, run: Run, parts: RunComponents, sink: Sink, folder: Path) -> None:
         super().__init__(run, parts, sink, folder)
         budget = run.settings.rollout.tokens_per_step
-        self.waiting = Waiting(self._asked, budget, parts.sampling.max_tokens)
+        self.waiting = PendingGroups(self._asked, budget, parts.sampling.max_tokens)
         if budget is not None:
             self.kept["waiting"] = self.waiting
 
@@ -93,13 +93,13 @@ class Loop(Course):
         seconds_replay = self._old_policy(experience, minibatches)
         clock.lap("old_logprobs")
 
-        parts.lag.remember()
+        parts.lag.save_weights()
         updates = [parts.updater.update(experience, minibatch) for minibatch in minibatches]
         parts.lag.follow(parts.sampler)
         clock.lap("update")
 
         seconds_replay += sum(update.seconds_replay for update in updates)
-        step = Step(
+        step = CompletedStep(
             index,
             [group.problem for group in sampled.training],
             rollouts,
@@ -126,8 +126,8 @@ class Loop(Course):
         """
         rollout, out = self.settings.rollout, Sampled()
         for turn in range(max(rollout.dynamic_sampling, 1)):
-            others = self._others(step, len(out.training), len(out.dropped)) if turn else None
-            requests = self.waiting.ask(step, others)
+            others = self._replacement_groups(step, len(out.training), len(out.dropped)) if turn else None
+            requests = self.waiting.requests_of_step(step, others)
             new = self.sample([request for _, request in requests], [problem for problem, _ in requests])
             groups = self.waiting.take(new, self.parts.lag.version(step))
             clock.lap("rollout")
@@ -142,7 +142,7 @@ class Loop(Course):
             clock.lap("grade")
             if len(out.training) == rollout.prompts_per_step:
                 break
-        self.parts.sampler.rest()
+        self.parts.sampler.pause()
         clock.lap("rollout")
         return out
 
@@ -150,7 +150,7 @@ class Loop(Course):
         """The problems of a step, each with the requests for its group's responses."""
         return self._by_problem(self.prompts.step(step), self.requests(step))
 
-    def _others(self, step: int, kept: int, dropped: int) -> list[Asked]:
+    def _replacement_groups(self, step: int, kept: int, dropped: int) -> list[Asked]:
         """As many other problems as groups are missing, in an order of the step's own: which one stands in a place of
         the step depends on the seed alone, not on how many rounds an arm may ask."""
         per_step, first = self.settings.rollout.prompts_per_step, kept + dropped
@@ -172,25 +172,25 @@ class Loop(Course):
         of_critic = 0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
         return of_critic + passes * sum(count for count, evaluated in known if evaluated)
 
-    def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:
+    def _minibatches(self, step: int, experience: Experience) -> list[MinibatchRows]:
         """Whole groups, shared out as evenly as they go; where there are fewer groups than mini-batches, one each."""
         update, group = self.settings.update, self.settings.rollout.group_size
         groups = len(experience.mask_NT) // group
         rows_PG = torch.arange(groups * group, device=self.parts.device).view(groups, group)
         parts = rows_PG.tensor_split(min(update.minibatches, groups)) if groups else ()
         return [
-            Minibatch(step, index, parts[index % len(parts)].flatten(), fresh=index == 0)
+            MinibatchRows(step, index, parts[index % len(parts)].flatten(), fresh=index == 0)
             for index in range(len(parts) * update.epochs)
         ]
 
-    def _old_policy(self, experience: Experience, minibatches: Sequence[Minibatch]) -> float:
+    def _old_policy(self, experience: Experience, minibatches: Sequence[MinibatchRows]) -> float:
         """What is asked of the policy before it moves, and of the starting one; the seconds that replay took."""
         seconds = 0.0
         if self.parts.asks_old_policy:
             # Mini-batch by mini-batch, so that each pass has the very rows and padding that its update will have: in
             # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
             later = minibatches[1 : len(minibatches) // self.settings.update.epochs]
-            seconds = sum(self.parts.policy.remember(experience, minibatch.rows) for minibatch in later)
+            seconds = sum(self.parts.policy.fill_old_policy(experience, minibatch.rows) for minibatch in later)
         if self.parts.reference is not None:
             experience.ref_logp_NT = self.parts.reference.reference(experience)
         return seconds

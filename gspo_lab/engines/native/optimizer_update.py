@@ -13,7 +13,7 @@ from torch import Tensor
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
 from gspo_lab.engines.native.policy import Forward, Policy, store
-from gspo_lab.engines.native.trainable_model import Moved, Trained
+from gspo_lab.engines.native.trainable_model import OptimizerStep, TrainableModel
 from gspo_lab.models.routing import expert_change, load_cv
 from gspo_lab.objectives import Batch, Surrogate, prepared, ratio_measures, response_detail, surrogate
 from gspo_lab.objectives.losses import Common, Loss
@@ -21,7 +21,7 @@ from gspo_lab.records import UpdateRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Minibatch:
+class MinibatchRows:
     """Which update this is, on which rows (ascending), and what of the old policy is still to be found out."""
 
     step: int
@@ -32,11 +32,11 @@ class Minibatch:
 
 
 @dataclass(slots=True)
-class Updated:
+class UpdateResult:
     """What an update did, kept until it is measured: l_t, clips, correction, gate and dual clips of the M rows, and the
     routes; `objective` is what it was trained with."""
 
-    minibatch: Minibatch
+    minibatch: MinibatchRows
     objective: Common
     log_ratio_MT: Tensor
     clipped_MT: Tensor
@@ -47,7 +47,7 @@ class Updated:
     loss: float = 0.0
     kl_sum: float = 0.0
     router_grad_norm: float | None = None
-    moved: Moved = Moved(0.0, 0.0, True)
+    moved: OptimizerStep = OptimizerStep(0.0, 0.0, True)
     critic_columns: dict[str, float] = field(default_factory=dict)
     critic_finite: bool = True
     seconds: float = 0.0
@@ -76,7 +76,7 @@ class Updater:
     reference ranges, `replay` the routes to replay."""
 
     policy: Policy
-    trained: Trained
+    trained: TrainableModel
     objective: Common
     loss: Loss[Any]
     bands: dict[str, tuple[float, float]]
@@ -84,7 +84,7 @@ class Updater:
     sampler_is_old: bool
     critic: Critic | None = None
 
-    def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
+    def update(self, experience: Experience, minibatch: MinibatchRows) -> UpdateResult:
         """Train on one mini-batch."""
         started = time.perf_counter()
         objective, selected_MT = self.prepared(experience, minibatch)
@@ -99,14 +99,14 @@ class Updater:
         return done
 
     def _passes(
-        self, experience: Experience, minibatch: Minibatch, objective: Common, selected_MT: Tensor | None
-    ) -> Updated:
+        self, experience: Experience, minibatch: MinibatchRows, objective: Common, selected_MT: Tensor | None
+    ) -> UpdateResult:
         """Gather a mini-batch's gradient with what `prepared` gave."""
         mask_MT = experience.mask_NT[minibatch.rows]
         responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         bonus = objective.entropy_coef > 0
-        done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
+        done = UpdateResult(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
         done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
         done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
 
@@ -130,7 +130,7 @@ class Updater:
         return done
 
     @torch.no_grad()
-    def prepared(self, experience: Experience, minibatch: Minibatch) -> tuple[Common, Tensor | None]:
+    def prepared(self, experience: Experience, minibatch: MinibatchRows) -> tuple[Common, Tensor | None]:
         """The objective of one mini-batch, and the [M, T] tokens that its loss selects, if it does.
 
         Such a loss sees the whole mini-batch in a pass before the update: microbatches never change the gradient.
@@ -165,7 +165,7 @@ class Updater:
             sampler_logp_BT=experience.sampler_logp_NT[rows, :length],
         )
 
-    def _routes(self, experience: Experience, part: Microbatch, minibatch: Minibatch) -> Tensor | None:
+    def _routes(self, experience: Experience, part: Microbatch, minibatch: MinibatchRows) -> Tensor | None:
         """The experts to replay: the sampler's (R3), the old policy's (R2), or none.
 
         On a fresh mini-batch the old policy is the current one: its own choice *is* the recorded one.
@@ -187,7 +187,7 @@ class Updater:
 
 
 def update_record(
-    updater: Updater, experience: Experience, done: Updated, *, detail: bool, token_detail: bool
+    updater: Updater, experience: Experience, done: UpdateResult, *, detail: bool, token_detail: bool
 ) -> UpdateRecord:
     """The record of an update, on request with every response's own numbers and with every token's."""
     objective, rows = updater.objective, done.minibatch.rows
@@ -228,7 +228,7 @@ def update_record(
     )
 
 
-def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: Updated) -> Tensor | None:
+def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: UpdateResult) -> Tensor | None:
     """[M, T] l_t against the sampler's log-probs where this run's is against the trainer's, or the reverse.
 
     None where the trainer has not evaluated the old policy on these rows.
@@ -240,7 +240,7 @@ def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, don
     return done.log_ratio_MT - d_MT if updater.sampler_is_old else done.log_ratio_MT + d_MT
 
 
-def _routing_fields(updater: Updater, experience: Experience, done: Updated) -> dict[str, Any]:
+def _routing_fields(updater: Updater, experience: Experience, done: UpdateResult) -> dict[str, Any]:
     """Expert change against the old policy at input positions that predict response tokens, where the trainer has
     evaluated that on them; and router health."""
     routers = updater.policy.routers

@@ -175,7 +175,7 @@ class Policy:
         return self.routers.tap(*part.input_BS.shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS)
 
     @torch.no_grad()
-    def remember(self, experience: Experience, rows: Tensor) -> float:
+    def fill_old_policy(self, experience: Experience, rows: Tensor) -> float:
         """Fill in the old policy's log-probs, entropy and routes of `rows`; returns the seconds replay took."""
         seconds = 0.0
         for part in microbatches(experience, rows, self.microbatch_tokens):

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from gspo_lab.engines.native.build_run import Parts
+from gspo_lab.engines.native.build_run import RunComponents
 from gspo_lab.engines.native.experience import Experience, pack_routes, turn_fields
-from gspo_lab.engines.step_numbers import Totals, keeps, step_numbers
+from gspo_lab.engines.step_numbers import RunTotals, keeps, step_numbers
 from gspo_lab.evaluation import answer_record
 from gspo_lab.models.routing import expert_change
 from gspo_lab.objectives import explained_variance, mismatch_measures
@@ -50,7 +50,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CompletedStep:
     """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G] of its own prompts,
     dropped or not.
 
@@ -109,7 +109,7 @@ def _ends_of_turns(rollout: Rollout) -> list[int]:
     return [own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())]
 
 
-def count(totals: Totals, step: Step, settings: Settings, parts: Parts) -> None:
+def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: RunComponents) -> None:
     """Add one more step to a run's totals."""
     totals.add(
         step.first_problems,
@@ -121,7 +121,7 @@ def count(totals: Totals, step: Step, settings: Settings, parts: Parts) -> None:
     totals.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
 
 
-def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:
+def step_record(step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals) -> StepRecord:
     """The record of a step; `totals` have counted it."""
     experience, laps = step.experience, step.clock.laps
     moe = parts.policy.routers is not None
@@ -153,7 +153,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
     )
 
 
-def _response_fields(step: Step) -> dict[str, Any]:
+def _response_fields(step: CompletedStep) -> dict[str, Any]:
     """What follows from the responses trained on, and the rewards of the step's own prompts, which arms share."""
     rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
     out = step_numbers(
@@ -174,7 +174,7 @@ def _response_fields(step: Step) -> dict[str, Any]:
     return out
 
 
-def _version_fields(step: Step) -> dict[str, Any]:
+def _version_fields(step: CompletedStep) -> dict[str, Any]:
     """How far the policies that drew the tokens trained on lie behind the step's; nothing where no one kept it."""
     own = [
         [
@@ -195,7 +195,7 @@ def _version_fields(step: Step) -> dict[str, Any]:
     }
 
 
-def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:
+def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, Any]:
     """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
     experience = step.experience
     out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
@@ -213,7 +213,7 @@ def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:
     return out
 
 
-def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
+def training_answers(step: CompletedStep, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
     """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone.
 
     A problem may be in a step twice: where the stream begins anew, where it was asked in a dropped one's place, where

@@ -23,14 +23,14 @@ PIECE = 2**20
 what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows (docs/results/performance.md)."""
 
 
-def give_back_what_is_freed() -> None:
+def trim_freed_memory() -> None:
     """From now on, in this process; other C libraries than glibc do as they do."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, PIECE)
 
 
-def spare_tied_gradient(model: Any) -> None:
+def accumulate_tied_gradient(model: Any) -> None:
     """Have a tied embedding add to its head's gradient, from now on. Embeddings that do more than look rows up stay as
     they are."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
@@ -75,7 +75,7 @@ LARGE = 2**26
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class OptimizerStep:
     """One step of an optimizer. The gradient's norm is that before clipping.
 
     Not `finite`: the loss or the gradient was not, and the step was left out; or a trained weight is not, after it.
@@ -98,7 +98,7 @@ def heavy(model: Any) -> bool:
     return parameters >= LARGE
 
 
-class Trained:
+class TrainableModel:
     """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
 
     The learning rate rises over the first updates; `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU. With
@@ -128,7 +128,7 @@ class Trained:
             self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **adam)
         else:  # `foreach` makes copies as large as the model
             self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
-            spare_tied_gradient(model)
+            accumulate_tied_gradient(model)
 
     def forget_gradient(self) -> None:
         """No gradient, and no memory for one: sampling needs that."""
@@ -161,9 +161,9 @@ class Trained:
             self.scale *= 2
         return True
 
-    def move(self, loss: float) -> Moved:
+    def move(self, loss: float) -> OptimizerStep:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not finite, no step."""
-        rate = self._rate * self.warmth(self.updates)
+        rate = self._rate * self.warmup_factor(self.updates)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True))
         finite = math.isfinite(grad_norm) and math.isfinite(loss)
         if finite:
@@ -172,14 +172,14 @@ class Trained:
             self.optimizer.step()
         self.forget_gradient()
         self.updates += 1
-        return Moved(grad_norm, rate, finite and self.alive())
+        return OptimizerStep(grad_norm, rate, finite and self.all_finite())
 
-    def warmth(self, updates: int) -> float:
+    def warmup_factor(self, updates: int) -> float:
         """The share of the learning rate that the update after `updates` others has."""
         return min(1.0, (updates + 1) / self._warmup)
 
     @torch.no_grad()
-    def alive(self) -> bool:
+    def all_finite(self) -> bool:
         """Whether every trained weight is finite: their sums then are, a tenth of the cost of asking each weight."""
         return bool(torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all())
 

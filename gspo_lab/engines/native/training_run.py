@@ -16,12 +16,12 @@ import torch
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.facts import facts
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.build_run import Parts
-from gspo_lab.engines.native.experience import Experience, pack, pack_routes, turn_credit
-from gspo_lab.engines.native.optimizer_update import Updated, update_record
+from gspo_lab.engines.native.build_run import RunComponents
+from gspo_lab.engines.native.experience import Experience, pack_routes, pad_rollouts, turn_credit
+from gspo_lab.engines.native.optimizer_update import UpdateResult, update_record
 from gspo_lab.engines.native.prompt_stream import PromptStream
-from gspo_lab.engines.native.step_record import Step, count, step_record, training_answers
-from gspo_lab.engines.step_numbers import Totals, failure, need_grades
+from gspo_lab.engines.native.step_record import CompletedStep, count, step_record, training_answers
+from gspo_lab.engines.step_numbers import RunTotals, failure, need_grades
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
 from gspo_lab.objectives import advantages, decoupled, overlong_penalty
@@ -34,10 +34,10 @@ from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
 
 
-class Course:
+class TrainingRun:
     """One run on its way: the parts it needs, where its records go, and what it has counted."""
 
-    def __init__(self, run: Run, parts: Parts, sink: Sink, folder: Path) -> None:
+    def __init__(self, run: Run, parts: RunComponents, sink: Sink, folder: Path) -> None:
         self.settings = run.settings
         self.seed = run.seed
         self.owner = run.id
@@ -46,8 +46,8 @@ class Course:
         self.parts = parts
         self.sink = sink
         self.folder = RunFolder(folder)
-        self.totals = Totals()
-        self.kept: dict[str, checkpoint.Kept] = {**parts.trained}
+        self.totals = RunTotals()
+        self.kept: dict[str, checkpoint.Checkpointed] = {**parts.trained}
         """What a checkpoint holds, by its name."""
         if run.settings.rollout.staleness:
             self.kept["past"] = parts.lag
@@ -146,7 +146,7 @@ class Course:
         `grades` tell what each has earned, and the rewards by name."""
         parts, how = self.parts, self.settings.objective
         self.folder.enter(Phase.UPDATING)
-        experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
+        experience = pad_rollouts(rollouts, parts.tokenizer.pad_token_id, parts.device)
         if not rollouts:
             adv = reward_PG.view(0, 1)
         elif parts.critic is not None:
@@ -168,7 +168,7 @@ class Course:
             experience.rollout_routes_NSLK = pack_routes(rollouts, experience, routers.layers, routers.top_k)
         return experience
 
-    def record(self, step: Step, updates: Sequence[Updated]) -> None:
+    def record(self, step: CompletedStep, updates: Sequence[UpdateResult]) -> None:
         """Count a step that has been trained on, and write all that is recorded of it."""
         settings, parts = self.settings, self.parts
         detail, tokens = step.index % settings.record.detail_every == 0, settings.record.token_detail
@@ -199,7 +199,7 @@ class Course:
         if not due:
             return
         self.folder.enter(Phase.EVALUATING)
-        with parts.lag.present(parts.sampler):
+        with parts.lag.sample_current_weights(parts.sampler):
             for bench in due:
                 task, sampler = parts.bench_tasks[bench.name], parts.sampler
                 self.sink.write(evaluate(bench, task, sampler, parts.tokenizer, seed=self.seed, step=done, steps=steps))
@@ -215,5 +215,5 @@ class Course:
             return 0
         step, totals = saved
         self.parts.lag.follow(self.parts.sampler)
-        self.totals = Totals(**totals)
+        self.totals = RunTotals(**totals)
         return step

@@ -37,7 +37,7 @@ def responses(settings: Settings) -> int:
     return settings.rollout.prompts_per_step * settings.rollout.group_size
 
 
-def broken(settings: Settings, processes: int, microbatches: int, sampling: str) -> str | None:
+def unsupported_reason(settings: Settings, processes: int, microbatches: int, sampling: str) -> str | None:
     """Why TRL cannot train so, as the end of a sentence; None where it can."""
     if processes < 1 or microbatches < 1:
         return f"needs processes and microbatches of at least 1, not {processes} and {microbatches}"
@@ -163,7 +163,7 @@ class TrlEngine:
             if version != wanted:
                 has = "there is none" if version is None else f"here is {version}"
                 raise LabError(f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'")
-        if reason := broken(settings, self.processes, self.microbatches, self.sampling):
+        if reason := unsupported_reason(settings, self.processes, self.microbatches, self.sampling):
             raise LabError(f"the engine 'trl' {reason}")
 
     def translated(self, settings: Settings) -> Mapping[str, Any]:
@@ -181,7 +181,7 @@ class TrlEngine:
             def watch() -> None:
                 while not over.wait(ASK_EVERY):
                     if stop():
-                        child.say(STOP)
+                        child.send_line(STOP)
                         return
 
             watcher = threading.Thread(target=watch, daemon=True)
@@ -192,7 +192,7 @@ class TrlEngine:
                         if isinstance(record, RunStatus) and record.state == State.FAILED:
                             raise LabError(record.message or "the engine 'trl' failed")
                     sink.write(records)
-                    child.say(WRITTEN)
+                    child.send_line(WRITTEN)
             finally:
                 over.set()
                 watcher.join()

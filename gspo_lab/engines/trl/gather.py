@@ -13,11 +13,11 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch
-from gspo_lab.engines.native.optimizer_update import Minibatch, Updated
+from gspo_lab.engines.native.optimizer_update import MinibatchRows, UpdateResult
 from gspo_lab.engines.native.policy import Forward
-from gspo_lab.engines.native.step_record import Clock, Step, positions
-from gspo_lab.engines.native.training_run import Course
-from gspo_lab.models.routing import Tap
+from gspo_lab.engines.native.step_record import Clock, CompletedStep, positions
+from gspo_lab.engines.native.training_run import TrainingRun
+from gspo_lab.models.routing import RoutingRecorder
 from gspo_lab.objectives import Batch, surrogate
 from gspo_lab.samplers.base import Rollout
 from gspo_lab.tasks.base import Grade, Problem
@@ -30,7 +30,7 @@ class Pass:
     rows_b: Tensor
     logp_bT: Tensor
     entropy_bT: Tensor
-    tap: Tap | None
+    tap: RoutingRecorder | None
 
 
 @dataclass(slots=True)
@@ -45,7 +45,9 @@ class Share:
     entropy_nT: Tensor | None = None
     routes_nSLK: Tensor | None = None
 
-    def gathered(self, accelerator: Any, course: Course, step: int, reward_PG: Tensor, clock: Clock) -> "RolloutBatch":
+    def gathered(
+        self, accelerator: Any, course: TrainingRun, step: int, reward_PG: Tensor, clock: Clock
+    ) -> "RolloutBatch":
         """The whole batch."""
         rollouts: list[Rollout] = gather_object(self.rollouts)
         grades: list[Grade] = gather_object(self.grades)
@@ -72,7 +74,7 @@ class Share:
 class RolloutBatch:
     """A rollout batch, whole."""
 
-    course: Course
+    course: TrainingRun
     index: int
     rollouts: list[Rollout]
     grades: list[Grade]
@@ -95,11 +97,11 @@ class RolloutBatch:
                 experience.natural_NSLK = routes_MSLK.new_zeros(shape)
             experience.natural_NSLK[rows_M] = routes_MSLK
 
-    def step(self, clock: Clock, updates: Sequence[Updated]) -> Step:
+    def step(self, clock: Clock, updates: Sequence[UpdateResult]) -> CompletedStep:
         """The step that has been trained on."""
         course, problems = self.course, self.course.prompts.step(self.index)
         epochs = course.settings.update.epochs
-        return Step(
+        return CompletedStep(
             self.index,
             problems,
             self.rollouts,
@@ -115,7 +117,9 @@ class RolloutBatch:
         )
 
 
-def updated(accelerator: Any, course: Course, batch: RolloutBatch, passes: Sequence[Pass], index: int) -> Updated:
+def updated(
+    accelerator: Any, course: TrainingRun, batch: RolloutBatch, passes: Sequence[Pass], index: int
+) -> UpdateResult:
     """What update `index` of a rollout batch did, from this process's passes and all others'."""
     experience = batch.experience
     rows_M = torch.cat([_gathered(accelerator, part.rows_b) for part in passes])
@@ -141,8 +145,8 @@ def updated(accelerator: Any, course: Course, batch: RolloutBatch, passes: Seque
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    which, objective = Minibatch(batch.index, index, rows_M, fresh=False), course.parts.updater.objective
-    done = Updated(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
+    which, objective = MinibatchRows(batch.index, index, rows_M, fresh=False), course.parts.updater.objective
+    done = UpdateResult(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
     done.loss = float(out.loss)
     if taps:
         done.forwards = _measured(experience, rows_M, forward)

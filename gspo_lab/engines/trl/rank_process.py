@@ -52,7 +52,7 @@ class Worker:
         os._exit(Exit.STOPPED)  # the worker is gone, and another may be about to take the run up
 
 
-class Nobody:
+class NullSink:
     """The sink of the other ranks, which have nothing to say."""
 
     def write(self, records: Sequence[Record]) -> None:
@@ -65,7 +65,7 @@ def main(folder: str, processes: str, microbatches: str, sampling: str) -> int:
     """Train the run of a folder; the exit code."""
     run = RunFolder(Path(folder)).run()
     worker = Worker() if os.environ["RANK"] == "0" else None
-    sink: Sink = worker or Nobody()
+    sink: Sink = worker or NullSink()
     try:
         from gspo_lab.engines.trl.trainer import train
 

@@ -31,10 +31,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.native.build_run import set_up
-from gspo_lab.engines.native.optimizer_update import Updated
+from gspo_lab.engines.native.optimizer_update import UpdateResult
 from gspo_lab.engines.native.step_record import Clock
-from gspo_lab.engines.native.trainable_model import Moved, Trained
-from gspo_lab.engines.native.training_run import Course
+from gspo_lab.engines.native.trainable_model import OptimizerStep, TrainableModel
+from gspo_lab.engines.native.training_run import TrainingRun
 from gspo_lab.engines.trl import LAB, OWN, VERSIONS, TrlEngine, trainer_settings
 from gspo_lab.engines.trl.gather import Pass, RolloutBatch, Share, updated
 from gspo_lab.errors import LabError
@@ -47,7 +47,7 @@ from gspo_lab.study import Run
 class Generation:
     """Draws by the trainer's `_generate_single_turn`, with torch's random numbers; ends at the task's stop texts."""
 
-    def __init__(self, trainer: GRPOTrainer, course: Course) -> None:
+    def __init__(self, trainer: GRPOTrainer, course: TrainingRun) -> None:
         self._trainer, self._model = trainer, course.parts.policy.model
         sampling = course.parts.sampling
         self._temperature = sampling.temperature
@@ -131,7 +131,7 @@ def train(
     )
     if (world := config.distributed_state.num_processes) != processes:
         raise LabError(f"the engine 'trl' was to train in {processes} processes, and there are {world}")
-    course = Course(run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder)
+    course = TrainingRun(run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder)
     first = course.resume()
     if config.process_index == 0:
         course.begin(first, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
@@ -152,7 +152,7 @@ def train(
 class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     """Trains a run from step `first` on; `step` is where it stands."""
 
-    def __init__(self, course: Course, first: int, stop: Stop, config: GRPOConfig, sampling: str) -> None:
+    def __init__(self, course: TrainingRun, first: int, stop: Stop, config: GRPOConfig, sampling: str) -> None:
         parts = course.parts
         trained = parts.trained["policy"]
         before = trained.updates
@@ -163,7 +163,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.replays_old = course.settings.routing_replay == "old-policy"
         self.per_step = course.settings.update.per_rollout_batch
         self.batch: RolloutBatch | None = None
-        self.updates: list[Updated] = []
+        self.updates: list[UpdateResult] = []
         self.passes: list[Pass] = []
         self.moment = _Moment(trained)
         super().__init__(
@@ -172,7 +172,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             reward_funcs=[self.reward],
             train_dataset=_prompts(course, first),
             processing_class=parts.tokenizer,
-            optimizers=(trained.optimizer, LambdaLR(trained.optimizer, lambda n: trained.warmth(before + n))),
+            optimizers=(trained.optimizer, LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(before + n))),
             rollout_func=lambda prompts, _: self.rollout(prompts),
             callbacks=[self.moment],
         )
@@ -209,7 +209,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         else:
             torch.manual_seed(noise_key(*course.noise, "trl generation", self.step, self.accelerator.process_index))
             self.share.rollouts = self.own.sample(requests)
-        course.parts.sampler.rest()
+        course.parts.sampler.pause()
         self.clock.lap("rollout")
         return {
             "prompt_ids": [list(rollout.request.prompt_ids) for rollout in self.share.rollouts],
@@ -319,7 +319,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.passes = []
         grad_norm, loss = logs["grad_norm"], logs["loss"]
         finite = math.isfinite(grad_norm) and math.isfinite(loss) and self.moment.alive
-        update.moved = Moved(grad_norm, logs["learning_rate"], finite)
+        update.moved = OptimizerStep(grad_norm, logs["learning_rate"], finite)
         update.router_grad_norm = self.router_grad_norm
         update.seconds = self.moment.seconds
         update.engine_metrics = {
@@ -353,7 +353,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
 class _Moment(TrainerCallback):  # type: ignore[misc]
     """What is known only as the optimizer has made its step."""
 
-    def __init__(self, trained: Trained) -> None:
+    def __init__(self, trained: TrainableModel) -> None:
         self.trained = trained
         self.began = 0.0
         self.seconds = 0.0
@@ -362,10 +362,10 @@ class _Moment(TrainerCallback):  # type: ignore[misc]
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.seconds = time.perf_counter() - self.began
         self.trained.updates += 1
-        self.alive = self.trained.alive()
+        self.all_finite = self.trained.all_finite()
 
 
-def _prompts(course: Course, first: int) -> Dataset:
+def _prompts(course: TrainingRun, first: int) -> Dataset:
     """The prompts of all steps from `first` on, in the lab's order, made as they are asked for."""
     per_step = course.settings.rollout.prompts_per_step
     places = Dataset.from_dict({"place": range(first * per_step, course.settings.steps * per_step)})

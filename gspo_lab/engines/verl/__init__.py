@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.base import Capabilities
-from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
 from gspo_lab.engines.verl.hydra_overrides import configure
-from gspo_lab.engines.verl.options import CHECKPOINTS, STEP, Options
+from gspo_lab.engines.verl.options import CHECKPOINTS, STEP, VerlOptions
 from gspo_lab.study import Run
 from gspo_lab.study.schema import obeyed
 
@@ -27,7 +27,7 @@ RECORDS = {
 }
 
 
-class VerlEngine(Options, ExternalEngine):
+class VerlEngine(VerlOptions, ExternalEngine):
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time."""
 
     name, program, starts = "verl", "verl", "Ray, model, vLLM"
@@ -39,7 +39,7 @@ class VerlEngine(Options, ExternalEngine):
         self.check_here(on_gpu=False)
         super().ready()
 
-    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts as verl reads them, and its configuration as words of its command line."""
         return configure(prepared, self)
 

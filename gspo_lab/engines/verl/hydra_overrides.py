@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.external.attempt import LOG, Prepared, Prompt, for_plugin
-from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, Options
+from gspo_lab.engines.external.attempt import LOG, PreparedAttempt, Prompt, for_plugin
+from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, VerlOptions
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 
@@ -26,7 +26,7 @@ PREFIX = "lab-"
 """Before the names of verl's policy losses that the lab records."""
 
 
-def configure(prepared: Prepared, options: Options) -> tuple[list[str], dict[str, str]]:
+def configure(prepared: PreparedAttempt, options: VerlOptions) -> tuple[list[str], dict[str, str]]:
     """Write into the attempt's folder what verl reads; its command, and its processes' environment."""
     attempt = prepared.attempt
     path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
@@ -56,7 +56,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def overrides(prepared: Prepared, options: Options) -> dict[str, Any]:
+def overrides(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
     """verl's keys and their values. LabError where `options.set` names one that the study decides."""
     run = prepared.attempt.run
     out = _trainer(prepared, options) | _data(prepared) | _algorithm(run)
@@ -75,7 +75,7 @@ def arguments(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key}={_word(value)}" for key, value in keys.items()]
 
 
-def environment(prepared: Prepared) -> dict[str, str]:
+def environment(prepared: PreparedAttempt) -> dict[str, str]:
     """What verl's processes need in their environment."""
     out = {
         **for_plugin(prepared.attempt.path),
@@ -113,7 +113,7 @@ def _word(value: Any) -> str:
     return json.dumps(value)
 
 
-def _trainer(prepared: Prepared, options: Options) -> dict[str, Any]:
+def _trainer(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
     run, home, first = prepared.attempt.run, prepared.attempt.home, prepared.attempt.first
     settings = run.settings
     evaluates = bool(settings.bench)
@@ -142,7 +142,7 @@ def _trainer(prepared: Prepared, options: Options) -> dict[str, Any]:
     }
 
 
-def _data(prepared: Prepared) -> dict[str, Any]:
+def _data(prepared: PreparedAttempt) -> dict[str, Any]:
     run, path = prepared.attempt.run, prepared.attempt.path
     return {
         "data.train_files": str(path / TRAIN),
@@ -172,12 +172,12 @@ def _algorithm(run: Run) -> dict[str, Any]:
     }
 
 
-def _model_and_actor(prepared: Prepared, options: Options) -> dict[str, Any]:
+def _model_and_actor(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
     run = prepared.attempt.run
     update, objective, rollout = run.settings.update, run.settings.objective, run.settings.rollout
     prompts = rollout.prompts_per_step // update.minibatches
     rows = rows_at_a_time(
-        prompts * rollout.group_size // options.world,
+        prompts * rollout.group_size // options.world_size,
         prepared.prompt_tokens + prepared.response_tokens,
         update.microbatch_tokens,
     )
@@ -241,7 +241,7 @@ def _precision(run: Run) -> dict[str, str]:
 REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
 
 
-def _megatron(run: Run, options: Options) -> dict[str, Any]:
+def _megatron(run: Run, options: VerlOptions) -> dict[str, Any]:
     return {
         "strategy": "megatron",
         "megatron.tensor_model_parallel_size": options.tensor_parallel,
@@ -250,7 +250,7 @@ def _megatron(run: Run, options: Options) -> dict[str, Any]:
     }
 
 
-def _rollout(prepared: Prepared, options: Options) -> dict[str, Any]:
+def _rollout(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
     run = prepared.attempt.run
     rollout = run.settings.rollout
     keys = {
@@ -282,7 +282,7 @@ def _rollout(prepared: Prepared, options: Options) -> dict[str, Any]:
     return out if prepared.on_gpu else out | {"+actor_rollout_ref.rollout.enable_sleep_mode": False}
 
 
-def _critic(prepared: Prepared) -> dict[str, Any]:
+def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
     """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at random."""
     run = prepared.attempt.run
     update, critic = run.settings.update, run.settings.critic
@@ -307,7 +307,7 @@ def _critic(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _machine(prepared: Prepared, options: Options) -> dict[str, Any]:
+def _machine(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
     """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the environment told."""
     if options.ray != "local":
         env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(prepared).items()}

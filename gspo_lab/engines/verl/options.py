@@ -24,7 +24,7 @@ ESTIMATORS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class VerlOptions:
     """The options of engine `verl`, and nothing besides.
 
     `backend`: fsdp2, or megatron. `processes`: training processes (GPUs) per machine, on `machines` machines.
@@ -41,7 +41,7 @@ class Options:
     set: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         """Training processes on all machines."""
         return self.processes * self.machines
 
@@ -54,9 +54,9 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LabError(f"engine.options.{name} = {value!r}: a whole number from 1 on")
-        if self.world % self.tensor_parallel:
+        if self.world_size % self.tensor_parallel:
             raise LabError(
-                f"engine.options.tensor_parallel = {self.tensor_parallel} does not divide {self.world} processes"
+                f"engine.options.tensor_parallel = {self.tensor_parallel} does not divide {self.world_size} processes"
             )
         if self.machines > 1 and self.ray == "local":
             raise LabError("engine.options.machines > 1 needs a Ray cluster: set engine.options.ray to its address")
@@ -77,7 +77,7 @@ class Options:
                 raise LabError(f"engine.options.processes = {self.processes}: {seen} GPUs are seen here")
 
 
-def _broken(settings: Settings, options: Options) -> Iterator[str]:
+def _broken(settings: Settings, options: VerlOptions) -> Iterator[str]:
     objective, rollout, update = settings.objective, settings.rollout, settings.update
     if settings.routing_replay != "none" and options.backend != "megatron":
         yield (
@@ -93,8 +93,8 @@ def _broken(settings: Settings, options: Options) -> Iterator[str]:
     if objective.advantage == "gae":
         yield from _with_a_critic(settings, options)
     rows = rollout.prompts_per_step // update.minibatches * rollout.group_size
-    if rows % options.world:
-        yield f"shares a mini-batch evenly: its {rows} responses are no multiple of {options.world} processes"
+    if rows % options.world_size:
+        yield f"shares a mini-batch evenly: its {rows} responses are no multiple of {options.world_size} processes"
     if len({bench.every for bench in settings.bench}) > 1:
         yield "asks all benchmarks at the same steps: give every [[bench]] the same `every`"
     for bench in settings.bench:
@@ -109,7 +109,7 @@ def _broken(settings: Settings, options: Options) -> Iterator[str]:
         yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
 
 
-def _with_a_critic(settings: Settings, options: Options) -> Iterator[str]:
+def _with_a_critic(settings: Settings, options: VerlOptions) -> Iterator[str]:
     if settings.objective.importance_sampling_level == "sequence":
         yield (
             "keeps a critic's advantages by token, and its GSPO loss is then GSPO-token's: with advantage = 'gae' use "

@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, weighted
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, weighted
 from gspo_lab.objectives.settings import Common
 from gspo_lab.registry import look_up, nearest
 
-__all__ = ["LOSSES", "Common", "Loss", "Moved", "Term", "loss_of", "traits", "weighted"]
+__all__ = ["LOSSES", "Common", "Loss", "LossInputs", "Term", "loss_of", "traits", "weighted"]
 
 _files = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__) if file.name != "loss"]
 LOSSES: dict[str, Loss[Any]] = {file.LOSS.name: file.LOSS for file in _files}

@@ -1,10 +1,10 @@
 """CISPO: the clip of a weight, so that no token loses its gradient."""
 
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, weighted
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, weighted
 from gspo_lab.objectives.settings import Common
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi."""
     return weighted(moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high))
 

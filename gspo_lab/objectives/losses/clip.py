@@ -1,11 +1,11 @@
 """The clip of PPO, GRPO and GSPO."""
 
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term
 from gspo_lab.objectives.ratios import binds
 from gspo_lab.objectives.settings import Common
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); the dual clip is 1912.09729's."""
     ratio_BT, adv_BT, mask_BT = moved.ratio_BT, moved.batch.adv_BT, moved.batch.mask_BT
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)

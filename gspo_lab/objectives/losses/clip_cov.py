@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gspo_lab.keys import HUGE
 from gspo_lab.objectives.losses import clip
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, own_key
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, own_key
 from gspo_lab.objectives.settings import Common
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ClipCov(Common):
     )
 
 
-def covariance(moved: Moved) -> "Tensor":
+def covariance(moved: LossInputs) -> "Tensor":
     """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN elsewhere: 2505.22617
     section 4.2."""
     active_BT = moved.active_BT
@@ -42,7 +42,7 @@ def covariance(moved: Moved) -> "Tensor":
     return product_BT.masked_fill(~active_BT, float("nan"))
 
 
-def select(settings: ClipCov, moved: Moved) -> "Tensor":
+def select(settings: ClipCov, moved: LossInputs) -> "Tensor":
     """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows from how many there
     are, so that a run can be repeated."""
     import torch
@@ -59,7 +59,7 @@ def select(settings: ClipCov, moved: Moved) -> "Tensor":
     return selected_BT
 
 
-def term(moved: Moved, settings: ClipCov) -> Term:
+def term(moved: LossInputs, settings: ClipCov) -> Term:
     """min(r A, clip(r) A), 0 at the selected tokens: 2505.22617 section 4.2."""
     plain, selected_BT = clip.term(moved, settings), moved.batch.selected_BT
     assert selected_BT is not None

@@ -1,6 +1,6 @@
 """DCPO: the clip with bounds that widen where the old policy gave a token a small probability q."""
 
-from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, Moved, Term
+from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, LossInputs, Term
 from gspo_lab.objectives.ratios import binds
 from gspo_lab.objectives.settings import Common
 
@@ -8,7 +8,7 @@ LARGEST_RATIO = 10.0
 """The highest upper bound, as in its authors' code (lime-RL/DCPO, `get_clip_low_high`)."""
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """min(r A, clip(r) A) between the bounds of each token."""
     ratio_BT, adv_BT = moved.ratio_BT, moved.batch.adv_BT
     rarity_BT = (-moved.batch.old_logp_BT.detach()).clamp(max=LARGEST_LOG_RATIO).exp()

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term
 from gspo_lab.objectives.settings import Common
 
 if TYPE_CHECKING:
@@ -12,13 +12,13 @@ LARGEST_RATIO = 20.0
 """Where the weight is truncated, as verl does (`clip_ratio_c`)."""
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`."""
     moved_BT = moved.logp_BT.detach().exp() - moved.batch.old_logp_BT.exp()
-    return held(moved, moved_BT < -settings.clip_low, moved_BT > settings.clip_high)
+    return masked_by_divergence(moved, moved_BT < -settings.clip_low, moved_BT > settings.clip_high)
 
 
-def held(moved: Moved, fell_BT: "Tensor", rose_BT: "Tensor") -> Term:
+def masked_by_divergence(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> Term:
     """sg(min(r, 20)) A log pi, without the tokens that fell too far with A < 0 or rose too far with A > 0."""
     adv_BT = moved.batch.adv_BT
     clipped_BT = moved.active_BT & ((fell_BT & (adv_BT < 0)) | (rose_BT & (adv_BT > 0)))

@@ -1,10 +1,10 @@
 """FSPO: the clip on the sequence's whole ratio W, in a range that grows with the root of the length."""
 
-from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, Moved, Term, spread_sum
+from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, LossInputs, Term, spread_sum
 from gspo_lab.objectives.settings import Common
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """min(W A, clip(W) A)."""
     adv_BT, active_BT = moved.batch.adv_BT, moved.active_BT
     root_B1 = moved.batch.mask_BT.sum(dim=1, keepdim=True, dtype=moved.log_ratio_BT.dtype).sqrt()

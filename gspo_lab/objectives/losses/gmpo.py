@@ -2,12 +2,12 @@
 
 import math
 
-from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, Moved, Term
+from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, LossInputs, Term
 from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.objectives.settings import Common
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """exp(mean of c_t) A, c_t = l_t clipped on the side of A."""
     mask_BT, adv_BT = moved.batch.mask_BT, moved.batch.adv_BT
     bounds = math.log1p(-settings.clip_low), math.log1p(settings.clip_high)

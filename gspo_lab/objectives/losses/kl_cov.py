@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gspo_lab.keys import HUGE
 from gspo_lab.objectives.losses.clip_cov import covariance
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, everywhere, own_key
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, everywhere, own_key
 from gspo_lab.objectives.settings import Common
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class KlCov(Common):
     )
 
 
-def select(settings: KlCov, moved: Moved) -> "Tensor":
+def select(settings: KlCov, moved: LossInputs) -> "Tensor":
     """[B, T], True at the tokens with the largest covariances."""
     import torch
 
@@ -37,7 +37,7 @@ def select(settings: KlCov, moved: Moved) -> "Tensor":
     return selected_N.view_as(moved.active_BT) & moved.active_BT
 
 
-def term(moved: Moved, settings: KlCov) -> Term:
+def term(moved: LossInputs, settings: KlCov) -> Term:
     """r A, less kl_cov_coef |l| at the selected tokens: 2505.22617 section 4.2, with the estimate of KL of its code."""
     assert moved.batch.selected_BT is not None
     penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(~moved.batch.selected_BT, 0.0)

@@ -27,7 +27,7 @@ SMALLEST_LOG_RATIO = -20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class LossInputs:
     """What a policy loss reads: the mini-batch and how far the policy moved on it.
 
     `log_ratio_BT` is l_t (0 off the mask), `ratio_BT` the ratio of the level (1 where A = 0), both with the gradient of
@@ -64,7 +64,7 @@ class Loss(Generic[S]):
     source: str
     formula: str
     """The term of token t, for the reference (docs/reference/objectives.md has the symbols)."""
-    term: Callable[[Moved, S], Term]
+    term: Callable[[LossInputs, S], Term]
     settings: type[S] = Common  # type: ignore[assignment]
     """`Common`, or a table under it with the loss's own keys."""
     clips: str | None = "tokens"
@@ -80,7 +80,7 @@ class Loss(Generic[S]):
     prepare: "Callable[[S, Batch, Callable[[Batch, S], float]], S] | None" = None
     """The settings for one whole mini-batch, found by a forward pass of its own; the function given is the size of the
     loss of a batch at settings."""
-    select: "Callable[[S, Moved], Tensor] | None" = None
+    select: "Callable[[S, LossInputs], Tensor] | None" = None
     """[B, T], the tokens of one whole mini-batch that the loss treats otherwise, found by such a pass too. `term` reads
     them as `Batch.selected_BT`."""
     refuses: Callable[[S], Iterable[str]] = lambda settings: ()
@@ -100,7 +100,7 @@ def own_key(loss: str, acts: Acts = "ratio", *, later: bool = False) -> Key:
     return Key(read=read, acts=acts, later=later)
 
 
-def everywhere(moved: Moved, value: float) -> "Tensor":
+def everywhere(moved: LossInputs, value: float) -> "Tensor":
     """The same number at every token."""
     return moved.ratio_BT.new_full(moved.ratio_BT.shape, value)
 
@@ -110,7 +110,7 @@ def spread_sum(x_BT: "Tensor") -> "Tensor":
     return x_BT.sum(dim=1, keepdim=True).expand_as(x_BT)
 
 
-def weighted(moved: Moved, weight_BT: "Tensor") -> Term:
+def weighted(moved: LossInputs, weight_BT: "Tensor") -> Term:
     """weight A log pi, the weight without gradient."""
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
     gate_BT = weight_BT / moved.ratio_BT.detach().clamp(min=math.exp(SMALLEST_LOG_RATIO))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, everywhere, own_key
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, everywhere, own_key
 from gspo_lab.objectives.settings import Common
 
 
@@ -16,7 +16,7 @@ class Pspo(Common):
     )
 
 
-def term(moved: Moved, settings: Pspo) -> Term:
+def term(moved: LossInputs, settings: Pspo) -> Term:
     """((1 - a) r + a) A, a = pspo_smoothing."""
     share = 1 - settings.pspo_smoothing
     value_BT = (share * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT

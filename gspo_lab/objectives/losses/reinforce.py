@@ -1,10 +1,10 @@
 """REINFORCE: no ratio, and so no correction for a policy that has moved since it sampled."""
 
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, everywhere, weighted
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, everywhere, weighted
 from gspo_lab.objectives.settings import Common
 
 
-def term(moved: Moved, settings: Common) -> Term:
+def term(moved: LossInputs, settings: Common) -> Term:
     """A log pi."""
     return weighted(moved, everywhere(moved, 1.0))
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gspo_lab.keys import HUGE
-from gspo_lab.objectives.losses.loss import Loss, Moved, Term, everywhere, own_key
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, everywhere, own_key
 from gspo_lab.objectives.settings import Common
 
 OWN = own_key("sapo")
@@ -18,7 +18,7 @@ class Sapo(Common):
     sapo_tau_negative: Annotated[float, OWN] = Field(1.05, gt=0, le=HUGE, description="the temperature where A <= 0")
 
 
-def term(moved: Moved, settings: Sapo) -> Term:
+def term(moved: LossInputs, settings: Sapo) -> Term:
     """(4 / tau) sigmoid(tau (r - 1)) A; it leaves sech^2(tau (r - 1) / 2) of the gradient."""
     adv_BT, ratio_BT = moved.batch.adv_BT, moved.ratio_BT
     tau_BT = everywhere(moved, settings.sapo_tau_positive).where(

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gspo_lab.keys import HUGE
-from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, Moved, Term, own_key, spread_sum, weighted
+from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, LossInputs, Term, own_key, spread_sum, weighted
 from gspo_lab.objectives.settings import Common
 
 LARGEST, SMALLEST = 20.0, math.log(1e-8)
@@ -27,7 +27,7 @@ class Vespo(Common):
     vespo_lambda_negative: Annotated[float, OWN] = Field(2.0, gt=0, le=HUGE, description="the decay lambda where A < 0")
 
 
-def term(moved: Moved, settings: Vespo) -> Term:
+def term(moved: LossInputs, settings: Vespo) -> Term:
     """sg(W^k exp(lambda (1 - W))) A log pi."""
     up_BT = moved.batch.adv_BT >= 0
     l_BT = moved.log_ratio_BT.detach().clamp(-LARGEST, LARGEST)

@@ -12,7 +12,7 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.grounds import grounds, limits_section
-from gspo_lab.report.sections.provenance import certificate, downloads, logged, provenance, settings
+from gspo_lab.report.sections.provenance import certificate, downloads, imported_metrics, provenance, settings
 from gspo_lab.report.sections.replications import replications
 from gspo_lab.report.sections.scores import pairs, scores
 from gspo_lab.report.sections.stability import lengths, stability
@@ -20,7 +20,7 @@ from gspo_lab.report.sections.transcripts import transcripts
 from gspo_lab.report.sections.tuning import tuning
 
 SECTIONS: Mapping[str, tuple[Writer, ...]] = {
-    "": (answer, stability, lengths, curves, replications, logged),
+    "": (answer, stability, lengths, curves, replications, imported_metrics),
     "Believe": (grounds, scores, clipping, collapse, claims, tuning, limits_section, pairs, certificate, calibration),
     "Inspect": (experts, diagnostics, transcripts, settings, provenance, downloads),
 }

@@ -16,7 +16,7 @@ from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import Html, h, number, plain, unbroken
+from gspo_lab.report.markup import Html, format_number, h, plain, unbroken
 from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progress_of
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import head, numbers, summary
@@ -27,9 +27,9 @@ from gspo_lab.words import (
     became,
     best_arms,
     chip,
+    ground_text,
     headline,
     lines,
-    rests_on,
     sentence,
 )
 
@@ -65,7 +65,7 @@ def answer(study: Source) -> Section | None:
         "div",
         h("p", chip(answered), class_="chip"),
         _headline(answered, denied),
-        h("p", unbroken(f"{rests_on(answered)} {time_left(study)}".strip())),
+        h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
@@ -79,7 +79,7 @@ def answer(study: Source) -> Section | None:
     shown = (*lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
     first = " ".join(filter(None, (*answer_sentences(answered), denied)))
     markdown = [
-        f"**{plain(first)}** {plain(rests_on(answered))}",
+        f"**{plain(first)}** {plain(ground_text(answered))}",
         plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
         arms_markdown,
@@ -108,4 +108,6 @@ def time_left(study: Source) -> str:
         return "No step has been timed yet."
     left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(study) if run.state != State.FINISHED)
     minutes = left * max(known) / len(running) / 60
-    return f"About {number(minutes, 2)} min of training are left at the slowest pace so far, without evaluations."
+    return (
+        f"About {format_number(minutes, 2)} min of training are left at the slowest pace so far, without evaluations."
+    )

@@ -3,7 +3,7 @@
 from gspo_lab.claims import Estimate, Result, judge
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, join, markdown_table, plain, table
 from gspo_lab.words import because, claim_to_json, short, tone
 
 INTRODUCTION = (
@@ -55,10 +55,12 @@ def _row(result: Result) -> tuple[Html | str, ...]:
 
 
 def _parts(result: Result) -> list[str]:
-    beside = [f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.also]
+    beside = [f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.supplementary]
     return [*map(_estimate, result.parts), *beside]
 
 
 def _estimate(part: Estimate) -> str:
     where = part.interval
-    return f"{part.name}: {number(part.estimate)}" + (f" ({number(where[0])} to {number(where[1])})" if where else "")
+    return f"{part.name}: {format_number(part.estimate)}" + (
+        f" ({format_number(where[0])} to {format_number(where[1])})" if where else ""
+    )

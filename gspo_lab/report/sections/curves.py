@@ -17,8 +17,8 @@ from gspo_lab.readings import FINISHED, Source, average, read, runs
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.answers import scores as scores_of
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
-from gspo_lab.report.chart import Chart, Fold, Reference, Section, Series
-from gspo_lab.report.markup import number, percent
+from gspo_lab.report.chart import Chart, CollapsibleSection, Reference, Section, Series
+from gspo_lab.report.markup import format_number, percent
 from gspo_lab.report.series import (
     DRAWN,
     MANY_RUNS,
@@ -95,7 +95,7 @@ def curves(study: Source) -> Section | None:
     folded = [*scores.values(), _difference(study, "reward", "Training reward", points(study, "reward_mean"))]
     more = tuple(replace(chart, focus=about) for chart in folded if chart is not None)
     title = "Other benchmarks, and the difference in training reward"
-    return Section("curves", "Figures", (*shown, *([Fold(title, more)] if more else [])))
+    return Section("curves", "Figures", (*shown, *([CollapsibleSection(title, more)] if more else [])))
 
 
 def _of(study: Source, bench: str | None) -> pd.DataFrame:
@@ -153,18 +153,18 @@ def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], 
     """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
     steps that every pair has."""
     common = sorted(base.keys() & subject.keys())
-    seeds = [seed for seed in common if _known(base[seed]).any() and _known(subject[seed]).any()]
+    seeds = [seed for seed in common if _finite_points(base[seed]).any() and _finite_points(subject[seed]).any()]
     known = [points for seed in seeds for points in (base[seed], subject[seed])]
     if not known:
         return []
-    steps = known[0].x[_known(known[0])]
+    steps = known[0].x[_finite_points(known[0])]
     for points_ in known[1:]:
-        steps = np.intersect1d(steps, points_.x[_known(points_)])
+        steps = np.intersect1d(steps, points_.x[_finite_points(points_)])
     if not len(steps):
         return []
 
     def heights(line: Points) -> Floats:
-        known = _known(line)
+        known = _finite_points(line)
         return line.y[known][np.searchsorted(line.x[known], steps)]
 
     apart = np.array([heights(subject[seed]) - heights(base[seed]) for seed in seeds])
@@ -176,7 +176,7 @@ def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], 
     return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
-def _known(line: Points) -> Bools:
+def _finite_points(line: Points) -> Bools:
     return np.isfinite(line.y)
 
 
@@ -278,4 +278,4 @@ def clip_gap(study: Source) -> str:
 
 def factor(ratio: float) -> str:
     """A ratio as a heading tells it: two digits, whole numbers from ten on."""
-    return f"{ratio:,.0f}" if ratio >= 10 else number(ratio, 2)
+    return f"{ratio:,.0f}" if ratio >= 10 else format_number(ratio, 2)

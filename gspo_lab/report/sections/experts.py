@@ -7,7 +7,7 @@ from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, summarise
 from gspo_lab.readings.reading import CHANGE_LATER, CLIP, LATER
 from gspo_lab.report.chart import Chart, Section, Series
-from gspo_lab.report.markup import h, markdown_table, number, percent, table
+from gspo_lab.report.markup import format_number, h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.series import DOTS, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.study import Arm
@@ -42,7 +42,7 @@ def experts(study: Source) -> Section | None:
     )  # fmt: skip
     rows = _cost(study)
     shown = [
-        (arm, row["replay"], number(row["bytes"]), number(row["seconds"]), percent(row["share"]))
+        (arm, row["replay"], format_number(row["bytes"]), format_number(row["seconds"]), percent(row["share"]))
         for arm, row in rows.items()
     ]
     cost = table(COST, shown, caption="What replay costs, mean over steps, then over seeds")

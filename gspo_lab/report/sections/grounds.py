@@ -20,7 +20,7 @@ from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.calibration_badge import calibration_lines
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, markdown_table, number, plain, table
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, markdown_table, plain, table
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import facts, notes
 from gspo_lab.states import State
@@ -37,7 +37,7 @@ ENOUGH, LEAST = 5, 3
 RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
 
 
-class Ground(NamedTuple):
+class TrustItem(NamedTuple):
     """One thing that the answer rests on. Good only where all that it needs was recorded."""
 
     name: str
@@ -85,33 +85,33 @@ def grounds(study: Source) -> Section | None:
     return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
 
 
-def _grounds(study: Source) -> Iterator[Ground]:
+def _grounds(study: Source) -> Iterator[TrustItem]:
     """Matching and completeness first: without them there is no verdict."""
     declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
-    yield Ground("Matching", badge_text(matched), grade, "certificate")
+    yield TrustItem("Matching", badge_text(matched), grade, "certificate")
     planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
     states = [run.state for run in runs_of(study)]
     whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
     blocked = runs.all_collapsed or (any(decision(study).missing.values()) and State.RUNNING not in states)
     grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
-    yield Ground("Runs", progress_of(study), grade, "provenance")
+    yield TrustItem("Runs", progress_of(study), grade, "provenance")
     pairs = min((verdict.paired.n for verdict in verdicts), default=len(declared.deciding))
     grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
-    yield Ground("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
-    yield Ground("Starting models", *_starts(study), "limits")
-    yield Ground("Model", models(study), "neutral", "limits")
+    yield TrustItem("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
+    yield TrustItem("Starting models", *_starts(study), "limits")
+    yield TrustItem("Model", models(study), "neutral", "limits")
     if verdicts:
         family, alpha = len(verdicts), verdicts[0].alpha
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
-        yield Ground("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
-        yield Ground("New problems", *_new_problems(study), "scores")
+        yield TrustItem("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
+        yield TrustItem("New problems", *_new_problems(study), "scores")
         rates = calibration_lines(verdicts)
         measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-        yield Ground("Calibration", measured, "good" if rates else "neutral", "calibration")
+        yield TrustItem("Calibration", measured, "good" if rates else "neutral", "calibration")
     grade = "warn" if all_executions(study).contradicted else "neutral"
-    yield Ground("Replications", linked(all_executions(study)) or "none yet", grade, "replications")
+    yield TrustItem("Replications", linked(all_executions(study)) or "none yet", grade, "replications")
 
 
 def progress_of(study: Source) -> str:
@@ -182,7 +182,9 @@ def _ranks(ranked: Ranking) -> list[list[str]]:
     rows = []
     for place in ranked.places:
         places = str(place.first) if place.first == place.last else f"{place.first} to {place.last}"
-        rows.append([place.arm, number(place.mean), str(place.place), places, ", ".join(map(str, place.by_seed))])
+        rows.append(
+            [place.arm, format_number(place.mean), str(place.place), places, ", ".join(map(str, place.by_seed))]
+        )
     return rows
 
 
@@ -200,7 +202,7 @@ IMPORTED = (
 
 def limits_section(study: Source) -> Section | None:
     """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
-    lines = [*limits(study.declaration), *_open_grades(study), *_unfinished(study)]
+    lines = [*limitations(study.declaration), *_open_grades(study), *_unfinished(study)]
     body = [h("ul", *(h("li", line) for line in lines))]
     if not study.declaration.claims:
         against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
@@ -217,7 +219,7 @@ def do_not_conclude(study: Source) -> str:
     if study.declaration.recorded is not None or not by_arm:
         return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
     tokens = average(value.value for value in read(study, Reading("response_tokens_mean", Window(Steps.ALL))).values())
-    mean = "" if tokens is None else f" (here {number(tokens, 2)} tokens on average)"
+    mean = "" if tokens is None else f" (here {format_number(tokens, 2)} tokens on average)"
     out = [f"larger models (here {models(study)})", f"longer answers{mean}"]
     if not all(settings.embedded and settings.warm_start.per_seed for settings in by_arm):
         out.append("other starting models (here one, shared by all seeds)")
@@ -261,7 +263,7 @@ def _unfinished(study: Source) -> list[str]:
     return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
 
 
-def limits(declared: Declaration) -> list[str]:
+def limitations(declared: Declaration) -> list[str]:
     """What the reader should not conclude, from what this study is."""
     by_arm = [arm.settings for arm in declared.arms.values()]
     seeds = len(declared.seeds)

@@ -5,14 +5,25 @@ import shlex
 from itertools import combinations
 from typing import Any
 
-from gspo_lab.findings.imported_metrics import logged as logged_of
+from gspo_lab.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
 from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
 from gspo_lab.matching.settings_diff import undeclared
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, fenced, h, markdown_table, number, plain, setting, table
+from gspo_lab.report.markup import (
+    NONE,
+    NOT_MEASURED,
+    Html,
+    fenced,
+    format_number,
+    h,
+    markdown_table,
+    plain,
+    setting,
+    table,
+)
 from gspo_lab.report.series import records
 from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
@@ -205,7 +216,7 @@ ABOUT_LOGS = (
 )
 
 
-def logged(study: Source) -> Section | None:
+def imported_metrics(study: Source) -> Section | None:
     """What spoils the comparison, what is defined differently, and every name with its definition and its last mean."""
     known = logged_of(study)
     if known is None:
@@ -213,7 +224,9 @@ def logged(study: Source) -> Section | None:
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
     for arm, names in known.names.items():
         for metric in names:
-            value = "in the figures" if metric.column else "in the scores" if metric.score else number(metric.value)
+            value = (
+                "in the figures" if metric.column else "in the scores" if metric.score else format_number(metric.value)
+            )
             values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = value
     rows = [
         [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in study.arms)]

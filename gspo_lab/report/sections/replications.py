@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from gspo_lab.findings.executions import Execution, Executions, VerdictReplication, all_executions
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import seeds_text
-from gspo_lab.report.arm_table import drawn, reach
-from gspo_lab.report.chart import Fold, Part, Section
-from gspo_lab.report.markup import NONE, Html, between, h, markdown_table, number, plain, signed, table
+from gspo_lab.report.arm_table import axis_half_width, drawn
+from gspo_lab.report.chart import CollapsibleSection, Part, Section
+from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdown_table, plain, signed, table
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.decision import OUTCOMES, carries
+from gspo_lab.words.decision import OUTCOMES, precision_note
 from gspo_lab.words.text import MINUS, difference
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
@@ -41,7 +41,7 @@ def replications(study: Source) -> Section | None:
     data = {
         "executions": [_data(execution) for execution in executions.executions],
         "together": {
-            arm: both and {**vars(both), "agreement_p": executions.agreement(arm)} for arm, both in combined.items()
+            arm: both and {**vars(both), "agreement_p": executions.welch_p(arm)} for arm, both in combined.items()
         },
         "words": [
             {name: getattr(replication, name) for name in ("arm", "by", "later", "fate")}
@@ -53,8 +53,8 @@ def replications(study: Source) -> Section | None:
     body: tuple[Part, ...] = (
         _forest(executions, first),
         *(h("p", line) for line in shown),
-        *([Fold("The other arms", forests)] if forests else []),
-        Fold("Method", tuple(h("p", line) for line in method)),
+        *([CollapsibleSection("The other arms", forests)] if forests else []),
+        CollapsibleSection("Method", tuple(h("p", line) for line in method)),
     )
     rows = [
         [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends), row.label]
@@ -65,7 +65,7 @@ def replications(study: Source) -> Section | None:
     return Section("replications", "Replications", body, data, markdown)
 
 
-class Row(NamedTuple):
+class ExecutionRow(NamedTuple):
     """An execution's difference on one arm, or that of all of them combined."""
 
     name: str
@@ -77,24 +77,24 @@ class Row(NamedTuple):
     label: str = NONE
 
 
-def _rows(executions: Executions, arm: str) -> Iterator[Row]:
+def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
     for execution in executions.executions:
         verdict, seeds = execution.of(arm), seeds_text(execution.seeds) or NONE
         name = f"{execution.name} ({_relation(execution)})"
         if verdict is None:
             sentences = " ".join(_instead(execution)) or NONE
-            yield Row(name, seeds, verdict=sentences, label=sentences)
+            yield ExecutionRow(name, seeds, verdict=sentences, label=sentences)
             continue
         paired = verdict.paired
         ends, dots = ((None, None), ()) if paired is None else ((paired.low, paired.high), paired.differences)
-        yield Row(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict))
+        yield ExecutionRow(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict))
     if (both := executions.combined(arm)) is not None:
-        yield Row(f"combined ({_times(executions, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
+        yield ExecutionRow(f"combined ({_times(executions, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
 
 
 def _forest(executions: Executions, arm: str) -> Html:
     listed = list(_rows(executions, arm))
-    wide = reach((), *(value for row in listed for value in (*row.ends, *row.dots)))
+    wide = axis_half_width((), *(value for row in listed for value in (*row.ends, *row.dots)))
     rows = []
     for row in listed:
         cell = NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide)
@@ -141,7 +141,7 @@ def _together_lines(executions: Executions) -> Iterator[str]:
     for arm in _arms(executions):
         both = executions.combined(arm)
         if both is not None:
-            between_them = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
+            between_them = "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
             numbers = difference(both.estimate, (both.low, both.high), both.alpha)
             yield f"{arm}, executions combined ({_times(executions, arm, both.k)}): {numbers}{between_them}."
 
@@ -159,13 +159,13 @@ def _in_order(executions: Executions) -> list[VerdictReplication]:
 
 def _carried(executions: Executions) -> Iterator[str]:
     """What so many executions can show, and on which arms they agree."""
-    tests = {arm: p for arm in _arms(executions) if (p := executions.agreement(arm)) is not None}
+    tests = {arm: p for arm in _arms(executions) if (p := executions.welch_p(arm)) is not None}
     for agree, text in ((True, "agree within"), (False, "differ by more than")):
-        listed = [f"{arm} (p = {number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree]
+        listed = [f"{arm} (p = {format_number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree]
         if listed:
             yield f"The executions {text} what their own pairs let expect (Welch's test) on {', '.join(listed)}."
     combined = map(executions.combined, _arms(executions))
-    yield from dict.fromkeys(carries(both) for both in combined if both is not None)
+    yield from dict.fromkeys(precision_note(both) for both in combined if both is not None)
 
 
 def _data(execution: Execution) -> dict[str, Any]:

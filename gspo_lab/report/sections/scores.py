@@ -21,16 +21,16 @@ from gspo_lab.readings.graded import (
     flips,
     noise,
 )
-from gspo_lab.report.arm_table import drawn, fell, reach
-from gspo_lab.report.chart import Chart, Fold, Part, Section
+from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
+from gspo_lab.report.chart import Chart, CollapsibleSection, Part, Section
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
     Html,
     between,
+    format_number,
     h,
     markdown_table,
-    number,
     percent,
     plain,
     signed,
@@ -79,15 +79,15 @@ def scores(study: Source) -> Section | None:
             rows.append(_row(arm, runs, counted, len(declared.seeds)))
             if failed:
                 wrong = average(run.counted_wrong for run in runs if counted.has(run))
-                seeds = ", ".join(number(run.counted_wrong) for run in runs)
-                rows.append([f"{arm}, counted as wrong", number(wrong), seeds, *[NONE] * 5])
+                seeds = ", ".join(format_number(run.counted_wrong) for run in runs)
+                rows.append([f"{arm}, counted as wrong", format_number(wrong), seeds, *[NONE] * 5])
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
         data[bench] = {arm: _data(runs, counted) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         evaluation = in_training(study, bench)
         if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
             # With one answer to a problem its table repeats the scores above.
-            body += more.body if more.data["samples"] > 1 else [Fold(BY_PROBLEM, _unfolded(more.body))]
+            body += more.body if more.data["samples"] > 1 else [CollapsibleSection(BY_PROBLEM, _unfolded(more.body))]
             data[bench]["problems"] = more.data
     for benchmark in evaluations:
         if benchmark.evaluation:
@@ -102,7 +102,9 @@ def scores(study: Source) -> Section | None:
 
 
 def _unfolded(parts: Iterable[Part]) -> tuple[Html | Chart, ...]:
-    return tuple(part for whole in parts for part in (whole.body if isinstance(whole, Fold) else (whole,)))
+    return tuple(
+        part for whole in parts for part in (whole.body if isinstance(whole, CollapsibleSection) else (whole,))
+    )
 
 
 def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
@@ -123,7 +125,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
         "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
     )
     tables, apart = _differences(study, benchmark.title, graded, samples)
-    folds = [Fold(BY_PROBLEM, tuple(tables))] if tables else []
+    folds = [CollapsibleSection(BY_PROBLEM, tuple(tables))] if tables else []
     data = {"samples": samples, "problems": problems, "levels": {arm: level for arm, (_, level) in levels.items()}}
     markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
     return Section(benchmark.key, benchmark.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
@@ -145,7 +147,7 @@ def _differences(
         rows = []
         for p in noises:
             seeds, both = p.over_seeds, p.crossed
-            error = number(None if both.variance is None else float(np.sqrt(both.variance)), 2)
+            error = format_number(None if both.variance is None else float(np.sqrt(both.variance)), 2)
             ends = [between(part.low, part.high, part.reason) for part in (seeds, both)]
             rows.append([p.arm, signed(both.estimate, seeds.low, seeds.high), *ends, error])
         columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
@@ -181,12 +183,12 @@ def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str]
     intervals = [
         str(part.reason)
         if part.low is None or part.high is None
-        else f"{number(max(part.low, 0.0))} to {number(min(part.high, 1.0))}"
+        else f"{format_number(max(part.low, 0.0))} to {format_number(min(part.high, 1.0))}"
         for part in (seeds, both)
     ]
     mean = seeds.estimate or 0.0
     data = {"avg": mean, "new_seeds": _ends(seeds), "new_seeds_and_problems": _ends(both), "pass": passed}
-    return [number(mean), *intervals, *map(number, passed.values())], data
+    return [format_number(mean), *intervals, *map(format_number, passed.values())], data
 
 
 def _ends(part: PairedT | TwoWay) -> list[float | None] | None:
@@ -197,11 +199,11 @@ def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[A
     counted = [run for run in runs if seeds.has(run)]
     return [
         arm,
-        number(average(run.final for run in counted)),
+        format_number(average(run.final for run in counted)),
         ", ".join(_seed(run) for run in runs) or "not begun",
-        number(average(run.start for run in counted)),
+        format_number(average(run.start for run in counted)),
         signed(average(run.gain for run in counted)),
-        fell(counted),
+        count_unstable(counted),
         f"{sum(run.state == State.FINISHED for run in runs)} of {planned}",
         str(sum(run.errors for run in runs)),
     ]
@@ -209,8 +211,8 @@ def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[A
 
 def _seed(run: RunOutcome) -> str:
     if run.final is not None:
-        return number(run.final)
-    return f"({run.state}{'' if run.latest is None else f', at {number(run.latest)}'})"
+        return format_number(run.final)
+    return f"({run.state}{'' if run.latest is None else f', at {format_number(run.latest)}'})"
 
 
 def _data(runs: list[RunOutcome], seeds: Seeds) -> dict[str, Any]:
@@ -237,7 +239,9 @@ def pairs(study: Source) -> Section | None:
     margin = study.declaration.verdict.margin
     margins = {True: margin, False: None}
     wide = {
-        scored: reach((result.paired for result in compared if result.scalar.scored is scored), margins[scored])
+        scored: axis_half_width(
+            (result.paired for result in compared if result.scalar.scored is scored), margins[scored]
+        )
         for scored in margins
     }
     rows, shown, data = [], [], []
@@ -245,7 +249,7 @@ def pairs(study: Source) -> Section | None:
         scalar, paired, name = result.scalar, result.paired, result.scalar.title
         ends, scored = (paired.low, paired.high), result.scalar.scored
         svg = drawn(paired.estimate, ends, paired.differences, result.arm, wide[scored], margins[scored], paired.reason)
-        p, adjusted = (NONE if value is None else number(value, 2) for value in (paired.p, result.p_adjusted))
+        p, adjusted = (NONE if value is None else format_number(value, 2) for value in (paired.p, result.p_adjusted))
         counts = (str(paired.n), p, "decides" if scalar.primary else adjusted)
         rows.append((name, result.arm, signed(paired.estimate, *ends), between(*ends, paired.reason), *counts))
         shown.append((name, result.arm, svg, *counts))

@@ -10,7 +10,7 @@ from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, LengthMeasur
 from gspo_lab.findings.length_scaling import lengths as lengths_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Section, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, markdown_table, percent, plain, table
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.words import decided_sentences
@@ -31,7 +31,7 @@ def stability(study: Source) -> Section | None:
     for arm in doses.arms:
         for point in arm.points:
             collapsed = f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED
-            rows.append([arm.arm, f"{point.dose:g}", collapsed, number(point.score)])
+            rows.append([arm.arm, f"{point.dose:g}", collapsed, format_number(point.score)])
     body: tuple[Html | Chart, ...] = (
         h("ul", *(h("li", line) for line in lines)),
         h("p", FITTED, class_="soft"),
@@ -85,8 +85,10 @@ def lengths(study: Source) -> Section | None:
     fitted = []
     for law in laws.laws:
         ends = bounds(law.exponent).strip("[]") or law.exponent.reason or NOT_MEASURED
-        by_seed = ", ".join(map(number, law.exponent.differences))
-        fitted.append((f"{law.family}: {QUANTITIES[law.quantity]}", number(law.exponent.estimate), ends, by_seed))
+        by_seed = ", ".join(map(format_number, law.exponent.differences))
+        fitted.append(
+            (f"{law.family}: {QUANTITIES[law.quantity]}", format_number(law.exponent.estimate), ends, by_seed)
+        )
     moved = NOT_EXTRAPOLATED
     if laws.moved is not None:
         moved = EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
@@ -106,7 +108,9 @@ def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:
     shares = ("clipped_grpo", "clipped_gspo")
     names = ("length", *QUANTITIES, "reward_first", "gain")
     means = {name: average(getattr(run, name) for run in runs.values()) for name in names}
-    return [NOT_MEASURED if y is None else percent(y) if name in shares else number(y) for name, y in means.items()]
+    return [
+        NOT_MEASURED if y is None else percent(y) if name in shares else format_number(y) for name, y in means.items()
+    ]
 
 
 def _length_charts(laws: Lengths) -> tuple[Chart, ...]:

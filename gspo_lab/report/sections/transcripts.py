@@ -9,7 +9,7 @@ from gspo_lab.readings import Source
 from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.readings.runs import finished_runs, finished_seeds
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
+from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, join, marked, slug, visible
 from gspo_lab.report.series import value
 from gspo_lab.store import answers as store
 
@@ -29,7 +29,7 @@ SHORT = 200
 TAGS = {"flipped": "arms disagree", "wrong": "all wrong", "truncated": "truncated", "longest": "longest"}
 
 
-class Item(NamedTuple):
+class TranscriptItem(NamedTuple):
     """One problem and what its answers share; `arms` gives 1, 0 or None (the grader failed) per arm."""
 
     problem: str
@@ -84,7 +84,7 @@ def transcripts(study: Source) -> Section | None:
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
-def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:
+def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[TranscriptItem]:
     """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their ids."""
     grades: dict[str, dict[str, int | None]] = {}
     cut: set[str] = set()
@@ -109,7 +109,7 @@ def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:
     picked |= {name for tag in ("wrong", "truncated", "longest") for name in tagged[tag][:PER_TAG]}
     picked |= set(names[: max(0, PER_TAG - len(picked))])
     tags = {name: tuple(tag for tag in TAGS if name in tagged[tag]) for name in picked}
-    return [Item(name, tags[name], grades[name]) for name in names if name in picked]
+    return [TranscriptItem(name, tags[name], grades[name]) for name in names if name in picked]
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -126,7 +126,7 @@ def _id(benchmark: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
     return new
 
 
-def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[str]) -> Html:
+def _item(item: TranscriptItem, answers: list[dict[str, Any]], id_: str, order: Sequence[str]) -> Html:
     chips = [_chip(arm, item.arms[arm]) for arm in order if arm in item.arms]
     tags = [h("span", TAGS[tag], class_="tag") for tag in item.tags]
     prompts = list(dict.fromkeys(str(row["prompt"]) for row in answers if row["prompt"] is not None))
@@ -153,8 +153,8 @@ def _answer(row: dict[str, Any]) -> Html:
         ("reason", marked(_cut(row["reason"], SHORT)) if row["reason"] is not None else None),
         ("error", marked(_cut(row["error"], SHORT)) if row["error"] is not None else None),
         ("turns", marked(_cut(_turns(row["turns"]), SHORT)) if row.get("turns") is not None else None),
-        ("length", f"{number(row['tokens'])} tokens{', cut at the limit' if row['truncated'] else ''}"),
-        ("reward", number(row["reward"])),
+        ("length", f"{format_number(row['tokens'])} tokens{', cut at the limit' if row['truncated'] else ''}"),
+        ("reward", format_number(row["reward"])),
     ]
     listed = [h("div", h("dt", name), h("dd", shown)) for name, shown in facts if shown is not None]
     text = _text(row["text"]) if row["text"] is not None else h("p", NOT_MEASURED, class_="missing")

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
-from gspo_lab.tasks.benchmarks.datasets import AIME24, AIME25, DatasetSource, find
+from gspo_lab.tasks.benchmarks.datasets import AIME24, AIME25, DatasetSource, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import (
     PROMPT_VERSION,
     Published,
@@ -37,7 +37,7 @@ class _Aime(Published):
     source: DatasetSource
 
     def read(self) -> tuple[Problem, ...]:
-        files = find(self.name, [self.name], self.source, self.data)
+        files = find_files(self.name, [self.name], self.source, self.data)
         problems = []
         for item in read_items(self.name, files, self.source.rows, self.enough):
             gold = read_integer(item.gold)

@@ -15,7 +15,7 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program, SandboxFailed
 from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
-from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find, rows
+from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find_files, rows
 from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
@@ -132,7 +132,7 @@ class Codeforces(Published):
 
     @functools.cached_property
     def _asked(self) -> Mapping[str, JudgedProblem]:
-        files = find(self.name, [self.name], CODEFORCES, self.data)
+        files = find_files(self.name, [self.name], CODEFORCES, self.data)
         problems: dict[str, JudgedProblem] = {}
         read = 0
         for file in files:

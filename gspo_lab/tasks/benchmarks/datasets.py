@@ -62,7 +62,7 @@ class DataFile:
             )
 
 
-def find(name: str, stems: Sequence[str], source: DatasetSource | None, data: str | None) -> list[DataFile]:
+def find_files(name: str, stems: Sequence[str], source: DatasetSource | None, data: str | None) -> list[DataFile]:
     """The files that hold the data set `name`, in order.
 
     `data` is the user's file, or a folder of which all data files are taken. Without it GSPO_LAB_DATA is looked at: a

@@ -8,7 +8,7 @@ from decimal import Decimal
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import published_benchmark as published
-from gspo_lab.tasks.benchmarks.datasets import GSM8K, find
+from gspo_lab.tasks.benchmarks.datasets import GSM8K, find_files
 from gspo_lab.tasks.pools import known_split
 
 MARK = "####"
@@ -53,7 +53,7 @@ class Gsm8k(published.Published):
 
     def _read(self, split: str) -> tuple[Problem, ...]:
         source = GSM8K[split]
-        files = find(f"{self.name} ({split})", STEMS[split], source, self.files[split])
+        files = find_files(f"{self.name} ({split})", STEMS[split], source, self.files[split])
         label = {"train": "train", "held-out": "test"}[split]
         enough = self.enough if split == "held-out" else None
         return tuple(

@@ -22,13 +22,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gspo_lab.atomic_files import whole
+from gspo_lab.atomic_files import atomic_file
 from gspo_lab.errors import LabError
 from gspo_lab.paths import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
-from gspo_lab.tasks.benchmarks.datasets import LIVECODEBENCH, DataFile, DatasetRow, DatasetSource, digest, find, lines
+from gspo_lab.tasks.benchmarks.datasets import (
+    LIVECODEBENCH,
+    DataFile,
+    DatasetRow,
+    DatasetSource,
+    digest,
+    find_files,
+    lines,
+)
 from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
@@ -70,7 +78,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReleaseWindow:
     """Contest dates from the first day of a month to the last day of another, which is read as its midnight.
 
     That is the official slicing: of a contest on the last day, one that begins later than 00:00 falls out.
@@ -80,7 +88,7 @@ class Window:
     end: datetime
 
     @classmethod
-    def named(cls, name: str) -> "Window":
+    def named(cls, name: str) -> "ReleaseWindow":
         """`2410-2502`: from 2024-10-01 to 2025-02-28."""
         match = _WINDOW.fullmatch(name)
         if not match:
@@ -97,7 +105,7 @@ class Window:
         return self.start <= datetime.fromisoformat(date) <= self.end
 
 
-def read_entries(files: Sequence[DataFile], window: Window | None, count: int | None) -> list[Entry]:
+def read_entries(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> list[Entry]:
     """The problems in the window, in the order of the files, from the index in the cache or by reading through.
 
     LabError where the files do not hold `count` different problems (None: any number), where a file is not the
@@ -127,7 +135,7 @@ def read_cases(entry: Entry) -> list[Case]:
     return _cases(f"{entry.file}, {entry.id}", json.loads(line))
 
 
-def _scan(files: Sequence[DataFile], window: Window | None, count: int | None) -> Iterator[Entry]:
+def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> Iterator[Entry]:
     places: dict[str, str] = {}
     for file in files:
         whole = hashlib.sha256()
@@ -206,7 +214,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _keep(path: Path, data: object) -> None:
     """Write the index whole or not at all; a cache that cannot be written stops nothing."""
-    with contextlib.suppress(OSError), whole(path, shared=True) as beside:
+    with contextlib.suppress(OSError), atomic_file(path, shared=True) as beside:
         beside.write_text(json.dumps(data), encoding="utf-8")
 
 
@@ -346,7 +354,7 @@ class LiveCodeBench(Published):
             )
         seconds = above_0("livecodebench", "seconds", seconds, 600)
         window = window or ("all" if self.release == OWN else "2410-2502")
-        self.window = None if window == "all" else Window.named(window)
+        self.window = None if window == "all" else ReleaseWindow.named(window)
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
         self.rule: ComparisonRule = choice("livecodebench", "compare", compare, RULES)
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
@@ -380,7 +388,7 @@ class LiveCodeBench(Published):
     @functools.cached_property
     def _entries(self) -> Mapping[str, Entry]:
         source = LIVECODEBENCH.get(f"release_{self.release}")
-        files = _of_release(find(self.name, ["livecodebench"], source, self.data), source)
+        files = _of_release(find_files(self.name, ["livecodebench"], source, self.data), source)
         entries = read_entries(files, self.window, None if source is None else source.rows)
         if not entries:
             raise LabError(f"{self.name}: no problem of the release lies in the window")

@@ -19,7 +19,7 @@ from importlib import metadata
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.tasks.base import Defaults, Grade, Problem
-from gspo_lab.tasks.benchmarks.datasets import MATH500, find
+from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items
 
 VERSION = "0.9.0"
@@ -191,7 +191,7 @@ class Math500(Published):
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file. LabError where packages are missing, or the file is another."""
         check_installed()
-        files = find(self.name, [self.name], MATH500, self.data)
+        files = find_files(self.name, [self.name], MATH500, self.data)
         items = read_items(self.name, files, MATH500.rows, self.enough)
         for item in items:
             if len(item.gold) > LONGEST or item.gold.count("{") != item.gold.count("}"):

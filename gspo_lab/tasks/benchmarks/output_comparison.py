@@ -55,7 +55,7 @@ def value_rule(expected: bytes, got: bytes | None, exact: bool) -> ComparisonRul
         return None
     try:
         reference, value = json.loads(expected), json.loads(got)
-        return next((rule for rule in rules if _same(rule, reference, value)), None)
+        return next((rule for rule in rules if _equal(rule, reference, value)), None)
     except (ValueError, RecursionError):
         return None
 
@@ -119,18 +119,18 @@ def _close(expected: float, got: float) -> bool:
     return math.isclose(expected, got, rel_tol=TOLERANCE, abs_tol=TOLERANCE) and math.isfinite(expected - got)
 
 
-def _same(rule: ComparisonRule, expected: Any, got: Any) -> bool:
+def _equal(rule: ComparisonRule, expected: Any, got: Any) -> bool:
     if isinstance(expected, list):
         return (
             isinstance(got, list)
             and len(got) == len(expected)
-            and all(_same(rule, *two) for two in zip(expected, got, strict=True))
+            and all(_equal(rule, *two) for two in zip(expected, got, strict=True))
         )
     if isinstance(expected, dict):
         return (
             isinstance(got, dict)
             and got.keys() == expected.keys()
-            and all(_same(rule, value, got[key]) for key, value in expected.items())
+            and all(_equal(rule, value, got[key]) for key, value in expected.items())
         )
     if rule == "tolerant":
         if isinstance(expected, str) and isinstance(got, str):

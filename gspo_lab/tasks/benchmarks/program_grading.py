@@ -106,7 +106,7 @@ def grade_program(
     def go_on(index: int, outcome: ExecutionResult) -> bool:
         passed = strictest(cases[index], outcome) if outcome.ending == "finished" else None
         for failed in RULES if passed is None else RULES[: RULES.index(passed)]:
-            failures.setdefault(failed, f"test {index + 1} of {len(cases)}: {why(outcome)}")
+            failures.setdefault(failed, f"test {index + 1} of {len(cases)}: {failure_text(outcome)}")
         return len(failures) < len(RULES)
 
     try:
@@ -125,7 +125,7 @@ def grade_program(
     return Grade(float(right), right, program.source, reason, isolation=opened.level)
 
 
-def why(outcome: ExecutionResult) -> str:
+def failure_text(outcome: ExecutionResult) -> str:
     """How a failed test ended, in a few words: `wrong output`, `exit 1: ZeroDivisionError: division by zero`."""
     if outcome.ending == "finished":
         return "wrong output"
@@ -192,7 +192,7 @@ def grade_checked(
             right = _count_right(opened, checker, cases[checked:], finished, full[checked:])
             checked += right
             if right < len(outcomes):
-                reason = f"test {checked + 1} of {len(cases)}: {why(outcomes[right])}"
+                reason = f"test {checked + 1} of {len(cases)}: {failure_text(outcomes[right])}"
                 return Grade(0.0, False, program.source, reason, isolation=opened.level)
     except SandboxFailed as error:
         return Grade(None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level)
@@ -272,5 +272,5 @@ def _number(outcome: ExecutionResult) -> float | None:
 
 def _said(outcome: ExecutionResult) -> str:
     if outcome.ending != "finished":
-        return why(outcome)
+        return failure_text(outcome)
     return repr(outcome.stdout[:80])

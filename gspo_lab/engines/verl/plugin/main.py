@@ -12,7 +12,7 @@ TRIES = 5
 """Ray gives its first node 30 seconds, which are few on a busy machine."""
 
 
-def patient(*how: Any, **named: Any) -> Any:
+def init_with_retries(*how: Any, **named: Any) -> Any:
     """As ray.init, begun again where Ray's own patience ends."""
     for _ in range(TRIES - 1):
         try:
@@ -25,5 +25,5 @@ def patient(*how: Any, **named: Any) -> Any:
 
 if __name__ == "__main__":
     end_with_parent()
-    init, ray.init = ray.init, patient
+    init, ray.init = ray.init, init_with_retries
     main()

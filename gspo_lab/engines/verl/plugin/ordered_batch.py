@@ -8,16 +8,16 @@ from typing import Any
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 
-class InOrder(ReplayBuffer):  # type: ignore[misc]
+class OrderedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
     """Prompts as the data has them, each one's responses side by side: the lab's mini-batches."""
 
     def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *rest: Any) -> Any:
         place_of = {uid: place for place, uid in enumerate(self.prompt_global_steps[partition_id])}
         batch = super()._materialize_batch(partition_id, selected_prompt_uids, *rest)
 
-        def place(index: int) -> tuple[int, int, int]:
+        def position(index: int) -> tuple[int, int, int]:
             uid, sample, part = batch.keys[index].rsplit("_", 2)
             return place_of[uid], int(sample), int(part)
 
-        batch.reorder(sorted(range(len(batch.keys)), key=place))
+        batch.reorder(sorted(range(len(batch.keys)), key=position))
         return batch

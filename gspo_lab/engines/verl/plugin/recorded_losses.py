@@ -52,7 +52,7 @@ for _name in ("vanilla", "gspo"):
     _watched(_name)
 
 
-class Watched:
+class RecordedEngine:
     """Beside one of verl's engines: its updates, recorded by the first process."""
 
     _updates = 0
@@ -91,7 +91,7 @@ def _register(backends: list[str], module: str, of_models: str, of_values: str) 
         engines = __import__(module, fromlist=[of_models])
     except ImportError:
         return
-    policy = type(f"Watched{of_models}", (Watched, getattr(engines, of_models)), {})
+    policy = type(f"Watched{of_models}", (RecordedEngine, getattr(engines, of_models)), {})
     EngineRegistry.register("language_model", backends, DEVICE)(policy)
     EngineRegistry.register("value_model", backends, DEVICE)(getattr(engines, of_values))
 
