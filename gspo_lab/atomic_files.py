@@ -102,7 +102,7 @@ SEALED, SEAL = "sealed", "sha256"
 
 
 def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = False) -> None:
-    """Write JSON atomically. A `sealed` object holds its digest, which readers check; `shared`: see `whole`."""
+    """Write JSON atomically. A `sealed` object holds its digest, which readers check; `shared`: see `atomic_file`."""
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}

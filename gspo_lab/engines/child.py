@@ -54,7 +54,7 @@ class Child:
 
     Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1), and
     Crashed where the child ends with another exit code than 0. With `listens` it reads from its standard input what
-    `say` tells it; that ends when this process does, however it ends.
+    `send_line` tells it; that ends when this process does, however it ends.
     """
 
     def __init__(

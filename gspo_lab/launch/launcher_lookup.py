@@ -11,7 +11,7 @@ from gspo_lab.launch.base import Launcher, Slot
 from gspo_lab.registry import check_callable, check_made, look_up
 
 LOCAL = "local"
-METHODS = ("slots", "start", "find")
+METHODS = ("slots", "start", "find_worker")
 
 
 def make_launcher(

@@ -49,7 +49,8 @@ def _compare_streams(left: PromptDigests, right: PromptDigests) -> tuple[int, in
 
 COSTS = (
     *(name for name, key in KEYS.items() if key.passes),
-    *("objective.turn_credit", "rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
+    *("objective.truncated", "objective.turn_credit"),
+    *("rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
 )
 """Declared settings that explain different FLOPs for one first rollout: they change the passes over it, or which of its
 responses train. `keys.Key.cost` lists settings that take time, which is another question: precision takes no FLOPs."""

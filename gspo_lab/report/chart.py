@@ -243,5 +243,5 @@ class Section:
             yield from (chart for chart in parts if isinstance(chart, Chart))
 
 
-Writer = Callable[[Source], Section | None]
+SectionWriter = Callable[[Source], Section | None]
 """Writes one section of what was found in a study; None where it has nothing to say under this heading."""

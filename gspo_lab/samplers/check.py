@@ -15,7 +15,7 @@ NO_VLLM = (
 NEEDS_GPU = "rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out on a CPU"
 
 CALL = ("model", "tokenizer", "dtype", "rows")
-METHODS = ("sample", "refresh", "rest", "facts")
+METHODS = ("sample", "refresh", "pause", "facts")
 """A sampler's arguments and methods; `separate` and `tells_routes` may be set only by its constructor."""
 
 

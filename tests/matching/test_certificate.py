@@ -469,10 +469,16 @@ def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Pa
 
 
 def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(tmp_path: Path) -> None:
-    """Groups that are dropped without others, and rewards that length costs, leave step 0 as it was sampled."""
-    for name, key in (("dropping", "dynamic_sampling = 1"), ("length", "overlong_buffer = 2")):
+    """Groups that are dropped without others, rewards that length costs, and truncated answers that the loss leaves
+    out: step 0 is sampled alike."""
+    keys = {
+        "dropping": "rollout = { dynamic_sampling = 1 }",
+        "length": "rollout = { overlong_buffer = 2 }",
+        "masked": 'truncated = "mask"',
+    }
+    for name, key in keys.items():
         (tmp_path / name).mkdir()
-        lab = Lab(tmp_path / name, gspo=f"rollout = {{ {key} }}")
+        lab = Lab(tmp_path / name, gspo=key)
         trained = {"flops_total": 1.5e6} | ({"response_tokens_mean": 5.0} if name == "dropping" else {})
         lab.set_of("gspo/s0", "step", trained, step=0)
         found = lab.certificate()

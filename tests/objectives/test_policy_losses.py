@@ -321,14 +321,14 @@ def test_dcpo_s_upper_bound_ends_at_ten() -> None:
 
 MINE = '''
 from pydantic import Field
-from gspo_lab.objectives.losses import Common, Loss, Moved, Term, weighted
+from gspo_lab.objectives.losses import Common, Loss, LossInputs, Term, weighted
 
 
 class Mine(Common):
     power: float = Field(1.0, ge=0)
 
 
-def term(moved: Moved, settings: Mine) -> Term:
+def term(moved: LossInputs, settings: Mine) -> Term:
     """sg(r^power) A log pi."""
     return weighted(moved, moved.ratio_BT.detach() ** settings.power)
 

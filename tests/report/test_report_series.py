@@ -13,7 +13,7 @@ from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
-from gspo_lab.report.chart import Chart, Section, Series, Writer
+from gspo_lab.report.chart import Chart, Section, SectionWriter, Series
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
@@ -28,7 +28,7 @@ from gspo_lab.study import Run, load_study
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
 
 
-def written(database: Path, write: Writer) -> Section:
+def written(database: Path, write: SectionWriter) -> Section:
     """One section of the study `toy`."""
     with Evidence.open(database) as evidence:
         return write(Source(evidence, "toy"))

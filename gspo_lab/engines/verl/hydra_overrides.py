@@ -138,7 +138,7 @@ def _trainer(prepared: PreparedAttempt, options: VerlOptions) -> dict[str, Any]:
         **resume,
         "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{PLUGIN}.ordered_batch",
-        "trainer.v1.sampler.custom_sampler.name": "InOrder",
+        "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
     }
 
 

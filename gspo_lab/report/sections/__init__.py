@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gspo_lab.report.calibration_badge import calibration
-from gspo_lab.report.chart import Writer
+from gspo_lab.report.chart import SectionWriter
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.report.sections.claims import claims
 from gspo_lab.report.sections.clipping import clipping
@@ -19,7 +19,7 @@ from gspo_lab.report.sections.stability import lengths, stability
 from gspo_lab.report.sections.transcripts import transcripts
 from gspo_lab.report.sections.tuning import tuning
 
-SECTIONS: Mapping[str, tuple[Writer, ...]] = {
+SECTIONS: Mapping[str, tuple[SectionWriter, ...]] = {
     "": (answer, stability, lengths, curves, replications, imported_metrics),
     "Believe": (grounds, scores, clipping, collapse, claims, tuning, limits_section, pairs, certificate, calibration),
     "Inspect": (experts, diagnostics, transcripts, settings, provenance, downloads),

@@ -1,7 +1,7 @@
 """verl's policy losses and training engines, watched: every update leaves an UpdateRecord in the lab's definitions.
 
     loss_mode = lab-<verl's name>    verl's own loss; what it is given is kept until the update is over
-    Watched.train_batch              the update's learning rate, verl's own update, the record
+    RecordedEngine.train_batch       the update's learning rate, verl's own update, the record
 
 verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is set here.
 """
@@ -91,7 +91,7 @@ def _register(backends: list[str], module: str, of_models: str, of_values: str) 
         engines = __import__(module, fromlist=[of_models])
     except ImportError:
         return
-    policy = type(f"Watched{of_models}", (RecordedEngine, getattr(engines, of_models)), {})
+    policy = type(f"Recorded{of_models}", (RecordedEngine, getattr(engines, of_models)), {})
     EngineRegistry.register("language_model", backends, DEVICE)(policy)
     EngineRegistry.register("value_model", backends, DEVICE)(getattr(engines, of_values))
 
