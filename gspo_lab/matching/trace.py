@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.objectives.losses import traits
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
@@ -151,7 +152,6 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
         (str(row["run_id"]), row["step"]): row
         for row in _rows(read_steps(evidence, study, (*PLANNED_TOTALS, *LENGTH_TOTALS), at=last))
     }
-    first_minibatches = read_first_minibatches(evidence, study, ZERO_COLUMNS)
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
     arm_settings: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # parsed once per arm
@@ -189,7 +189,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
                     if name in (*PLANNED_TOTALS, *LENGTH_TOTALS) and value is not None
                 },
-                first_minibatches=_first_minibatch_check(evidence, study, run, first_minibatches[run]),
+                first_minibatches=_first_minibatch_check(evidence, study, run, settings),
                 answers=_answer_digests(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
                 declaration=row["declaration"],
@@ -240,15 +240,15 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _first_minibatch_check(
-    evidence: "Evidence", study: str, run: str, counts: tuple[bool, int | None, list[int]]
-) -> FirstMinibatchCheck:
-    odd, step, (known, clips) = counts
+def _first_minibatch_check(evidence: "Evidence", study: str, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
+    clips_at_1 = traits(settings.get("objective.policy_loss", "clip")).clips_at_1
+    columns = ZERO_COLUMNS[:1] if clips_at_1 else ZERO_COLUMNS
+    odd, step, (known, *clips) = read_first_minibatches(evidence, run, columns)
+    counts = known, sum(clips), odd
     if step is None:
-        return FirstMinibatchCheck(known, clips, odd, None)
-    [row] = _rows(read_updates(evidence, study, ZERO_COLUMNS, run=run, at=[step], minibatch=0))
-    values = {name: row[name] for name in ZERO_COLUMNS if row[name] is not None}
-    return FirstMinibatchCheck(known, clips, odd, (step, values))
+        return FirstMinibatchCheck(*counts, None)
+    [row] = _rows(read_updates(evidence, study, columns, run=run, at=[step], minibatch=0))
+    return FirstMinibatchCheck(*counts, (step, {name: row[name] for name in columns if row[name] is not None}))
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ it was asked. Every function reads from one `Evidence`."""
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gspo_lab.states import STARTED
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, WITH_GRADES, all_in_force
@@ -74,10 +74,10 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 
 
 def read_first_minibatches(
-    evidence: "Evidence", study: str, metrics: Sequence[str]
-) -> dict[str, tuple[bool, int | None, list[int]]]:
-    """Per run id, of its updates with minibatch 0: whether any metric of any is not 0, the first step at which one
-    is not where the first metric is recorded, and how many have the first, the first and the second, and so on."""
+    evidence: "Evidence", run: str, metrics: Sequence[str]
+) -> tuple[bool, int | None, list[int]]:
+    """Of a run's updates with minibatch 0: whether any metric of any is not 0, the first step at which one is not
+    where the first metric is recorded, and how many have the first, the first and the second, and so on."""
     names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
     odd = " OR ".join(f"{name} <> 0" for name in names)
     known = [" AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1]) for count in range(len(names))]
@@ -86,11 +86,8 @@ def read_first_minibatches(
         f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})), {counts} "
         "FROM updates WHERE run_id = ? AND minibatch = 0"
     )
-    out: dict[str, tuple[bool, Any, list[int]]] = {}
-    for run in evidence.chosen(study):
-        ((count, step, *recorded),) = evidence.rows(query, (run.id,))
-        out[run.id] = bool(count), step, recorded
-    return out
+    ((count, step, *recorded),) = evidence.rows(query, (run,))
+    return bool(count), step, recorded
 
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:

@@ -104,7 +104,7 @@ def test_a_kill_at_the_very_end_loses_nothing(
 
     work(harried, (checkpoint, "save_model"))
     assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
-    work(harried, (worker.StepCount, "say"))
+    work(harried, (worker.StepCount, "write_progress"))
     assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
     assert (harried / "checkpoints/final").is_dir()
     work(harried, (RunFolder, "drop_resume"))

@@ -497,6 +497,14 @@ def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_pa
     assert odd_ones(lab.certificate()) == {("first mini-batches", 0)}
 
 
+def test_a_loss_that_clips_by_covariance_may_clip_before_any_update(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='policy_loss = "clip-cov"')
+    lab.set_of("gspo/s0", "update", {"clip_fraction_tokens": 0.25}, minibatch=0)
+    assert of(lab.certificate(), "first mini-batches").state == "equal"
+    lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-6}, minibatch=0)
+    assert of(lab.certificate(), "first mini-batches").state == "differs undeclared"
+
+
 def unclipped(run: Run) -> list[Record]:
     """The arm `gspo` with a loss that clips nothing."""
     bare: dict[str, Any] = {"clipped_tokens": None, "clip_fraction_tokens": None}

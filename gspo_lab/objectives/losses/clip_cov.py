@@ -77,5 +77,6 @@ LOSS = Loss(
     select=select,
     lower_bound=False,
     alike_at_1=False,
+    clips_at_1=True,
     differs="covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone",
 )

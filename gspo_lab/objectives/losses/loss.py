@@ -77,6 +77,8 @@ class Loss(Generic[S]):
     """Whose ratio it reads: that of the level, its own mean over the response, or another one or none."""
     alike_at_1: bool = True
     """Whether its gradient is every other loss's where all ratios are 1."""
+    clips_at_1: bool = False
+    """Whether it takes tokens' gradient where all ratios are 1, too."""
     prepare: "Callable[[S, Batch, Callable[[Batch, S], float]], S] | None" = None
     """The settings for one whole mini-batch, found by a forward pass of its own; the function given is the size of the
     loss of a batch at settings."""
