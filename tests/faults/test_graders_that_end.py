@@ -48,8 +48,8 @@ def test_a_forked_child_that_outlives_its_worker_keeps_no_lock(tmp_path: Path) -
     code = """
 import os, sys, time
 from pathlib import Path
-from gspo_lab.atomic_files import held
-with held(Path(sys.argv[1]), "no"):
+from gspo_lab.atomic_files import exclusive_lock
+with exclusive_lock(Path(sys.argv[1]), "no"):
     if (child := os.fork()) == 0:
         os.close(1)
         time.sleep(600)

@@ -192,13 +192,13 @@ import sys, time
 slept = []
 time.sleep = slept.append
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.benchmarks.datasets import find, rows
+from gspo_lab.tasks.benchmarks.datasets import find_files, rows
 from gspo_lab.tasks.benchmarks.datasets import RemoteFile, DatasetSource
 digest = sys.argv[1]
 files = (RemoteFile("part/rows.jsonl", digest),)
 source = DatasetSource("some/where", "0123456789abcdef0123456789abcdef01234567", files, 2)
 try:
-    for file in find("bench", ["bench"], source, None):
+    for file in find_files("bench", ["bench"], source, None):
         file.check()
         print([row["n"] for row in rows(file.path)])
 except LabError as error:
