@@ -50,10 +50,12 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
     State.LOST: ("lost", "?", "bold yellow"),
 }
 """Phase or state -> its short word, its letter where many seeds share a line, and its colour."""
-NONE_CORRECT = (
-    "no answer of its first step was correct, and scores are 0 until one is; where rewards stay below 1 let the mean "
-    "reward decide, verdict.primary = 'NAME:reward'"
+NONE_CORRECT = "no answer of its first step was correct"
+NONE_CORRECT_ADVICE = (
+    "scores are 0 until an answer is correct; where rewards stay below 1 let the mean reward decide, verdict.primary = "
+    "'NAME:reward'"
 )
+"""Said once for all runs."""
 
 Kind = tuple[str, str]
 """A kind of work that takes time, and whose it is: ("step", "grpo"), ("start", "grpo"), ("bench aime24", "grpo")."""
@@ -236,7 +238,9 @@ class ProgressView:
         warnings = [NONE_CORRECT] if progress.none_correct and not self._by_reward else []
         if progress.collapse is not None:
             warnings.append("collapsed at step {} ({})".format(*progress.collapse))
-        for line in (f"{cell.name}: {warning}" for warning in warnings):
+        lines = [f"{cell.name}: {warning}" for warning in warnings]
+        lines += [NONE_CORRECT_ADVICE] if NONE_CORRECT in warnings else []
+        for line in lines:
             if line not in self._warned:
                 self._warned.add(line)
                 self.print_line(line)
@@ -317,7 +321,7 @@ def _detail(progress: Progress, now: float) -> str:
 def _cell_text(progress: Progress, wide: bool) -> Text:
     short, _, style = LOOKS[progress.doing]
     counts = f"{progress.step:,}/{progress.steps:,}" if progress.step or progress.state is State.RUNNING else ""
-    return Text(f"{progress.doing} {counts}".strip() if wide else f"{short}\n{counts}", style)
+    return Text(f"{progress.doing} {counts}".strip() if wide else f"{short}\n{counts}".strip(), style)
 
 
 def _legend(cells: Sequence[ProgressCell]) -> Text:

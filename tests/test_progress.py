@@ -6,7 +6,15 @@ import time
 import pytest
 from rich.console import Console
 
-from gspo_lab.progress import NONE_CORRECT, Progress, ProgressCell, ProgressView, counting, seconds_left
+from gspo_lab.progress import (
+    NONE_CORRECT,
+    NONE_CORRECT_ADVICE,
+    Progress,
+    ProgressCell,
+    ProgressView,
+    counting,
+    seconds_left,
+)
 from gspo_lab.states import Phase, State
 
 
@@ -99,6 +107,14 @@ def test_a_pipe_has_a_plain_line_now_and_then() -> None:
     assert len(told(board(3), elapsed=2, ticks=5)) == 1, "nothing in the first seconds"
 
 
+def test_cells_of_two_lines_that_have_no_count_yet_take_one_line() -> None:
+    waiting = [cell("grpo", f"s{seed}", 0, State.QUEUED) for seed in range(6)]
+    assert page(waiting, 80)[1:3] == [
+        "      s0    s1    s2    s3    s4    s5",
+        "grpo  wait  wait  wait  wait  wait  wait",
+    ]
+
+
 def test_warnings_are_said_once() -> None:
     one = cell("gspo", "s1", 25)
     one.progress.collapse, one.progress.resumed, one.progress.none_correct = (25, "reward"), 2, True
@@ -107,7 +123,11 @@ def test_warnings_are_said_once() -> None:
         "gspo/s1: resumes at step 2",
         f"gspo/s1: {NONE_CORRECT}",
         "gspo/s1: collapsed at step 25 (reward)",
+        NONE_CORRECT_ADVICE,
     ]
+    both = [one, cell("gspo", "s2", 25)]
+    both[1].progress.none_correct = True
+    assert told(both).count(NONE_CORRECT_ADVICE) == 1, "the advice is the same for all runs"
     assert "not graded 12.5%" in told([one], elapsed=60)[-1]
     assert not any(NONE_CORRECT in line for line in told([one], ticks=3, by_reward=True)), "the reward decides already"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gspo_lab.cli.output import print_lines
 from gspo_lab.cli.shared_options import (
     NO_STUDY,
     REPORTS,
@@ -86,7 +87,7 @@ def report(
         rendered = _followed(names, folders, output_dir, elsewhere)
     typer.echo(rendered.json if json else str(page), nl=not json)
     if not json:
-        typer.echo("\n".join(rendered.lines), err=True)
+        print_lines(rendered.lines, err=True)
 
 
 def _render(

@@ -75,7 +75,7 @@ def conduct(
     if warnings:
         named = ", ".join(dict.fromkeys(warning.name for warning in warnings))
         command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
-        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False)
     slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)

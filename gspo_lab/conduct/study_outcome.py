@@ -158,9 +158,11 @@ def verdict_lines(source: Source, answered: "StudyAnswer") -> list[str]:
     for verdict in verdicts:
         parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
         if verdict.paired is not None and verdict.estimate is not None:
-            pairs = " ".join(map(signed, verdict.paired.differences))
+            pairs = ", ".join(map(signed, verdict.paired.differences))
             noun = ", drop from best smaller by" if verdict.question == "stability" else ""
-            parts.append(f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)} ({pairs})")
+            parts.append(
+                f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)} (by seed: {pairs})"
+            )
         out.append(" ".join(parts))
     head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]
     return [*head, *flags(decided)]

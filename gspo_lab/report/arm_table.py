@@ -69,7 +69,7 @@ def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, lis
     wide = axis_half_width(judged, margin, *(end for ends in judged.values() for end in ends))
     what = f"Difference of final scores to {usual}"
     if rule.question == "stability":
-        what = f"Drop from best, relative to the gain: smaller by, than that of {usual}"
+        what = f"By how much the drop from best, relative to the gain, is smaller than that of {usual}"
     caption = (
         f"{what}. Shaded: the margin ±{margin:.3g}. Intervals: {level(rule.alpha)}, where several arms share alpha as "
         f"stated. Numbers of an arm: {decision(study).runs.label()}."

@@ -189,7 +189,7 @@ def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatc
     # The learning rate still rises at every step, so no share of clipped tokens is shown.
     assert ["grpo", "1/1", "0.500", "0.500", "0.300", "-", "not", "judged"] in [line.split() for line in said]
     (line,) = [line for line in said if line.startswith("sums: ")]
-    assert line.endswith("gspo − grpo: +0.250 (+0.250)")
+    assert line.endswith("gspo − grpo: +0.250 (by seed: +0.250)")
 
 
 def test_a_cell_with_several_lines_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:

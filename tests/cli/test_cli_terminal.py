@@ -59,6 +59,11 @@ def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: s
     assert " ".join(shown).split() == " ".join(whole).split()
 
 
+def test_the_answer_below_a_reports_path_is_wrapped_too(runs: str, tmp_path: Path) -> None:
+    shown = gspo_lab("report", "--runs", runs, "--output-dir", tmp_path, columns=60).err.splitlines()
+    assert [line for line in shown if len(line) > 60 and " " in line.strip()] == []
+
+
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [

@@ -61,7 +61,7 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
         (pytest.approx(0.5305), None, None),
         (pytest.approx(0.6305), None, None),
     ]
-    assert "b − a: +0.100 (+0.100 +0.100)" in found.verdict_text
+    assert "b − a: +0.100 (by seed: +0.100, +0.100)" in found.verdict_text
     assert "No verdict" in found.verdict_text, "two seeds give no interval"
     (bench.home / "a/s0" / CHECKPOINTS / RESUME).touch()  # its worker was killed behind its last word
     again, shown = bench.conduct()

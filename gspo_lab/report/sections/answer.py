@@ -11,12 +11,13 @@ from gspo_lab.findings.paired_comparisons import new_problems
 from gspo_lab.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
+from gspo_lab.progress import duration
 from gspo_lab.readings import Reading, Source, Steps, Window, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import Html, format_number, h, plain, unbroken
+from gspo_lab.report.markup import Html, h, plain, unbroken
 from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progress_of
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import head, numbers, summary
@@ -107,7 +108,5 @@ def time_left(study: Source) -> str:
     if not known:
         return "No step has been timed yet."
     left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(study) if run.state != State.FINISHED)
-    minutes = left * max(known) / len(running) / 60
-    return (
-        f"About {format_number(minutes, 2)} min of training are left at the slowest pace so far, without evaluations."
-    )
+    seconds = left * max(known) / len(running)
+    return f"About {duration(seconds)} of training are left at the slowest pace so far, without evaluations."
