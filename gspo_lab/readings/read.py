@@ -21,7 +21,7 @@ from gspo_lab.store.labelled_frames import arrays
 
 TOGETHER = (
     *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_active_tokens"),
-    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "expert_change"),
+    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
 

@@ -14,6 +14,9 @@ DASHES = ("solid", "9px,4px", "2px,4px", "9px,3px,2px,3px", "15px,5px", "15px,4p
 LEVELS = ("token", "sequence")
 """The levels of the ratio in GRPO and GSPO, in the order of their colours."""
 
+RULES = ("grpo", "gspo")
+"""Their names."""
+
 NEUTRAL_DARK, NEUTRAL_LIGHT = -1, -2
 """For series that show no arm, and for arms that a figure is not about."""
 
@@ -36,6 +39,8 @@ def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
     colours: dict[str, int] = {}
     for study in studies:
         levels = arms_by_level(study)
+        if study.declaration.recorded is not None:  # where no level was recorded a name has to do
+            levels = {level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms} | levels
         for colour, level in enumerate(LEVELS):
             taken = any(colours.get(arm) == colour for arm in study.arms)
             if level in levels and not taken:

@@ -113,11 +113,15 @@ def template(scheme: dict[str, str]) -> Json:
 
 
 def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
-    """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides the first two."""
+    """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides the first two. An
+    arm with a swept setting looks like its first value."""
     if chart.focus and series.label not in chart.focus:
         return NEUTRAL_LIGHT
+    if series.colour is not None:
+        return series.colour
     place = chart.focus.index(series.label) if chart.focus else NEUTRAL_LIGHT
-    return series.colour if series.colour is not None else arms.get(series.label, place)
+    swept = (colour for arm, colour in arms.items() if arm.startswith(f"{series.label}@"))
+    return arms.get(series.label, next(swept, place))
 
 
 def _value_axis(chart: Chart) -> Json:

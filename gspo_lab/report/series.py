@@ -174,7 +174,7 @@ def _pace(columns: Mapping[str, Floats]) -> float | None:
 def steps_of(study: Source) -> int:
     """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
     if study.declaration.recorded is not None:
-        return course(study).last + 1
+        return max(1, course(study).last + 1)
     return max(arm.settings.steps for arm in study.declaration.arms.values())
 
 

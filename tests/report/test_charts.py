@@ -265,6 +265,16 @@ def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
         assert arm_colours([moe, other])["s"] == 1
 
 
+def test_a_rule_of_a_sweep_looks_like_its_first_arm(tmp_path: Path) -> None:
+    sweep = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[[bench]]")
+    database = make_lab(tmp_path, sweep, name="sweep", record=False)
+    with Evidence.open(database) as evidence:
+        colours = arm_colours([Source(evidence, "sweep")])
+    both = tuple(Series(name, ("1e-4",), (0.5,)) for name in ("grpo", "gspo"))
+    drawn = plot(Chart("m-x", "X", "x", "y", both, kind="dots"), colours)["data"]
+    assert [trace["marker"]["color"] for trace in drawn] == [LIGHT["a0"], LIGHT["a1"]]
+
+
 def test_a_chart_without_values_says_so_in_place_of_a_drawing() -> None:
     figures = Figures({})
     shown = figure(lines(), figures, "", "toy")

@@ -58,6 +58,17 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
 
 
+def test_an_import_of_scores_has_an_axis_and_its_rules_have_their_colours(pages: dict[str, Path]) -> None:
+    page = pages["import"].read_text(encoding="utf-8")
+    assert '"range":[0,0]' not in page
+    assert ('[data-arm="grpo"]{--c:var(--a0)}' in page, '[data-arm="gspo"]{--c:var(--a1)}' in page) == (True, True)
+
+
+def test_a_running_study_tells_its_time_with_units(pages: dict[str, Path]) -> None:
+    """Four runs have 7 of 12 steps of 1.1 s left, side by side."""
+    assert "About 8\u00a0s of training are left" in pages["running"].read_text(encoding="utf-8")
+
+
 def test_no_arm_that_a_verdict_calls_worse_may_be_the_best(pages: dict[str, Path]) -> None:
     """gspo is better than grpo: the 66 tests among twelve arms, which are weaker, must not call grpo the best."""
     answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"]["twelve-arms"]["answer"]

@@ -11,7 +11,6 @@ from gspo_lab.findings.paired_comparisons import new_problems
 from gspo_lab.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.findings.stability import stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
-from gspo_lab.progress import duration
 from gspo_lab.readings import Reading, Source, Steps, Window, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
@@ -100,6 +99,8 @@ def time_left(study: Source) -> str:
     running = [run for run in runs_of(study) if run.state == State.RUNNING]
     if not running:
         return ""
+    from gspo_lab.progress import duration  # takes rich along, which no page of a finished study needs
+
     pace, done = (
         read(study, Reading("seconds_step", Window(Steps.ALL))),
         study.evidence.runs(study.study).set_index("run_id")["steps_done"],
