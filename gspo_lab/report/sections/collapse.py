@@ -39,36 +39,33 @@ def collapse(study: Source) -> Section | None:
     if not judged:
         return None
     tracks = [track for track in course(study).tracks if track.run in judged]
-    spent = entropy_collapses(study)
-    fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
-    listed = [track for track in tracks if track in fallen or _entropy(track, spent) is not None]
+    spent = {run: onset.step for run, onset in entropy_collapses(study).items() if onset.judged and run in judged}
+    events = {track.run: _event(judged[track.run], spent.get(track.run)) for track in tracks}
+    listed = [track for track in tracks if events[track.run] is not None]
     seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
     known = [run for run in ended if run.stability is not None]
     summary = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
         summary += f" Counted: {seeds.label()}."
-    entropies = [spent[track.run] for track in tracks if track.run in spent and spent[track.run].judged]
-    if gone := sum(entropy.step is not None for entropy in entropies):
-        summary += f" The entropy collapsed in {gone} of {len(entropies)} runs."
+    if gone := sum(step is not None for step in spent.values()):
+        summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
     title = "Collapse and what came before"
     if not listed:
         return Section("collapse", title, (h("p", summary), h("p", RULES, class_="soft")), {"runs": {}}, summary)
     onsets = {track.run: onsets_of(study, track.run) for track in tracks}
-    rows = [_row(track, judged[track.run], onsets[track.run], _entropy(track, spent)) for track in listed]
+    rows = [_row(track, judged[track.run], onsets[track.run], spent.get(track.run)) for track in listed]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {
         "runs": {
-            f"{track.arm} s{track.seed}": {
-                **_data(judged[track.run], onsets[track.run]),
-                "entropy_collapse": _entropy(track, spent),
-            }
+            f"{track.arm} s{track.seed}": _data(judged[track.run], onsets[track.run], spent.get(track.run))
             for track in listed
         },
         "false_alarms": alarms,
         "reading": "stability.step",
     }
-    early = [track.run for track in fallen if any(signal.judged for signal in onsets[track.run].values())]
-    summary = f"{summary} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
+    fallen = [track.run for track in tracks if _fell(judged[track.run]) is not None]
+    known_signals = [run for run in fallen if any(signal.judged for signal in onsets[run].values())]
+    summary = f"{summary} {_first([_before(events[run], onsets[run]) for run in known_signals])}".rstrip()
     body = (h("p", summary), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
     return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
 
@@ -77,8 +74,10 @@ def _fell(stable: Stability) -> int | None:
     return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
 
 
-def _entropy(track: Track, spent: Mapping[str, Onset]) -> int | None:
-    return spent[track.run].step if track.run in spent else None
+def _event(stable: Stability, entropy: int | None) -> int | None:
+    """When the run became unstable; of a stable one when its entropy collapsed."""
+    fell = _fell(stable)
+    return entropy if fell is None else fell
 
 
 def _summary(runs: list[RunOutcome]) -> str:
@@ -97,11 +96,12 @@ def _summary(runs: list[RunOutcome]) -> str:
     return " ".join(sentences)
 
 
-def _before(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, int]:
-    """The signals that crossed before the run became unstable, the earliest first."""
-    fell = _fell(stable)
+def _before(event: int | None, onsets: Mapping[str, Onset]) -> dict[str, int]:
+    """The signals that crossed before the event, the earliest first."""
     crossed = [(signal, onset.step) for signal, onset in onsets.items() if onset.step is not None]
-    return dict(sorted(((signal, step) for signal, step in crossed if fell is None or step < fell), key=itemgetter(1)))
+    return dict(
+        sorted(((signal, step) for signal, step in crossed if event is None or step < event), key=itemgetter(1))
+    )
 
 
 def _first(before: Sequence[Mapping[str, int]]) -> str:
@@ -115,16 +115,12 @@ def _first(before: Sequence[Mapping[str, int]]) -> str:
 
 
 def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> list[str]:
-    fell = _fell(stable) if _fell(stable) is not None else entropy
-    early = [
-        f"{TOLD[signal]} at {step} ({(fell or step) - step} before)"
-        for signal, step in _before(stable, onsets).items()
-        if fell is None or step < fell
-    ]
+    event = _event(stable, entropy) or 0
+    early = [f"{TOLD[signal]} at {step} ({event - step} before)" for signal, step in _before(event, onsets).items()]
     if not any(onset.judged for onset in onsets.values()):
         early = ["too few steps to judge" if onsets else NOT_MEASURED]
-    events = (stable.collapse, stable.regression, entropy)
-    collapsed, regressed, entropy_at = ("" if step is None else str(step) for step in events)
+    dates = ("" if step is None else str(step) for step in (stable.collapse, stable.regression, entropy))
+    collapsed, regressed, entropy_at = dates
     run, flags = f"{track.arm} s{track.seed}", "; ".join(_flags(track))
     return [run, collapsed, stable.cause or "", regressed, entropy_at, "; ".join(early) or "none", flags]
 
@@ -162,8 +158,8 @@ def _alarmed(alarms: dict[str, list[int]]) -> str:
     return f"False alarms, that is crossings in runs that stayed stable: {counts}."
 
 
-def _data(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, Any]:
-    names = ("collapse", "cause", "regression")
+def _data(stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> dict[str, Any]:
+    of_run = {name: getattr(stable, name) for name in ("collapse", "cause", "regression")}
     signals = {signal: onset.step for signal, onset in onsets.items() if onset.judged}
-    of_run = {name: getattr(stable, name) for name in names}
-    return {**of_run, "signals": signals, "crossed_before": _before(stable, onsets)}
+    before = _before(_event(stable, entropy), onsets)
+    return {**of_run, "entropy_collapse": entropy, "signals": signals, "crossed_before": before}
