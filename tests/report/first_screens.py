@@ -27,6 +27,8 @@ contrast = {{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}}
 names = ["GSPO averaged over replay", "GRPO averaged over replay"]
 """
 SWEEP = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n[[bench]]")
+NO_BENCH = TWO_ARMS[: TWO_ARMS.index("[[bench]]")] + TWO_ARMS[TWO_ARMS.index("[arm") :] + "# {every}"
+ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
 SCORES = ((0.50, 0.62), (0.48, 0.63), (0.52, 0.60), (0.49, 0.66), (0.51, 0.64))
 """Of grpo and gspo, seed by seed, in a table that another program wrote."""
 TWELVE = TWO_ARMS + "".join(
@@ -72,6 +74,10 @@ def ahead(run: Run, step: int) -> float:
 
 def noisy(run: Run, step: int) -> float:
     return rising(run, step) + (0.1 * ((run.seed * 7 + len(run.arm)) % 4 - 1.5) if step else 0.0)
+
+
+def one_failed(run: Run) -> str:
+    return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
 
 def other_torch(run: Run, record: Record) -> Record:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, rendered
 from synthetic_lab import FOUR_ARMS, HOSTILE, TWO_ARMS, make_lab, right, without
 
@@ -239,18 +240,12 @@ def test_a_running_study_has_no_verdict_yet(tmp_path: Path) -> None:
     assert [row[1] is None for row in rows] == [False] * 5 + [True] * 7
 
 
-def one_failed(run: Run) -> str:
-    return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
-
-
 def one_collapsed(run: Run, record: Record) -> Record:
     if isinstance(record, StepRecord) and (run.arm, run.seed) == ("grpo", 2):
         return replace(record, reward_mean=0.5 if record.step < 20 else 0.0)
     return record
 
 
-NO_BENCH = re.sub(r"\[\[bench\]\].*?(?=\[arm)", "", TWO_ARMS, flags=re.DOTALL) + "# {every}"
-ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
 OLD_LOGPROBS = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"\n[[bench]]', 1)
 
 

@@ -1,40 +1,25 @@
 """What `gspo-lab run` says at its end is what the report says: the same sentence on the same evidence."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from first_screens import NO_BENCH, ONE_ARM, SWEEP, one_failed, other_torch
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab import words
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.conduct.study_outcome import outcome
 from gspo_lab.readings import Source
-from gspo_lab.records import Record, RunStatus
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
 
 THREE_ARMS = TWO_ARMS + '[arm.other]\nobjective = "gspo-token"\n'
-ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
-A_SWEEP = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[[bench]]")
-NO_BENCH = TWO_ARMS[: TWO_ARMS.index("[[bench]]")] + TWO_ARMS[TWO_ARMS.index("[arm") :] + "# {every}"
-
-
-def other_torch(run: Run, record: Record) -> Record:
-    """The arm gspo ran with another version of torch."""
-    if isinstance(record, RunStatus) and record.state == "started" and run.arm == "gspo":
-        return replace(record, facts={**(record.facts or {}), "packages": {"torch": "2.12.0"}})
-    return record
 
 
 def still_at_it(run: Run) -> str | None:
     return "finished" if run.seed == 0 else None
-
-
-def one_failed(run: Run) -> str:
-    return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
 
 BETTER = "gspo is better than grpo by more than the margin on this one starting model."
@@ -51,7 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "not matched": (TWO_ARMS, {"change": other_torch}, "undeclared difference in packages: torch (seeds 0, 1, 2)"),
     "one arm": (ONE_ARM, {}, "No verdict: grpo is the only arm, so there is nothing to compare it with."),
     "no benchmark": (NO_BENCH, {}, "No verdict: the study declares no benchmark"),
-    "a sweep": (A_SWEEP, {"steps": 20}, "grpo: inconclusive (0 of 6 runs collapsed)"),
+    "a sweep": (SWEEP, {"steps": 20}, "grpo: inconclusive (0 of 9 runs collapsed)"),
 }
 """The study, what became of its runs, and what its verdict says."""
 

@@ -15,7 +15,7 @@ from gspo_lab.findings.stability import count_unstable_runs
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.run_pair import UNKNOWN
-from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read, runs
+from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.calibration_badge import calibration_lines
@@ -259,7 +259,7 @@ def _unfinished(study: Source) -> list[str]:
     if all(arm.settings.rollout.tokens_per_step is None for arm in study.declaration.arms.values()):
         return []
     waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
-    left = sum(int(waiting[run.id].value or 0) for run in runs(study, FINISHED))
+    left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
     return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
 
 

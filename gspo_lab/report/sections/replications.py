@@ -121,7 +121,13 @@ def lines(study: Source) -> list[str]:
     summary = linked(executions)
     if summary is None:
         return []
-    return [f"{summary}.", *map(became, _in_order(executions)), *_together_lines(executions), *_carried(executions)]
+    combined = []
+    for arm in _arms(executions):
+        if (both := executions.combined(arm)) is not None:
+            spread = "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
+            numbers = difference(both.estimate, (both.low, both.high), both.alpha)
+            combined.append(f"{arm}, executions combined ({_times(executions, arm, both.k)}): {numbers}{spread}.")
+    return [f"{summary}.", *map(became, _in_order(executions)), *combined, *_carried(executions)]
 
 
 def _relation(execution: Execution) -> str:
@@ -135,15 +141,6 @@ def _arms(executions: Executions) -> list[str]:
 
 def _instead(execution: Execution) -> list[str]:
     return decided_sentences(execution.decision) if execution.decision is not None else []
-
-
-def _together_lines(executions: Executions) -> Iterator[str]:
-    for arm in _arms(executions):
-        both = executions.combined(arm)
-        if both is not None:
-            between_them = "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
-            numbers = difference(both.estimate, (both.low, both.high), both.alpha)
-            yield f"{arm}, executions combined ({_times(executions, arm, both.k)}): {numbers}{between_them}."
 
 
 def _times(executions: Executions, arm: str, seeds: int) -> str:

@@ -1,6 +1,6 @@
 """Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from gspo_lab.readings.graded import (
     noise,
 )
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
-from gspo_lab.report.chart import Chart, CollapsibleSection, Part, Section
+from gspo_lab.report.chart import CollapsibleSection, Part, Section
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -87,7 +87,8 @@ def scores(study: Source) -> Section | None:
         evaluation = in_training(study, bench)
         if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
             # With one answer to a problem its table repeats the scores above.
-            body += more.body if more.data["samples"] > 1 else [CollapsibleSection(BY_PROBLEM, _unfolded(more.body))]
+            folds = [part.body if isinstance(part, CollapsibleSection) else (part,) for part in more.body]
+            body += more.body if more.data["samples"] > 1 else [CollapsibleSection(BY_PROBLEM, sum(folds, ()))]
             data[bench]["problems"] = more.data
     for benchmark in evaluations:
         if benchmark.evaluation:
@@ -99,12 +100,6 @@ def scores(study: Source) -> Section | None:
     parts = {"benches": data, "readings": {name: f"score.{name}" for name in READINGS}, "seeds": counted.label()}
     parts |= {"later": later} if later else {}
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
-
-
-def _unfolded(parts: Iterable[Part]) -> tuple[Html | Chart, ...]:
-    return tuple(
-        part for whole in parts for part in (whole.body if isinstance(whole, CollapsibleSection) else (whole,))
-    )
 
 
 def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
