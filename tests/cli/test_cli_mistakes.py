@@ -101,7 +101,7 @@ def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: s
         ("rollout.sampler=os:system", "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
         ("rollout.sampler=os:sep", "the sampler 'os:sep' is str, not a class or a function"),
         ("rollout.sampler=collections:namedtuple", "'collections:namedtuple' is no sampler: it is"),
-        ("rollout.sampler=own.py:Half", "'own.py:Half' is no sampler: it has no rest, facts"),
+        ("rollout.sampler=own.py:Half", "'own.py:Half' is no sampler: it has no pause, facts"),
         ("rollout.sampler=own.py:Gone", "'own.py' has no 'Gone'"),
         ("rollout.sampler=bad.py:Any", "importing it failed with ZeroDivisionError: division by zero"),
         ("engine=os:system", "engine 'os:system': the option 'command' is missing; set it"),

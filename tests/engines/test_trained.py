@@ -77,14 +77,14 @@ def test_the_plan_s_estimate_knows_the_engine_s_sizes() -> None:
 
 FREED = """
 from pathlib import Path
-from gspo_lab.engines.native.trainable_model import give_back_what_is_freed
+from gspo_lab.engines.native.trainable_model import trim_freed_memory
 
 def resident():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
     return int(line.split()[1]) * 1024
 
 if {given}:
-    give_back_what_is_freed()
+    trim_freed_memory()
 largest = bytearray(b"x") * (24 << 20)
 del largest  # glibc's threshold is 24 MiB now, if it is its own
 before = resident()
