@@ -64,6 +64,13 @@ def test_an_import_of_scores_has_an_axis_and_its_rules_have_their_colours(pages:
     assert ('[data-arm="grpo"]{--c:var(--a0)}' in page, '[data-arm="gspo"]{--c:var(--a1)}' in page) == (True, True)
 
 
+def test_a_sweep_first_says_how_its_rules_compare(pages: dict[str, Path]) -> None:
+    headline = pages["sweep"].read_text(encoding="utf-8").partition('<p class="headline">')[2]
+    comparison, rules = headline.partition("</p>")[0].split("<small>")
+    assert (comparison.count("tolerates"), rules.count("collapse point")) == (1, 2)
+    assert "collapse point" not in comparison
+
+
 def test_a_running_study_tells_its_time_with_units(pages: dict[str, Path]) -> None:
     """Four runs have 7 of 12 steps of 1.1 s left, side by side."""
     assert "About 8\u00a0s of training are left" in pages["running"].read_text(encoding="utf-8")

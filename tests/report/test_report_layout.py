@@ -152,6 +152,12 @@ def test_a_phone_reads_the_claims_without_scrolling_sideways(browser: Browser, c
     assert browser.evaluate(said) == '"its source says: "'
 
 
+def test_a_phone_has_whole_names_in_the_legend(browser: Browser, page: Path) -> None:
+    browser.open(page, width=390)
+    names = "[...document.querySelectorAll('.who button')].map((one) => one.scrollWidth <= one.clientWidth)"
+    assert browser.evaluate(names) == [True] * 5
+
+
 def test_a_caption_stays_while_its_table_scrolls(browser: Browser, page: Path) -> None:
     browser.open(page, "#scores", width=390)
     wide = "[...document.querySelectorAll('#scores .scroll')].find((one) => one.scrollWidth > one.clientWidth + 100)"

@@ -1,6 +1,7 @@
 """The answer to the study's question: a card with what to conclude and what not, and the table of the arms."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.claims import answer as answer_to
@@ -27,6 +28,7 @@ from gspo_lab.words import (
     became,
     best_arms,
     chip,
+    decided_sentences,
     ground_text,
     headline,
     lines,
@@ -64,7 +66,7 @@ def answer(study: Source) -> Section | None:
     card = h(
         "div",
         h("p", chip(answered), class_="chip"),
-        _headline(answered, denied),
+        _headline(answered, decided_sentences(decided) if decided.doses else (), denied),
         h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code", unbroken(answered.command)), class_="next"),
@@ -88,8 +90,10 @@ def answer(study: Source) -> Section | None:
     return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
 
 
-def _headline(answered: StudyAnswer, denied: str) -> Html:
+def _headline(answered: StudyAnswer, families: Sequence[str], denied: str) -> Html:
     first, *limits = answer_sentences(answered)
+    if first == " ".join(families):  # of a sweep: first how its rules compare
+        *limits, first = families
     below = h("small", unbroken(" ".join(limits))) if limits else None
     return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")
 
