@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.objectives.losses import traits
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
@@ -23,6 +22,7 @@ from gspo_lab.store.traces import (
 from gspo_lab.study import Origin, flat
 from gspo_lab.study.dotted_keys import under
 from gspo_lab.study.import_origin import ORIGIN
+from gspo_lab.study.schema import clips_at_1
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -241,8 +241,7 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
 
 
 def _first_minibatch_check(evidence: "Evidence", study: str, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
-    clips_at_1 = traits(settings.get("objective.policy_loss", "clip")).clips_at_1
-    columns = ZERO_COLUMNS[:1] if clips_at_1 else ZERO_COLUMNS
+    columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
     odd, step, (known, *clips) = read_first_minibatches(evidence, run, columns)
     counts = known, sum(clips), odd
     if step is None:

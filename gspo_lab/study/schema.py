@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gspo_lab.keys import COLDEST, HUGE, MANY, Dtype, Key, Name, Read, Replay, Share, Table, Text, keys
+from gspo_lab.objectives.losses import traits
 from gspo_lab.objectives.presets import Objective
 from gspo_lab.objectives.settings import BY_CRITIC
 from gspo_lab.study.dotted_keys import flat
@@ -456,3 +457,8 @@ def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
 def obeyed(engine: str) -> tuple[str, ...]:
     """The keys and tables that an engine obeys, as their `peers` say."""
     return tuple(name for name, key in KEYS.items() if engine in key.names)
+
+
+def clips_at_1(settings: Mapping[str, Any]) -> bool:
+    """Whether the loss of an arm, by its flat settings, takes tokens' gradient where all ratios are 1, too."""
+    return traits(settings.get("objective.policy_loss") or "clip").clips_at_1
