@@ -337,7 +337,7 @@ def test_a_server_is_not_asked_for_turns(here: Path) -> None:
 def test_who_cannot_reply_is_refused_before_anything_starts(mine: Path, change: str, told: str) -> None:
     (mine / "old.py").write_text(
         "class Old:\n    def __init__(self, model, tokenizer, dtype, rows): pass\n"
-        + "".join(f"    def {name}(self, *a, **k): pass\n" for name in ("sample", "refresh", "rest", "facts"))
+        + "".join(f"    def {name}(self, *a, **k): pass\n" for name in ("sample", "refresh", "pause", "facts"))
     )
     (mine / "s.toml").write_text(f"{STUDY_OF_TURNS}{change}\n")
     said = gspo_lab("check", "s.toml")
