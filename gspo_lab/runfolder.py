@@ -278,14 +278,14 @@ def same_run(first: str, second: str) -> bool:
     return first.partition("/")[2] == second.partition("/")[2]
 
 
-def work_folders(home: Path) -> Iterator[WorkFolder]:
-    """All folders of a study in which a process has ever worked: runs, pilots, evaluations, grades."""
-    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{paths.LOCK}"))
+def work_folders(*homes: Path) -> Iterator[WorkFolder]:
+    """All folders of studies in which a process has ever worked: runs, pilots, evaluations, grades."""
+    return (WorkFolder(lock.parent) for home in homes for lock in home.glob(f"**/{paths.LOCK}"))
 
 
-def launched_folders(home: Path) -> Iterator[WorkFolder]:
-    """All folders of a study with a launch on another host whose end was not yet noticed."""
-    return (WorkFolder(path.parent) for path in home.glob(f"**/{paths.LAUNCHES}"))
+def launched_folders(*homes: Path) -> Iterator[WorkFolder]:
+    """All folders of studies with a launch on another host whose end was not yet noticed."""
+    return (WorkFolder(path.parent) for home in homes for path in home.glob(f"**/{paths.LAUNCHES}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

@@ -6,6 +6,7 @@ With ENDED_BY_TERM in its environment the first SIGTERM ends it.
 Killed at any moment, it goes on from its last checkpoint when started again.
 """
 
+import io
 import os
 import signal
 import sys
@@ -15,18 +16,21 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from gspo_lab.atomic_files import sums_digest
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import Crashed, InUse, LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
-from gspo_lab.launch.worker_output import speak_into
 from gspo_lab.paths import CHECKPOINTS, FINAL, RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, Phase, State
 from gspo_lab.study import Run
+
+MOST_LOG_BYTES = 32 << 20
+"""A longer log is emptied: its last lines say why a worker ended."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,6 +61,39 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print("\n".join((str(message), *message.details)), file=sys.stderr)
         return Exit.CRASHED if isinstance(message, Crashed) else Exit.REFUSED
+
+
+def speak_into(log: Path) -> None:
+    """Drop this process's output if it cannot be written, and keep `log` short if the output is appended to it.
+
+    The size that other processes add to it is checked at this process's next write.
+    """
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(_Output(number, log), encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+        for number in (1, 2)
+    )
+
+
+class _Output(io.RawIOBase):
+    def __init__(self, descriptor: int, log: Path) -> None:
+        self._descriptor = descriptor
+        self._bounded = False
+        with suppress(OSError):
+            self._bounded = os.path.samestat(os.fstat(descriptor), log.stat())
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with suppress(OSError):
+            if self._bounded and os.fstat(self._descriptor).st_size + len(data) > MOST_LOG_BYTES:
+                os.ftruncate(self._descriptor, 0)
+                os.write(self._descriptor, b"(what was said before is left out: the log had become too long)\n")
+            os.write(self._descriptor, data[:MOST_LOG_BYTES])
+        return len(data)
 
 
 class StopSignal:

@@ -18,12 +18,12 @@ from rich.console import Console
 
 from gspo_lab.atomic_files import exclusive_lock, read_json, write_json
 from gspo_lab.conduct.study_lock import archive
-from gspo_lab.conduct.worker_pool import WorkerPool, WorkItem, run_item, starts_to_make, write_run
+from gspo_lab.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import LOCAL, make_launcher
+from gspo_lab.launch.local import LocalPool
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.objectives.ratio_metrics import calibrated_band, clipped_share
-from gspo_lab.objectives.ratios import RATIOS, RULES, Level
+from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.paths import ADVICE, BANDS, CONDUCTOR_LOCK
 from gspo_lab.plan.memory_fit import require_memory
 from gspo_lab.plan.preflight import preflight
@@ -46,35 +46,34 @@ FACTOR = 1.5
 
 
 def run_pilots(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
-    """Make the pilots' warm starts, then run the unfinished pilots. True if all finished."""
+    """Make the pilots' warm starts, then run the unfinished pilots. True if all finished.
+
+    A folder whose pilot had other settings is archived first.
+    """
     if not pool.work("warm starts", starts_to_make(pilots, runs)):
         return False
-    items = [item for run in pilots if (item := _pilot_item(run, runs)) is not None]
+    items = []
     for run in pilots:
+        folder = RunFolder(run.folder(runs))
+        former = folder.specification()
+        if former is not None and former.get("settings") != run.to_json()["settings"]:
+            archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
         write_run(run, runs)
+        if not folder.status().finished:
+            items.append(run_item(run, runs, stage="pilots", row=f"pilot {run.arm}", column=""))
     return pool.work(title, items)
-
-
-def _pilot_item(run: Run, runs: Path) -> WorkItem | None:
-    """The pilot's work item; None if it has finished. A pilot with other settings in its folder is archived."""
-    folder = RunFolder(run.folder(runs))
-    former = folder.specification()
-    if former is not None and former.get("settings") != run.to_json()["settings"]:
-        archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
-    if folder.status().finished:
-        return None
-    return run_item(run, runs, stage="pilots", row=f"pilot {run.arm}", column="")
 
 
 def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
     """The range that the finished pilot `run` gives, written to bands.json."""
     folder = RunFolder(run.folder(runs))
+    objective = arm.settings.objective
     low, high = _range_of(arm, folder, f"arm.{arm.name}: clip = 'calibrated'")
     entry = {
         "clip_low": low,
         "clip_high": high,
-        "clip_target": arm.settings.objective.clip_target,
-        "level": _level(arm),
+        "clip_target": objective.clip_target,
+        "level": objective.importance_sampling_level,
         "pilot": str(folder.path.relative_to(runs)),
         "settings": settings_digest(arm),
     }
@@ -83,8 +82,9 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
 
 
 def _range_of(arm: Arm, folder: RunFolder, subject: str) -> Band:
+    objective = arm.settings.objective
     try:
-        return calibrated_band(_details(folder), _level(arm), arm.settings.objective.clip_target)
+        return calibrated_band(_details(folder), objective.importance_sampling_level, objective.clip_target)
     except LabError as error:
         raise LabError(f"{subject}: {error} (pilot: {folder.path})") from error
 
@@ -98,8 +98,9 @@ def _details(folder: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _level(arm: Arm) -> Level:
-    return arm.settings.objective.importance_sampling_level
+def _clipped(arm: Arm, band: Band, folder: RunFolder) -> float:
+    """The share that the range clips of what a pilot recorded."""
+    return clipped_share(_details(folder), arm.settings.objective.importance_sampling_level, band)
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def advise(
     for arm in arms.values():
         if arm.settings.update.minibatches * arm.settings.update.epochs < 2:
             raise LabError("update.minibatches = 1: the first update after a rollout clips nothing; use 2 or more")
-    launcher = make_launcher(LOCAL, jobs)
+    launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
@@ -176,8 +177,7 @@ def advise(
         for number in range(TRIES + 1):
             pilots: list[Run] = []
             for rule, arm in arms.items():
-                band = _next_band(arm, tried[rule])
-                if band is not None:
+                if (band := _next_band(arm, tried[rule])) is not None:
                     pilots.append(pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}"))
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
@@ -209,15 +209,14 @@ def arm_of(study: Study, rule: str, share: float | None) -> Arm:
 
 def _declared(arm: Arm) -> dict[str, Any]:
     """The arm's declared settings except its range, by their TOML keys; the preset is `objective`."""
+    preset = arm.settings.objective.preset
+    left_out = {"preset", "clip", "clip_target", "clip_low", "clip_high"}
+    if arm.settings.objective.importance_sampling_level == PRESETS[preset].importance_sampling_level:
+        left_out.add("importance_sampling_level")
     settings = flat(arm.settings.model_dump(mode="json"))
     stated = {key: value for key, value in settings.items() if under(key, arm.declared) and value is not None}
     values = {key.removeprefix("objective."): value for key, value in stated.items()}
-    preset = arm.settings.objective.preset
-    for key in ("preset", "clip", "clip_target", "clip_low", "clip_high"):
-        values.pop(key, None)
-    if values.get("importance_sampling_level") == PRESETS[preset].importance_sampling_level:
-        del values["importance_sampling_level"]
-    return {"objective": preset} | values
+    return {"objective": preset} | {key: value for key, value in values.items() if key not in left_out}
 
 
 def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
@@ -226,7 +225,7 @@ def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
         return RULES[arm.name].band
     band, folder = tried[-1]
     target = arm.settings.objective.clip_target
-    if len(tried) > 1 and within_factor(clipped_share(_details(folder), _level(arm), band), target):
+    if len(tried) > 1 and within_factor(_clipped(arm, band, folder), target):
         return None
     return _range_of(arm, folder, arm.name)
 
@@ -235,7 +234,7 @@ def _run_all(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> boo
     """Run pilots. True if all finished, False after Ctrl-C. LabError if a pilot failed."""
     before = len(pool.results)
     done = run_pilots(pool, title, pilots, runs)
-    if not done and not pool.interrupts.count:
+    if not done and not pool.interrupts:
         failed = [result.line for result in pool.results[before:] if result.state is not State.FINISHED]
         raise LabError("a pilot failed", details=tuple(failed))
     return done
@@ -254,7 +253,7 @@ def _refuse_equal_rewards(folder: RunFolder) -> None:
 
 def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     target = arm.settings.objective.clip_target
-    shares = [clipped_share(_details(folder), _level(arm), band) for band, folder in tried]
+    shares = [_clipped(arm, band, folder) for band, folder in tried]
     last = min(range(1, len(tried)), key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9))
     (low, high), folder = tried[last]
     steps = folder.records(StepRecord.kind)

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -21,21 +21,20 @@ from gspo_lab.atomic_files import exclusive_lock
 from gspo_lab.conduct.run_pilots import find_band, run_pilots
 from gspo_lab.conduct.run_tuning import with_chosen_settings
 from gspo_lab.conduct.study_lock import archive, declare, save_calibrated_range
-from gspo_lab.conduct.worker_pool import WorkerPool, WorkItem, WorkItemResult, run_item, starts_to_make, write_run
+from gspo_lab.conduct.worker_pool import WorkerPool, WorkItemResult, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.findings.decision import decision
 from gspo_lab.launch.base import Launcher
-from gspo_lab.launch.launcher_lookup import LOCAL, make_launcher, slots_of
+from gspo_lab.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.plan.memory_fit import require_memory
 from gspo_lab.plan.preflight import preflight
 from gspo_lab.plan.preparation import found_bands, pilot, pilot_arms
-from gspo_lab.progress import ProgressView, duration
-from gspo_lab.readings import FINISHED, Source, average, read
+from gspo_lab.progress import ProgressView
+from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
-from gspo_lab.readings.reading import DEVICE_SECONDS
 from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
@@ -89,63 +88,52 @@ def conduct(
         pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
         _run_stages(study, runs, home, pool)
         pool.end()
-    if pool.interrupts.count:
+    if pool.interrupts:
         console.print("stopped; the same command resumes where this ended", markup=False)
-    return StudyRunResult(pool.results, pool.interrupts.count > 0)
+    return StudyRunResult(pool.results, pool.interrupts > 0)
 
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    if (ready := with_chosen_settings(study, home, begun, pool)) is None:
+    chosen = with_chosen_settings(study, home, begun, pool)
+    if chosen is None:
         return
-    study = ready
+    study = chosen
     declaration = declare(study, home)
-    pilots = {
-        arm.name: pilot(study, arm)
-        for arm in pilot_arms(study)
-        if arm.name not in begun and arm.name not in found_bands(study, home)
-    }
+    calibrated = {*begun, *found_bands(study, home)}
+    pilots = {arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated}
     remaining = []
-    first, *later = seed_batches(study, declaration)
+    batches = seed_batches(study, declaration)
     for run in study.runs():
-        item = run_item(run, runs)
-        if RunFolder(item.folder.path).status().finished:
-            RunFolder(item.folder.path).drop_resume()  # its worker may have been killed before doing so
+        item, folder = run_item(run, runs), RunFolder(run.folder(runs))
+        if folder.status().finished:
+            folder.drop_resume()  # its worker may have been killed before doing so
             item.cell.progress.state = State.FINISHED
-            pool.view.add([item.cell])
         else:
             remaining.append(run)
-            if run.seed in first:
-                pool.view.add([item.cell])
-    first_runs = [run for run in remaining if run.seed in first]
-    if not pool.work("warm starts", starts_to_make([*first_runs, *pilots.values()], runs)):
-        return
-    if not run_pilots(pool, "pilots", list(pilots.values()), runs):
-        return
-    for name, run in pilots.items():
-        low, high = find_band(study.arms[name], run, runs, home)
-        pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
-    for name, band in found_bands(study, home).items():
-        if name not in begun:
-            declaration = save_calibrated_range(home, name, band)
-    ids = {run.id for run in remaining}
-    waiting = [run for run in declared_runs(study, declaration) if run.id in ids]
-    skipped = len(study.runs()) - len(waiting)
+        if run.seed in batches[0] or item.cell.progress.state is State.FINISHED:
+            pool.view.add([item.cell])
+    skipped = len(study.runs()) - len(remaining)
     title = "training" + (f" ({skipped} finished before)" if skipped else "")
-    pool.work(title, _items([run for run in waiting if run.seed in first], runs))
-    for look, seeds in zip(declaration.looks, later, strict=False):
-        if pool.interrupts.count or not _needs_more_seeds(study, look, runs, pool):
+    for number, seeds in enumerate(batches):
+        if number and (pool.interrupts or not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool)):
             return
-        of_look = [run for run in waiting if run.seed in seeds]
-        if not pool.work("warm starts", starts_to_make(of_look, runs)):
+        batch = [run for run in remaining if run.seed in seeds]
+        if not pool.work("warm starts", starts_to_make([*batch, *(() if number else pilots.values())], runs)):
             return
-        pool.work(title, _items(of_look, runs))
-
-
-def _items(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
-    for run in chosen:
-        write_run(run, runs)
-    return [run_item(run, runs) for run in chosen]
+        if number == 0:
+            if not run_pilots(pool, "pilots", list(pilots.values()), runs):
+                return
+            for name, run in pilots.items():
+                low, high = find_band(study.arms[name], run, runs, home)
+                pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
+            for name, band in found_bands(study, home).items():
+                if name not in begun:
+                    declaration = save_calibrated_range(home, name, band)
+            declared = {run.id: run for run in declared_runs(study, declaration)}
+        for run in batch:
+            write_run(declared[run.id], runs)
+        pool.work(title, [run_item(declared[run.id], runs) for run in batch])
 
 
 def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
@@ -153,18 +141,15 @@ def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> 
     pool.ingest()
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)
-        decided, declared, recorded = decision(source), source.declaration, runs_of(source)
-        spent = read(source, DEVICE_SECONDS)
-        usual = average(spent[run.id].value for run in runs_of(source, FINISHED))
+        decided, declared = decision(source), source.declaration
+        begun = {(run.arm, run.seed) for run in runs_of(source)}
     short = decided.missing.values() if len(decided.seeds) <= look else ()
     missing = ", ".join(dict.fromkeys(run for names in short for run in names))
     if decided.stopped:
-        begun = {(run.arm, run.seed) for run in recorded}
         unbegun = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
-        about = "" if usual is None else f", about {duration(usual * unbegun)} of device time"
         line = (
             f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
-            f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun{about}"
+            f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun"
         )
     else:
         line = f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
@@ -184,8 +169,8 @@ def seed_batches(study: Study, declaration: Declaration) -> list[set[int]]:
 def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
     """The study's runs with the ranges, reference ranges and digest in study.json."""
     arms = {name: declaration.arms[name] for name in study.arms}
-    runs = replace(study, arms=arms, reference_bands=declaration.reference_bands).runs()
-    return [replace(run, declaration=declaration.digest) for run in runs]
+    declared = replace(study, arms=arms, reference_bands=declaration.reference_bands)
+    return [replace(run, declaration=declaration.digest) for run in declared.runs()]
 
 
 def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
@@ -195,12 +180,12 @@ def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stac
     if fresh and home.exists():
         with exclusive_lock(home / CONDUCTOR_LOCK, refusal):
             places = [home] if study.tune is None or not trials.exists() else [trials, home]
-            for folder in chain.from_iterable(map(work_folders, places)):
+            for folder in work_folders(*places):
                 if (process := folder.lock_holder()) is not None:
                     raise LabError(
                         f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )
-            for folder in chain.from_iterable(map(launched_folders, places)):
+            for folder in launched_folders(*places):
                 if (waiting := launcher.find_worker(folder.path)) is not None:
                     waiting.kill()
             for place in places:

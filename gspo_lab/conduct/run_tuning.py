@@ -107,6 +107,6 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPoo
         before = len(pool.results)
         pool.work(f"trials, round {number} of {len(tune.rounds)}, to step {steps}", items)
         ended = pool.results[before:]
-        if pool.interrupts.count or any(item.code not in SETTLED for item in ended):
+        if pool.interrupts or any(item.code not in SETTLED for item in ended):
             return None
         again -= {run for run, _ in result.open}

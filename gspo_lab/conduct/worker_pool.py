@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 
@@ -28,7 +27,6 @@ from gspo_lab.store import ingest
 from gspo_lab.study import Run
 
 TICK_SECONDS, INGEST_SECONDS = 0.2, 0.5
-TRAINING = "training"
 
 
 @dataclass
@@ -53,26 +51,23 @@ def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
 
 
 def run_item(
-    run: Run, runs: Path, *, stage: str = TRAINING, row: str | None = None, column: str | None = None
+    run: Run, runs: Path, *, stage: str = "training", row: str | None = None, column: str | None = None
 ) -> WorkItem:
     """The work item of a run, up to its `until`. `write_run` writes its run.json."""
     folder = RunFolder(run.folder(runs))
     watch = RunWatch(folder, run, run.until)
     row, column = run.arm if row is None else row, f"s{run.seed}" if column is None else column
-    cell = ProgressCell(stage, row, column, watch.progress)
-    return WorkItem(cell, folder, watch)
+    return WorkItem(ProgressCell(stage, row, column, watch.progress), folder, watch)
 
 
-def write_run(run: Run, runs: Path) -> RunFolder:
-    """Write run.json with the folder of the starting model. Returns the run's folder."""
-    folder = RunFolder(run.folder(runs))
+def write_run(run: Run, runs: Path) -> None:
+    """Write run.json with the folder of the starting model."""
     if needs_start(run.settings.model):
         start = start_folder(run, runs).model_folder()
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
         run = replace(run, warm_start=str(start))
-    folder.specify(run.to_json())
-    return folder
+    RunFolder(run.folder(runs)).specify(run.to_json())
 
 
 @dataclass(frozen=True)
@@ -96,26 +91,6 @@ class WorkItemResult:
         return f"{self.item.cell.name}: {self.state} at step {progress.step}/{progress.steps}{why}"
 
 
-class Interrupts:
-    """Counts Ctrl-C and SIGTERM while it is open, so that no KeyboardInterrupt stops the code at a random place."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._former: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._former[number] = signal.signal(number, self._on_signal)
-
-    def __exit__(self, *error: object) -> None:
-        for number, former in self._former.items():
-            signal.signal(number, former)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
-
-
 @dataclass(frozen=True)
 class _Active:
     item: WorkItem
@@ -126,7 +101,10 @@ class _Active:
 
 @dataclass
 class WorkerPool:
-    """A context manager that puts work on slots, shows it, and writes the journals into the database."""
+    """A context manager that puts work on slots, shows it, and writes the journals into the database.
+
+    While it is open, Ctrl-C and SIGTERM are counted: no KeyboardInterrupt stops the code at a random place.
+    """
 
     runs: Path
     console: Console
@@ -135,7 +113,7 @@ class WorkerPool:
     view: ProgressView
     mirror: Mirror | None = None
     results: list[WorkItemResult] = field(default_factory=list)
-    interrupts: Interrupts = field(default_factory=Interrupts)
+    interrupts: int = 0
     _stack: ExitStack = field(default_factory=ExitStack)
     _active: list[_Active] = field(default_factory=list)
     _ingested: float = 0.0
@@ -143,12 +121,17 @@ class WorkerPool:
     _printed: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(self.interrupts)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._stack.callback(signal.signal, number, signal.signal(number, self._count_interrupt))
         self._stack.enter_context(self.view)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+    def _count_interrupt(self, *_: object) -> None:
+        self.interrupts += 1
 
     def work(self, stage: str, items: Sequence[WorkItem]) -> bool:
         """Do the work of one stage in order, one worker per slot. True if all of it finished.
@@ -156,22 +139,22 @@ class WorkerPool:
         Workers that an earlier process started are followed too. The first interrupt lets the workers finish their step
         and starts no more; the second kills them.
         """
-        if self.interrupts.count:
+        if self.interrupts:
             return False
         if not items:
             return True
         self.view.begin(stage, [item.cell for item in items], len(self.slots))
         before, obeyed = len(self.results), 0
+        waiting = []
         for item in items:
-            if (
-                isinstance(item.folder, RunFolder)
-                and (process := self.launcher.find_worker(item.folder.path)) is not None
-            ):
+            process = self.launcher.find_worker(item.folder.path) if isinstance(item.folder, RunFolder) else None
+            if process is None:
+                waiting.append(item)
+            else:
                 self._follow(_Active(item, process, None))
-        waiting = [item for item in items if all(item is not job.item for job in self._active)]
         try:
             while waiting or self._active:
-                count = self.interrupts.count  # read once: it may grow meanwhile
+                count = self.interrupts  # read once: it may grow meanwhile
                 if count > obeyed:
                     waiting.clear()
                     self._interrupt(again=count > 1)
@@ -183,9 +166,8 @@ class WorkerPool:
                 if self._active or waiting:
                     time.sleep(TICK_SECONDS)
         finally:
-            for job in self._active:  # not empty only after an exception
-                job.process.stop()
-            self._active.clear()
+            while self._active:  # only after an exception
+                self._active.pop().process.stop()
         results = self.results[before:]
         return len(results) == len(items) and all(result.state is State.FINISHED for result in results)
 
@@ -206,18 +188,18 @@ class WorkerPool:
         for job in list(self._active):
             code, progress = job.process.poll(), job.item.cell.progress
             self._behind |= job.item.watch.look(time.monotonic())
-            if code == Exit.OCCUPIED and retry:
-                # A worker of another study makes the same warm start.
-                self._active.remove(job)
+            if code is None:
+                if (job.process.state, job.process.place) != (progress.state, progress.place):
+                    self._show_place(job)
+                continue
+            self._active.remove(job)
+            if code == Exit.OCCUPIED and retry:  # a worker of another study makes the same warm start
                 again.append(job.item)
                 progress.state = State.QUEUED
-            elif code is not None:
-                self._active.remove(job)
-                self.results.append(_result(job.item, code))
-                progress.state = self.results[-1].state
-                self.view.end(job.item.cell, self.results[-1].line)
-            elif (job.process.state, job.process.place) != (progress.state, progress.place):
-                self._show_place(job)
+            else:
+                self.results.append(result := _result(job.item, code))
+                progress.state = result.state
+                self.view.end(job.item.cell, result.line)
         return again
 
     def _fill(self, waiting: list[WorkItem]) -> None:
@@ -246,17 +228,12 @@ class WorkerPool:
         self.view.show_state(job.item.cell)
 
     def _interrupt(self, *, again: bool) -> None:
-        if again:
-            self.view.print_line("killing the workers; each resumes from its last checkpoint when started again")
-        elif self._active:
-            self.view.print_line(
-                f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills them)"
-            )
+        stopping = f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills them)"
+        killing = "killing the workers; each resumes from its last checkpoint when started again"
+        if again or self._active:
+            self.view.print_line(killing if again else stopping)
         for job in self._active:
-            if again:
-                job.process.kill()
-            else:
-                job.process.stop()
+            (job.process.kill if again else job.process.stop)()
 
     def _store(self) -> None:
         due = self._behind and time.monotonic() - self._ingested >= INGEST_SECONDS
@@ -281,8 +258,8 @@ class WorkerPool:
 
 def _result(item: WorkItem, code: int) -> WorkItemResult:
     """The result of an item. An unknown code, or 0 without a last status, did not come from the worker."""
-    folder, log = item.folder, item.folder.log
-    standing = folder.status() if isinstance(folder, RunFolder) else None
+    log, place = item.folder.log, item.cell.progress.place
+    standing = item.folder.status() if isinstance(item.folder, RunFolder) else None
     # A worker that reached the run's `until` has the state `stopped`.
     silent = code == Exit.FINISHED and standing is not None and standing.state not in (State.FINISHED, State.STOPPED)
     message = ""
@@ -293,16 +270,13 @@ def _result(item: WorkItem, code: int) -> WorkItemResult:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         message = f"killed by {name}{'; out of memory?' if -code == signal.SIGKILL else ''}"
     elif code == Exit.CANCELLED:
-        place = item.cell.progress.place
         return WorkItemResult(item, code, f"its job was cancelled on {place}; the same command resumes the run")
     elif code == Exit.LOST:
-        message = f"its launcher has given it up on {item.cell.progress.place}"
+        message = f"its launcher has given it up on {place}"
     elif code not in (Exit.FINISHED, Exit.STOPPED):
-        failed = standing is not None and standing.state is State.FAILED
-        message = (standing.message if failed and standing is not None else _last_line(log)) or f"exit code {code}"
+        if standing is not None and standing.state is State.FAILED:
+            message = standing.message or ""
+        elif log.is_file():
+            message = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
+        message = message or f"exit code {code}"
     return WorkItemResult(item, code, f"{message} (log: {log})" if message else "")
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -39,12 +39,8 @@ SAME_EVERYWHERE = {
 }
 """The environment of every worker: records must not depend on the launcher."""
 
-
-def at_least_one(jobs: int) -> int:
-    """The number of workers at once. LabError below 1."""
-    if jobs < 1:
-        raise LabError(f"jobs = {jobs}: at least one worker is needed")
-    return jobs
+CORE, GPU = "core", "gpu"
+"""The kinds of devices that built-in launchers know."""
 
 
 def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
@@ -76,6 +72,14 @@ class Slot:
     def name(self) -> str:
         """The slot as text."""
         return f"{self.kind} {self.index}" + (f" of {self.host}" if self.host else "")
+
+
+def slots_on(kind: str, places: Sequence[str], jobs: int, host: str | None = None) -> list[Slot]:
+    """A slot per job, on the places in turn. A slot for CPU cores hides all GPUs. LabError without a job."""
+    if jobs < 1:
+        raise LabError(f"jobs = {jobs}: at least one worker is needed")
+    environment = SAME_EVERYWHERE | ({} if kind == GPU else {"CUDA_VISIBLE_DEVICES": ""})
+    return [Slot(kind, places[index % len(places)], environment, host) for index in range(jobs)]
 
 
 class WorkerProcess(Protocol):

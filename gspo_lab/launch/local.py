@@ -12,7 +12,7 @@ import subprocess
 import sys
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
@@ -21,26 +21,13 @@ from typing import ClassVar
 
 from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, WorkerProcess, at_least_one, start_worker
+from gspo_lab.launch.base import CORE, GPU, Slot, WorkerProcess, slots_on, start_worker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
 
 class Forkserver:
-    """Starts the forkserver with the first worker, and again if it was killed. It ends with this object."""
-
-    def __init__(self) -> None:
-        self._server: ForkserverProcess | None = None
-
-    def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
-        """Fork a worker; None if the forkserver has just died. All slots must have equal environments."""
-        if self._server is None or self._server.gone:
-            self._server = ForkserverProcess(slot)
-        return self._server.start(folder, slot)
-
-
-class ForkserverProcess:
-    """The forkserver process, in the environment of a slot."""
+    """The forkserver process, in the environment of a slot. It ends with this object."""
 
     def __init__(self, slot: Slot) -> None:
         self._orders, theirs = Pipe()
@@ -98,7 +85,7 @@ def _end(orders: Connection, process: "subprocess.Popen[bytes]") -> None:
 class ForkedProcess:
     """A worker of the forkserver, by its number."""
 
-    server: ForkserverProcess
+    server: Forkserver
     number: int
     place: str
     state: ClassVar[State] = State.RUNNING
@@ -117,15 +104,12 @@ class ForkedProcess:
             self.server.code(self.number, wait=True)
 
 
-CORE = "core"
-
-
-@dataclass(frozen=True)
+@dataclass
 class LocalPool:
     """The local launcher. `jobs`: workers at once; None: GSPO_LAB_JOBS, else one per GPU or core."""
 
     jobs: int | None = None
-    _server: Forkserver = field(default_factory=Forkserver, init=False, repr=False, compare=False)
+    _server: Forkserver | None = field(default=None, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
         """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a GPU.
@@ -137,30 +121,35 @@ class LocalPool:
             raise LabError(
                 f"device = '{device}', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
             )
-        one_place = device not in ("auto", "cpu", "cuda")
-        if device.startswith("cuda:"):
-            if int(device[5:]) >= len(gpus):
-                raise LabError(f"device = '{device}', but there are {len(gpus)} GPUs here, which count from cuda:0")
-            kind, places = "gpu", [gpus[int(device[5:])]]
-        elif one_place:
-            kind, places = "gpu", [device]
-        else:
-            kind, places = ("gpu", gpus) if on_gpu(device) else (CORE, [str(core) for core in range(cores())])
-        count = at_least_one(self.jobs if self.jobs is not None else _jobs_from_environment(len(places)))
-        chosen = [places[i % len(places)] for i in range(count)]
+        if device.startswith("cuda:") and int(device[5:]) >= len(gpus):
+            raise LabError(f"device = '{device}', but there are {len(gpus)} GPUs here, which count from cuda:0")
+        if device not in ("auto", "cpu", "cuda"):
+            place = gpus[int(device[5:])] if device.startswith("cuda:") else device
+            return slots_on(GPU, [place], self._jobs(1))
+        if not on_gpu(device):
+            places = [str(core) for core in range(cores())]
+            return slots_on(CORE, places, self._jobs(len(places)))
         return [
-            Slot(
-                kind,
-                place,
-                SAME_EVERYWHERE | ({} if one_place else {"CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""}),
-            )
-            for place in chosen
+            replace(slot, environment={**slot.environment, "CUDA_VISIBLE_DEVICES": slot.index})
+            for slot in slots_on(GPU, gpus, self._jobs(len(gpus)))
         ]
+
+    def _jobs(self, default: int) -> int:
+        text = os.environ.get("GSPO_LAB_JOBS", "").strip()
+        if self.jobs is not None or not text:
+            return default if self.jobs is None else self.jobs
+        try:
+            return int(text)
+        except ValueError:
+            raise LabError(f"GSPO_LAB_JOBS={text}: a whole number of workers is needed") from None
 
     def start(self, folder: Path, slot: Slot) -> WorkerProcess:
         """Start a worker in a new process group, which a terminal's Ctrl-C does not reach."""
-        if slot.kind == CORE and hasattr(os, "pidfd_open") and (forked := self._server.start(folder, slot)):
-            return forked
+        if slot.kind == CORE and hasattr(os, "pidfd_open"):
+            if self._server is None or self._server.gone:
+                self._server = Forkserver(slot)  # for all slots of cores, whose environments are equal
+            if forked := self._server.start(folder, slot):
+                return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
     def find_worker(self, folder: Path) -> None:
@@ -244,13 +233,3 @@ def torch_knows_cuda() -> bool:
         return False
     version = Path(spec.origin).with_name("version.py")
     return version.is_file() and re.search(r"^cuda\b.*=\s*'", version.read_text(), re.MULTILINE) is not None
-
-
-def _jobs_from_environment(default: int) -> int:
-    text = os.environ.get("GSPO_LAB_JOBS", "").strip()
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise LabError(f"GSPO_LAB_JOBS={text}: a whole number of workers is needed") from None

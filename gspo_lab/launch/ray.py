@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.launch import ray_driver
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
+from gspo_lab.launch.base import CORE, GPU, Slot, slots_on
 from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
@@ -59,7 +59,7 @@ class RayCluster:
         self._jobs = jobs
         self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
         self._cpus, self._gpus, self._resources, self._retries = cpus, gpus, dict(resources or {}), retries
-        self._environment: dict[str, str] = {}
+        self._environment: Mapping[str, str] = {}
         self._starts: list[tuple[RemoteLaunch, dict[str, Any]]] = []
         self._driver: _Driver | None = None
         self._connected = 0.0
@@ -85,15 +85,14 @@ class RayCluster:
             raise LabError(
                 f"no node of {self._named} can hold a run, which asks for {_amounts(needed, needed)}: it has {has}"
             )
-        kind = "gpu" if gpus else "core"
-        self._environment = {**SAME_EVERYWHERE, **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
-        count = at_least_one(places if self._jobs is None else self._jobs)
-        return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
+        count = places if self._jobs is None else self._jobs
+        slots = slots_on(GPU if gpus else CORE, [str(index) for index in range(count)], count, self._named)
+        self._environment = slots[0].environment
+        return slots
 
     def start(self, folder: Path, slot: Slot) -> RemoteWorker:
         """Create an actor; Ray chooses its node."""
-        launch = RemoteLaunch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}")
-        return self._follow(launch)
+        return self._follow(RemoteLaunch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}"))
 
     def find_worker(self, folder: Path) -> RemoteWorker | None:
         """The actor that the folder names, if Ray knows it."""
@@ -106,7 +105,7 @@ class RayCluster:
             "do": "start",
             "name": launch.name,
             "folder": str(launch.folder.path.resolve()),
-            "environment": forwarded | self._environment,
+            "environment": {**forwarded, **self._environment},
             "cwd": str(Path.cwd()),
             "options": {
                 "num_cpus": self._cpus,
@@ -148,29 +147,25 @@ class RayCluster:
         if self._driver is None:
             if find_spec(NAME) is None:
                 raise MissingExtra(NAME, NAME, "--on ray")
-            probe(self._address)
             if self._address == AUTO:
                 probe_recorded(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster")
+            else:
+                probe(self._address)
             self._driver, self._connected = _Driver(self._address), time.monotonic()
             self._address = self._driver.wait_until_ready(self._named)["address"]
-        elif self._due(self._driver) and _open(self._address):
+            return self._driver
+        gone = self._driver.ended or self._driver.silent_seconds > DEAF_SECONDS
+        if gone and time.monotonic() - self._connected > RECONNECT_SECONDS and _open(self._address):
             self._driver.close()
             self._driver, self._connected = _Driver(self._address), time.monotonic()
-            self._starts = [entry for entry in self._starts if entry[0].record() is not None]
+            self._starts = [(launch, order) for launch, order in self._starts if launch.record()]
             for _, order in self._starts:
                 self._driver.order(order)
         return self._driver
 
-    def _due(self, driver: "_Driver") -> bool:
-        """Whether to start another driver."""
-        gone = driver.ended or driver.silent_seconds > DEAF_SECONDS
-        return gone and time.monotonic() - self._connected > RECONNECT_SECONDS
-
 
 def probe(address: str) -> None:
     """LabError if nobody listens at `address`: Ray would wait for minutes without a message."""
-    if address == AUTO:
-        return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise LabError(
@@ -212,7 +207,7 @@ class _Driver:
         self.statuses: dict[str, KeeperStatus] = {}
         self.greeting: dict[str, Any] = {}
         self._last_message = time.monotonic()
-        self._greeted = threading.Event()
+        self.greeted = threading.Event()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", ray_driver.__name__, address],
@@ -244,14 +239,12 @@ class _Driver:
 
     def wait_until_ready(self, named: str) -> dict[str, Any]:
         """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
-        if not self._greeted.wait(PROBE_SECONDS):
+        if not self.greeted.wait(PROBE_SECONDS):
             print(f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s", file=sys.stderr, flush=True)
-            self._greeted.wait(GREETING_SECONDS - PROBE_SECONDS)
+            self.greeted.wait(GREETING_SECONDS - PROBE_SECONDS)
         if "error" in self.greeting or not self.greeting:
-            ended = self.ended
-            why = self.greeting.get("error") or (
-                self._error_text() if ended else f"no answer in {GREETING_SECONDS:.0f} s"
-            )
+            silence = self._error_text() if self.ended else f"no answer in {GREETING_SECONDS:.0f} s"
+            why = self.greeting.get("error") or silence
             self.close()
             if "Could not find any running Ray instance" in why:  # Ray goes on with an option of its own commands
                 raise LabError(
@@ -271,10 +264,7 @@ class _Driver:
             }
         else:
             self.greeting = message
-            self._greeted.set()
-
-    def stop_waiting(self) -> None:
-        self._greeted.set()
+            self.greeted.set()
 
     def _error_text(self) -> str:
         self._errors.seek(0)
@@ -290,7 +280,7 @@ def _listen(driver: "weakref.ref[_Driver]", lines: IO[str]) -> None:
             target.hear(line)
             del target
     if (target := driver()) is not None:
-        target.stop_waiting()
+        target.greeted.set()
 
 
 def _close(process: "subprocess.Popen[str]", errors: IO[bytes]) -> None:

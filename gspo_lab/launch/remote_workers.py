@@ -40,11 +40,8 @@ class RemoteLaunch:
     @staticmethod
     def find_active(folder: WorkFolder, launcher: str, is_alive: Callable[[str], bool]) -> "RemoteLaunch | None":
         """A launcher's latest worker, if its cluster says that it `is_alive`; the files of an ended one are deleted."""
-        records = [path for path in _records(folder) if path.stem.startswith(f"{launcher}-")]
-        if not records:
-            return None
-        launch = RemoteLaunch(folder, records[-1].stem)
-        if is_alive(launch.name) and not launch.to_stop and (launch.attempt() or {}).get("code") is None:
+        launch = next((one for one in _latest_first(folder) if one.name.startswith(f"{launcher}-")), None)
+        if launch is None or (is_alive(launch.name) and not launch.to_stop and launch.attempt().get("code") is None):
             return launch
         launch.delete_record()
         return None
@@ -57,45 +54,37 @@ class RemoteLaunch:
     def _attempt(self) -> Path:
         return self.folder.launches / f"{self.name}.attempt.json"
 
-    def record(self) -> dict[str, Any] | None:
-        """{"state", "place", "at", "stop"}; None if no conductor waits for this worker."""
-        return read_json(self._record)
+    def record(self) -> dict[str, Any]:
+        """{"state", "place", "at", "stop"}; empty if no conductor waits for this worker."""
+        return read_json(self._record) or {}
 
     def write_state(self, state: State, place: str) -> None:
         """Write the worker's state and place."""
-        known = self.record() or {"stop": False}
-        write_json(self._record, known | {"state": state, "place": place, "at": time.time()})
+        write_json(self._record, {"stop": self.to_stop, "state": state, "place": place, "at": time.time()})
 
     def ask_to_stop(self) -> None:
         """Mark the worker as not to be started again."""
-        write_json(self._record, (self.record() or {}) | {"stop": True})
+        write_json(self._record, self.record() | {"stop": True})
 
     @property
     def to_stop(self) -> bool:
         """Whether the conductor asked it to stop."""
-        return bool((self.record() or {}).get("stop"))
+        return bool(self.record().get("stop"))
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether a conductor waits for this worker and has not asked it to stop."""
-        record = self.record()
-        return record is not None and not record.get("stop")
-
-    def attempt(self) -> dict[str, Any] | None:
-        """{"number", "host", "waits_for", "requeued", "ended", "code"}; None before a keeper began.
+    def attempt(self) -> dict[str, Any]:
+        """{"number", "host", "waits_for", "requeued", "ended", "code"}; empty before a keeper began.
 
         `requeued`: why the cluster will start the job again; `ended`: it will not start the job again.
         """
-        return read_json(self._attempt)
+        return read_json(self._attempt) or {}
 
     def begin(self) -> None:
         """Called by the keeper: begin another attempt on this host."""
-        number = 1 + (self.attempt() or {"number": 0})["number"]
-        self._write_attempt({"number": number, "host": os.uname().nodename})
+        self._write_attempt({"number": 1 + self.attempt().get("number", 0), "host": os.uname().nodename})
 
     def note(self, **news: Any) -> None:
         """Called by the keeper: add to the present attempt."""
-        self._write_attempt((self.attempt() or {}) | news)
+        self._write_attempt(self.attempt() | news)
 
     def _write_attempt(self, content: dict[str, Any]) -> None:
         if self.folder.path.is_dir():  # it may have been moved away
@@ -111,13 +100,13 @@ class RemoteLaunch:
 
 def latest_record(folder: WorkFolder) -> dict[str, Any] | None:
     """The latest record of a worker whose end was not noted: "state", "place", and the time of both, "at"."""
-    records = [RemoteLaunch(folder, path.stem).record() or {} for path in _records(folder)]
-    return next((record for record in reversed(records) if "state" in record), None)
+    return next((record for launch in _latest_first(folder) if "state" in (record := launch.record())), None)
 
 
-def _records(folder: WorkFolder) -> list[Path]:
+def _latest_first(folder: WorkFolder) -> list[RemoteLaunch]:
     paths = [path for path in folder.launches.glob("*.json") if not path.name.endswith(".attempt.json")]
-    return sorted(paths, key=lambda path: path.stat().st_mtime)
+    paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    return [RemoteLaunch(folder, path.stem) for path in paths]
 
 
 class WorkerMonitor:
@@ -136,19 +125,15 @@ class WorkerMonitor:
 
         First wait while another worker holds the folder: on a lost host, or of a study with the same warm start.
         """
-        folder = self._launch.folder
         waits_for: str | None = None
         while not (self._stopped.is_set() or self._launch.to_stop):
-            if process := folder.lock_holder():
-                if process != waits_for:
-                    self._launch.note(waits_for=process)
+            process = self._launch.folder.lock_holder()
+            if process != waits_for:
                 waits_for = process
+                self._launch.note(waits_for=process)
+            if process is not None:
                 self._stopped.wait(LOOK_SECONDS)
-                continue
-            if waits_for:
-                self._launch.note(waits_for=None)
-            code, waits_for = self._run(), None
-            if code != Exit.OCCUPIED:  # another worker was quicker
+            elif (code := self._run()) != Exit.OCCUPIED:  # another worker was quicker
                 return code
         return -signal.SIGKILL if self._killed else Exit.STOPPED
 
@@ -225,7 +210,7 @@ class RemoteWorker:
         now = time.monotonic()
         if self._code is None and now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            status, attempt = self._cluster.status(self._launch.name), self._launch.attempt() or {}
+            status, attempt = self._cluster.status(self._launch.name), self._launch.attempt()
             self._code = attempt.get("code")
             if self._killed and self._code not in (None, Exit.FINISHED, Exit.STOPPED):
                 self._code = -signal.SIGKILL  # a cluster may send other signals first

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
+from gspo_lab.launch.base import CORE, GPU, Slot, slots_on
 from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker, WorkerMonitor
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
@@ -76,7 +76,6 @@ class SlurmCluster:
         self._options = [f"--{option}={value}" for option, value in named.items() if value is not None]
         self._options += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
         self._gpu = any("gpu" in option for option in self._options)
-        self._environment: dict[str, str] = {}
         self._queue = _Queue()
 
     def slots(self, device: str) -> list[Slot]:
@@ -97,10 +96,8 @@ class SlurmCluster:
         dry_run = _call("sbatch", "--test-only", *self._options, "--wrap=true")
         if dry_run.returncode:
             raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._options)}: {_last(dry_run.stderr)}")
-        count = at_least_one(self._places(on_gpu) if self._jobs is None else self._jobs)
-        self._environment = {**SAME_EVERYWHERE, **({} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})}
-        kind = "gpu" if on_gpu else "core"
-        return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
+        count = self._places(on_gpu) if self._jobs is None else self._jobs
+        return slots_on(GPU if on_gpu else CORE, [str(index) for index in range(count)], count, self._named)
 
     @property
     def _named(self) -> str:
@@ -130,7 +127,7 @@ class SlurmCluster:
                 *self._options,
             ],
             input=f"#!/bin/sh\nexec {keeper}\n",
-            env=environment | self._environment,
+            env=environment | dict(slot.environment),
             capture_output=True,
             text=True,
             check=False,
@@ -155,11 +152,11 @@ class SlurmCluster:
 
     def stop(self, name: str) -> None:
         """Remove a queued job; send TERM to the keeper of a running one."""
-        self._queue.cancel(("--state=PENDING",), ("--signal=TERM", "--batch"), job=job_of(name))
+        self._queue.cancel(job_of(name), ["--state=PENDING"], ["--signal=TERM", "--batch"])
 
     def kill(self, name: str) -> None:
         """Kill the job and its worker."""
-        self._queue.cancel(("--signal=KILL", "--full"), (), job=job_of(name))
+        self._queue.cancel(job_of(name), ["--signal=KILL", "--full"], [])
 
 
 def name_of(job: str) -> str:
@@ -187,7 +184,7 @@ class _Queue:
         """Note that the job has just been submitted: earlier answers do not list it."""
         self._since[job] = time.monotonic()
 
-    def cancel(self, *ways: Sequence[str], job: str) -> None:
+    def cancel(self, job: str, *ways: Sequence[str]) -> None:
         """Cancel the job with each of these option lists in turn."""
         for way in ways:
             self._thread.submit(_call, "scancel", *way, job)
@@ -195,7 +192,10 @@ class _Queue:
     def status(self, job: str) -> KeeperStatus:
         now = time.monotonic()
         if self._query is not None and self._query.done():
-            self._take(self._query)
+            try:
+                self._known, self._trouble = self._query.result(), None
+            except OSError as error:
+                self._trouble = str(error)
             self._query, self._taken = None, self._began
         if self._query is None and now - self._began >= LOOK_SECONDS:
             self._began = now
@@ -217,12 +217,6 @@ class _Queue:
         except OSError as error:
             raise LabError(f"--on slurm: {error}") from error
         return None if status is None or status.state is None else status
-
-    def _take(self, query: "Future[dict[str, KeeperStatus]]") -> None:
-        try:
-            self._known, self._trouble = query.result(), None
-        except OSError as error:
-            self._trouble = str(error)
 
 
 def _squeue() -> dict[str, KeeperStatus]:
@@ -259,13 +253,14 @@ def run_job(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
     """Run the job. The worker's exit code is written to the folder unless the cluster ended the job."""
     launch = RemoteLaunch(WorkFolder(folder), name_of(job))
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    if restarts and launch.record() is None:
+    if restarts and not launch.record():
         return Exit.STOPPED  # its conductor noted an end and no longer waits
     keeper = WorkerMonitor(launch)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     code = keeper.run_job()
-    slurm_sent_term = code == -signal.SIGTERM or (code == Exit.STOPPED and launch.is_requested)
+    is_requested = bool(launch.record()) and not launch.to_stop  # its conductor waits for it
+    slurm_sent_term = code == -signal.SIGTERM or (code == Exit.STOPPED and is_requested)
     if not (slurm_sent_term and _ended_by_slurm(launch, job, restarts, grace)):
         launch.note(code=code)
     return code

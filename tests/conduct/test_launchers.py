@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.plan import plan
 

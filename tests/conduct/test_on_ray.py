@@ -17,7 +17,7 @@ from trained import recorded
 from waiting import until, until_said
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 from gspo_lab.launch.remote_workers import latest_record
 from gspo_lab.runfolder import RunFolder
 
@@ -31,9 +31,9 @@ pytestmark = [
 FOLLOW = """
 import sys, time
 from pathlib import Path
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 
-process = make_launcher(sys.argv[1]).find(Path(sys.argv[2]))
+process = make_launcher(sys.argv[1]).find_worker(Path(sys.argv[2]))
 while process.poll() is None:
     if process.state == "running":
         print("followed", flush=True)

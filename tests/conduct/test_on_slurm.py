@@ -15,7 +15,7 @@ from trained import recorded, tiny
 from waiting import until, until_said
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 

@@ -74,7 +74,7 @@ def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
 import os
-from gspo_lab.launch.worker_output import speak_into
+from gspo_lab.worker import speak_into
 log = Path(sys.argv[1])
 for number in (1, 2):
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
@@ -92,11 +92,11 @@ def test_a_log_is_bounded_and_its_end_kept(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
 import os
-from gspo_lab.launch import worker_output
-worker_output.MOST_BYTES = 10_000
+from gspo_lab import worker
+worker.MOST_LOG_BYTES = 10_000
 log = Path(sys.argv[1])
 os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
-worker_output.speak_into(log)
+worker.speak_into(log)
 for number in range(10_000):
     print(number)
 """
@@ -111,10 +111,10 @@ def test_output_that_is_no_log_is_not_cut(tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     code = """
 import os
-from gspo_lab.launch import worker_output
-worker_output.MOST_BYTES = 100
+from gspo_lab import worker
+worker.MOST_LOG_BYTES = 100
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
-worker_output.speak_into(Path(sys.argv[1]).with_name("log.txt"))
+worker.speak_into(Path(sys.argv[1]).with_name("log.txt"))
 for number in range(1_000):
     print(number)
 """

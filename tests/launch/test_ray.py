@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 from gspo_lab.launch.ray import probe_recorded
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'")

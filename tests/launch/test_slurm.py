@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.launcher_lookup import make_launcher
+from gspo_lab.launch import make_launcher
 from gspo_lab.launch.slurm import _reason_to_requeue, _seconds
 
 
