@@ -49,9 +49,9 @@ def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> It
     try:
         yield beside
         if lasting:
-            _to_disk(beside)
+            _sync(beside)
         beside.replace(path)
-        _folder_to_disk(path.parent)
+        _sync(path.parent)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # writing to a file that is open names none
             error.filename = str(path)
@@ -72,24 +72,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         yield beside
         for place in (*beside.rglob("*"), beside):
-            if place.is_dir():
-                _folder_to_disk(place)
-            else:
-                _to_disk(place)
+            _sync(place)
         shutil.rmtree(path, ignore_errors=True)
         beside.rename(path)
-        _folder_to_disk(path.parent)
+        _sync(path.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _folder_to_disk(path: Path) -> None:
-    """Sync the names in a folder, so that a move into it survives a power cut."""
+def _sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk, so that a move into it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,11 +159,8 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        give_up = time.monotonic() + patience_seconds
-        while not _taken(file.fileno(), fcntl.LOCK_EX) or _remote_holder(path):
-            if time.monotonic() > give_up:
-                raise InUse(f"{refusal} (process {_named(path)[0] or 'unknown'})")
-            time.sleep(0.05)
+        if not _taken_within(file, patience_seconds, path):
+            raise InUse(f"{refusal} (process {_named(path)[0] or 'unknown'})")
         file.truncate(0)
         file.write(f"{os.getpid()} {_host()}")
         file.flush()
@@ -190,9 +179,7 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
 @contextmanager
 def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
     """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock was free."""
-    give_up = time.monotonic() + patience_seconds
-    while not (taken := _taken(file.fileno(), fcntl.LOCK_EX)) and time.monotonic() < give_up:
-        time.sleep(0.05)
+    taken = _taken_within(file, patience_seconds)
     _HELD.add(file)
     try:
         yield taken
@@ -217,7 +204,7 @@ def lock_holder(path: Path) -> str | None:
     try:
         with path.open("r") as file:
             # A shared lock for an instant is the only way to ask; two who ask at once do not see each other.
-            return _remote_holder(path) if _taken(file.fileno(), fcntl.LOCK_SH) else _named(path)[0] or "unknown"
+            return _remote_holder(path) if _taken(file, fcntl.LOCK_SH) else _named(path)[0] or "unknown"
     except FileNotFoundError:
         return None
 
@@ -244,9 +231,19 @@ def _beat(path: Path, left: threading.Event) -> None:
             os.utime(path)
 
 
-def _taken(descriptor: int, how: int) -> bool:
+def _taken_within(file: IO[Any], seconds: float, shared: Path | None = None) -> bool:
+    """Whether an open file could be locked in time; `shared`: its path, if another host may hold it too."""
+    give_up = time.monotonic() + seconds
+    while not _taken(file, fcntl.LOCK_EX) or (shared is not None and _remote_holder(shared)):
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _taken(file: IO[Any], how: int) -> bool:
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -279,13 +276,10 @@ def check_digests(folder: Path) -> None:
         return
     text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
     listed = [line.partition("  ")[::2] for line in text.splitlines()]
-    odd = next((name for digest, name in listed if not _is(folder / name, digest)), None)
+    files = ((folder / name, digest) for digest, name in listed)
+    odd = next((file for file, digest in files if not file.is_file() or sha256_of(file) != digest), None)
     if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in listed):
         raise LabError(
-            f"{folder / (odd or SUMS)} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
+            f"{odd or folder / SUMS} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
             "where it was meant to be changed; a warm start's folder can be deleted, and is made again"
         )
-
-
-def _is(path: Path, digest: str) -> bool:
-    return path.is_file() and sha256_of(path) == digest

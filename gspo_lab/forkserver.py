@@ -7,7 +7,7 @@ and exit code. The server computes nothing and has one thread, so that a fork eq
 The standard library's multiprocessing forkserver does the same for functions. But it imports the caller's main module
 in each child, which breaks scripts without a guard, and shares the caller's output and Ctrl-C.
 
-    conductor -> server     (number, folder), then the log's descriptor: start a worker
+    conductor -> server     (number, folder): start a worker
                             (number, signal): send it that, SIGKILL to its whole group
     server -> conductor     (number, exit code), once it has ended
 
@@ -22,7 +22,6 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import recv_handle
 from pathlib import Path
 
 from gspo_lab import worker
@@ -53,13 +52,14 @@ def serve(orders: Connection) -> Path | None:
                 continue
             try:
                 number, order = orders.recv()
-                log = recv_handle(orders) if isinstance(order, Path) else None
-            except (EOFError, OSError, RuntimeError):  # the conductor has gone, perhaps in the middle of an order
+            except (EOFError, OSError):  # the conductor has gone
                 return None
-            if log is not None:
-                write_to(log)
-                preload(order)
+            if isinstance(order, Path):
                 try:
+                    with RunFolder(order).log.open("ab") as log:
+                        for stream in (sys.stdout, sys.stderr):  # what this process and its forks say from now on
+                            os.dup2(log.fileno(), stream.fileno())
+                    preload(order)
                     pid = fork() if alone() else spawn(order)
                 except OSError:
                     traceback.print_exc()
@@ -69,19 +69,12 @@ def serve(orders: Connection) -> Path | None:
                     orders.close()
                     for descriptor in numbers:
                         os.close(descriptor)
-                    return Path(order)
+                    return order
                 pids[number] = pid
                 numbers[os.pidfd_open(pid)] = number
             elif number in pids:
                 send = os.killpg if order == signal.SIGKILL else os.kill
                 send(pids[number], order)
-
-
-def write_to(log: int) -> None:
-    """Whatever this process says from now on, and whoever is forked from it, goes to the log."""
-    for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
-        os.dup2(log, stream)
-    os.close(log)
 
 
 def preload(folder: Path) -> None:

@@ -35,7 +35,6 @@ from gspo_lab.states import STARTED
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
 
-CHAIN = "chain"
 SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}')
 """How a line with a digest ends."""
 SEAL_BYTES = 28
@@ -79,8 +78,11 @@ class Journal:
                     f"another process writes to {self.path}: wait until it has ended, or end it (a lock file is gone?)"
                 )
             self._close = stack.pop_all().close
-        self._torn = self._file.tell() > 0 and not _ends_with_newline(self.path)
-        self._last = self._digest_at_end()
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            self._torn = file.read() not in (b"", b"\n")
+        self._last = digest_before(self.path, size).encode()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -94,7 +96,7 @@ class Journal:
     def write(self, records: Iterable[Record]) -> None:
         """Append the records in one write, then wait for the disk: all lines or, at worst, a torn last one."""
         if self._torn:  # by the worker before or by a write that failed: what it left whole counts
-            self._last = self._digest_at_end()
+            self._last = digest_before(self.path, self.path.stat().st_size).encode()
         lines, last = [], self._last
         for record in records:
             body = ENCODE(to_dict(record)).encode()
@@ -111,9 +113,6 @@ class Journal:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._torn, self._last = False, last
-
-    def _digest_at_end(self) -> bytes:
-        return digest_before(self.path, self.path.stat().st_size).encode()
 
 
 class Damage(NamedTuple):
@@ -148,7 +147,7 @@ class JournalReader:
             return
         with self._path.open("rb") as file:
             before = _line_before(file, self.end)
-            last: bytes | None = START if before is None else _line_digest(before)
+            last: bytes | None = _line_digest(before)
             chained = before is not None and _seal(before) is not None
             size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
@@ -178,21 +177,13 @@ def scan(path: Path, offset: int = 0) -> JournalLines:
     return JournalLines(items, reading.end, reading.damaged)
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
+def _lines_of(path: Path) -> Iterator[bytes]:
     """All complete lines but torn ones, damaged ones included."""
     if path.exists():
         with path.open("rb") as file:
             for line in file:
                 if line.endswith(b"\n") and not _passed_over(line[:-1]):
-                    yield line[:-1]
-
-
-def digest_of_lines(lines: Iterable[bytes]) -> str:
-    """sha256 of lines, each with its newline."""
-    whole = hashlib.sha256()
-    for line in lines:
-        whole.update(line + b"\n")
-    return whole.hexdigest()
+                    yield line
 
 
 def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
@@ -211,19 +202,22 @@ def seal(path: Path) -> dict[str, Any]:
             rows = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
             rows[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
     answers = {key: digest_of_answers(rows.values()) for key, rows in evaluations.items()}
-    return {"journal": digest_of_lines(lines_of(path)), "answers": answers}
+    whole = hashlib.sha256()
+    for line in _lines_of(path):
+        whole.update(line)
+    return {"journal": whole.hexdigest(), "answers": answers}
 
 
 def sealed(path: Path) -> bool | None:
     """Whether a journal matches the seal in its last line. None: it has no seal."""
     whole, matches = hashlib.sha256(), None
-    for line in lines_of(path):
+    for line in _lines_of(path):
         if matches is not None:
             return False
-        item = _object(line) if b'"journal":' in line else None
+        item = _object(line[:-1]) if b'"journal":' in line else None
         if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
             matches = item["journal"] == whole.hexdigest()
-        whole.update(line + b"\n")
+        whole.update(line)
     return matches
 
 
@@ -269,7 +263,7 @@ def digest_before(path: Path, offset: int) -> str:
     """The digest of the last complete line before a byte: where the chain stands there."""
     with path.open("rb") as file:
         line = _line_before(file, offset)
-    return (START if line is None else _line_digest(line)).decode()
+    return _line_digest(line).decode()
 
 
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -296,8 +290,10 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=4).hexdigest().encode()
 
 
-def _line_digest(line: bytes) -> bytes:
-    """A line's digest: the one that it carries, or that of its bytes."""
+def _line_digest(line: bytes | None) -> bytes:
+    """A line's digest: the one that it carries, or that of its bytes; before the first line START."""
+    if line is None:
+        return START
     seal = _seal(line)
     return _digest(line) if seal is None else seal[2]
 
@@ -318,25 +314,15 @@ def _object(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(item, dict) or not _shaped(item):
         return None
-    if item.pop(CHAIN, None) is not None and seal is None:  # written anew by another hand
-        return None
-    return item
+    rewritten = item.pop("chain", None) is not None and seal is None  # by another hand
+    return None if rewritten else item
 
 
 def _shaped(item: dict[str, Any]) -> bool:
     """Whether it can be told of what moment a record is, and of a status what it says, by names."""
     kind = item.get("kind", "")
-    if not isinstance(kind, str):
-        return False
-    if kind not in RECORDS:
-        return True
-    if type(item.get("step")) is not int:
-        return False
-    complete = kind not in WORDS or all(type(item.get(word)) is str for word in WORDS[kind])
-    return complete and (kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS))
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+    if not isinstance(kind, str) or kind not in RECORDS:
+        return isinstance(kind, str)
+    has_names = all(isinstance(item.get(name), dict | None) for name in OBJECTS)
+    complete = type(item.get("step")) is int and all(type(item.get(word)) is str for word in WORDS.get(kind, ()))
+    return complete and (kind != RunStatus.kind or has_names)

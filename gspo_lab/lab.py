@@ -11,9 +11,6 @@ The numbers are those that the report is written from; nothing here computes one
 are told in the method that makes it; what was not measured is NaN, None or absent, never 0.
 """
 
-import warnings
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
     from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
-
-TABLES = ("steps", "updates")
 
 
 class Lab:
@@ -66,7 +61,14 @@ class Lab:
         """
         from pandas import DataFrame
 
-        rows = [self.study(name)._summary() for name in self._evidence.studies()]
+        from gspo_lab.readings import runs
+
+        rows = []
+        for name in self._evidence.studies():
+            source = self.study(name).source
+            recorded, declared = runs(source), source.declaration
+            finished = sum(run.finished for run in recorded)
+            rows.append((name, declared.question, ", ".join(declared.arms), len(recorded), finished))
         return DataFrame(rows, columns=["study", "question", "arms", "runs", "finished"])
 
     def study(self, name: str) -> "Study":
@@ -79,55 +81,12 @@ class Lab:
         return self._studies[name]
 
 
-FORMER = {
-    "readings.runs": "runs finished=finished_runs deciding=deciding_runs not_counted seeds()=finished_seeds "
-    "settled=first_settled",
-    "readings.answers": "scores benches asked=evaluated_benchmarks answered() counted_wrong()",
-    "readings.curves": "rewards=reward_curves grader_errors onsets()",
-    "findings.clip_fractions": "rules=rule_arms",
-    "findings.run_outcomes": "stabilities outcomes()",
-    "findings.training_curves": "course",
-    "findings.matched": "certificate=study_certificate trials",
-    "findings.dose_response": "doses=dose_response",
-    "findings.length_scaling": "lengths",
-    "findings.imported_metrics": "logged",
-    "findings.decision": "decision against()",
-    "findings.paired_comparisons": "new_problems scalars compared ranking=ranked",
-    "findings.stability": "regime=count_unstable_runs verdicts steadiness=stability_verdicts",
-    "findings.executions": "executions=all_executions",
-}
-"""By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
-
-
-class Findings:
-    """`study.findings` of the releases before, for one release: its names are functions now."""
-
-    def __init__(self, of: "Source") -> None:
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        for module, entries in FORMER.items():
-            for entry in entries.split():
-                former, _, now = entry.partition("=")
-                if former.removesuffix("()") == name:
-                    function = getattr(import_module(f"gspo_lab.{module}"), now or name)
-                    now_called = f"gspo_lab.{module}.{now or name}(study.source)"
-                    warnings.warn(f"study.findings.{name} is now {now_called}", FutureWarning, stacklevel=2)
-                    return partial(function, self._of) if former.endswith("()") else function(self._of)
-        return getattr(self._of, name)
-
-
 class Study:
     """One study's frames. `source` is what they are read from, for functions of `gspo_lab.readings` and
     `gspo_lab.findings`."""
 
     def __init__(self, source: "Source") -> None:
         self.source = source
-
-    @property
-    def findings(self) -> Findings:
-        """The former name of the study's functions, for one release."""
-        return Findings(self.source)
 
     def runs(self, bench: str | None = None) -> "DataFrame":
         """A row per run: what became of it, on a benchmark (default: the one that decides).
@@ -169,18 +128,18 @@ class Study:
         from gspo_lab.store.records import read_steps, read_updates
         from gspo_lab.store.schema import RECORD_TABLES
 
-        metrics = (metric, *more)
-        tables = {name: RECORD_TABLES[name] for name in TABLES}
-        known = {name for table in tables.values() for name in table.names}
+        metrics = [metric, *more]
+        steps, updates = RECORD_TABLES["steps"], RECORD_TABLES["updates"]
+        known = {*steps.names, *updates.names}
         if unknown := [name for name in metrics if name not in known]:
             raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md has all")
-        place = next((name for name, table in tables.items() if {*metrics} <= {*table.names}), None)
-        if place is None:
+        of_steps = {*metrics} <= {*steps.names}
+        if not of_steps and not {*metrics} <= {*updates.names}:
             raise LabError(f"{', '.join(metrics)}: some are of rollout batches, some of updates; ask for them apart")
-        evidence = self.source.evidence
-        frame = (read_steps if place == "steps" else read_updates)(evidence, self.source.study, list(metrics))
-        frame.attrs["units"] = {name: tables[place].column(name).unit for name in metrics}
-        frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in metrics}
+        frame = (read_steps if of_steps else read_updates)(self.source.evidence, self.source.study, metrics)
+        columns = {name: (steps if of_steps else updates).column(name) for name in metrics}
+        frame.attrs["units"] = {name: column.unit for name, column in columns.items()}
+        frame.attrs["meanings"] = {name: column.meaning for name, column in columns.items()}
         return frame
 
     def reading(
@@ -237,21 +196,22 @@ class Study:
         from gspo_lab.stats.stability import comparison
         from gspo_lab.words import because, label, sentence
 
-        rows: list[dict[str, Any]] = [
-            {
-                "arm": verdict.subject,
-                **{name: getattr(verdict, name) for name in ("baseline", "question", "word", "direction")},
-                "label": label(verdict),
-                **{name: getattr(verdict.paired, name) for name in ("n", "estimate", "low", "high", "p")},
-                "margin": verdict.margin,
-                "detectable": comparison(verdict).smallest_detectable,
-                "reason": because(verdict),
-                "sentence": sentence(verdict),
-            }
+        rule, paired = ("baseline", "question", "word", "direction"), ("n", "estimate", "low", "high", "p")
+        rows: list[list[Any]] = [
+            [
+                verdict.subject,
+                *(getattr(verdict, name) for name in rule),
+                label(verdict),
+                *(getattr(verdict.paired, name) for name in paired),
+                verdict.margin,
+                comparison(verdict).smallest_detectable,
+                because(verdict),
+                sentence(verdict),
+            ]
             for verdict in verdicts(self.source).values()
         ]
-        names = ("arm", "baseline", "question", "word", "direction", "label", "n", "estimate", "low", "high", "p")
-        return DataFrame(rows, columns=[*names, "margin", "detectable", "reason", "sentence"])
+        names = ["arm", *rule, "label", *paired, "margin", "detectable", "reason", "sentence"]
+        return DataFrame(rows, columns=names)
 
     def claims(self, every: bool = False) -> "DataFrame":
         """A row per declared claim; with `every` the rest of the library too, descriptive.
@@ -264,15 +224,10 @@ class Study:
         from gspo_lab.words import because
 
         rows = [
-            {
-                "claim": result.claim.id,
-                "word": result.word,
-                "statement": result.claim.statement,
-                "reason": because(result.verdict) or "",
-                "p": result.p,
-                "p_adjusted": result.p_adjusted,
-                "declared": result.declared,
-            }
+            [
+                *(result.claim.id, result.word, result.claim.statement, because(result.verdict) or ""),
+                *(result.p, result.p_adjusted, result.declared),
+            ]
             for result in judge(self.source, every=every)
         ]
         return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])
@@ -303,13 +258,6 @@ class Study:
         from gspo_lab.words import lines
 
         return "\n".join(lines(answer(self.source)))
-
-    def _summary(self) -> tuple[str, str, str, int, int]:
-        from gspo_lab.readings import runs
-
-        recorded, declared = runs(self.source), self.source.declaration
-        finished = sum(run.finished for run in recorded)
-        return self.source.study, declared.question, ", ".join(declared.arms), len(recorded), finished
 
 
 def _word(name: str, word: str, known: "Iterable[str]") -> str:

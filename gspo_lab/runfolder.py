@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gspo_lab import paths
 from gspo_lab.atomic_files import exclusive_lock, lock_holder, read_entry, read_json, write_json
@@ -166,8 +166,7 @@ class SubjectFolder(JournalFolder):
         write_json(self.path / paths.SUBJECT, content, sealed=True)
 
 
-@dataclass(frozen=True)
-class RunProgress:
+class RunProgress(NamedTuple):
     """A run's state by its folder alone, with its complete steps, and why it failed."""
 
     state: State

@@ -23,7 +23,7 @@ from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import Crashed, InUse, LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
-from gspo_lab.paths import CHECKPOINTS, FINAL, RUN, WARM_START
+from gspo_lab.paths import RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, Phase, State
@@ -156,10 +156,8 @@ class StepCount:
 
     def _whole(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""
-        lacking = set(range(step))
-        if lacking:
-            lacking -= {record.get("step") for record in self._folder.records(StepRecord.kind)}
-        if lacking:
+        recorded = self._folder.records(StepRecord.kind) if step else ()
+        if lacking := set(range(step)) - {record.get("step") for record in recorded}:
             raise LabError(
                 f"{self._folder.journal} lacks step {min(lacking)} though the run has come to step {step}; "
                 f"delete the folder {self._folder.path} to make the run again"
@@ -169,8 +167,7 @@ class StepCount:
         """Write where the run now stands."""
         sealed = {}
         if state is State.FINISHED:
-            model = sums_digest(self._folder.path / CHECKPOINTS / FINAL)
-            sealed = {**seal(self._folder.journal), "model": model}
+            sealed = {**seal(self._folder.journal), "model": sums_digest(self._folder.final)}
         self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)])
 
 
@@ -182,13 +179,9 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
         return Exit.FINISHED
     if run.origin is not None:
         raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
-    waits = run.until if run.until is not None and run.until < run.settings.steps else None
-
-    def should_stop() -> bool:
-        return stop() or arrived()
 
     def arrived() -> bool:
-        return waits is not None and sink.steps >= waits
+        return run.until is not None and run.until < run.settings.steps and sink.steps >= run.until
 
     folder.enter(Phase.STARTING)
     with ExitStack() as stack:
@@ -196,13 +189,12 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
         stack.callback(folder.enter, None)
         sink = StepCount(folder, run, journal, stands.steps)
         try:
-            complete = make_engine(run).train(run, sink, folder.path, should_stop)
+            complete = make_engine(run).train(run, sink, folder.path, lambda: stop() or arrived())
         except Exception as error:
             mendable = refused(error) if isinstance(error, OSError) else error
+            message = f"{type(error).__name__}: {error}".partition("\n")[0]
             if isinstance(mendable, LabError):
                 message = " | ".join((str(mendable), *mendable.details))
-            else:
-                message = f"{type(error).__name__}: {error}".partition("\n")[0]
             with suppress(OSError):  # the disk may be full
                 sink.write_progress(State.FAILED, message)
             raise

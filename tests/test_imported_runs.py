@@ -13,12 +13,11 @@ from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.run_outcomes import outcomes
-from gspo_lab.imported_runs import Recorded, import_run, leave_run, write_study
+from gspo_lab.imported_runs import AT_ONCE, Recorded, import_run, leave_run, write_study
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
-from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Origin, Run, Study, load_study
@@ -74,7 +73,7 @@ def certified(database: Path) -> Certificate:
 
 
 def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Study, tmp_path: Path) -> None:
-    database = imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": TRL})
+    database = imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": replace(TRL, source="b.json")})
     with Evidence.open(database) as evidence:
         found = Source(evidence, "toy")
         assert {(run.arm, run.seed): run.state for run in runs_of(found)} == {
@@ -94,15 +93,16 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Stud
     }
     assert flags(decided)[0] == "Recorded by trl 1.16.0: taken on trust."
     assert "The pairs are taken on trust: own record, weights" in decided_sentences(decided)[0]
-
-
-def test_the_report_tells_where_imported_runs_come_from(study: Study, tmp_path: Path) -> None:
-    report = rendered(imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": replace(TRL, source="b.json")}), "toy")
+    report = rendered(database, "toy")
     first = "Recorded by trl 1.16.0, read from logs/trainer_state.json (reward is rewards/mean)"
     told = json.loads(report.json)["studies"]["toy"]["provenance"]["origins"]
     assert set(told) == {first, first.replace("logs/trainer_state.json", "b.json")}
     assert told[first] == ["toy/grpo/s0", "toy/grpo/s1"]
     assert f"{first}: taken on trust." in report.html
+    where = ("--runs", str(tmp_path / "runs"))
+    assert [row["recorded_by"] for row in gspo_lab("list", "--json", *where).json] == ["trl"]
+    assert "recorded by" in gspo_lab("list", *where).out
+    assert "recorded by: trl" in gspo_lab("show", "toy/gspo/s1", *where).out
 
 
 @pytest.mark.parametrize("other", [Origin("verl", "a.jsonl", "1.16.0"), replace(TRL, version=None)])
@@ -114,26 +114,22 @@ def test_two_recorders_are_a_difference_that_nobody_declared(study: Study, tmp_p
     assert found.reasons == {"gspo": ("undeclared difference in own record: recorder (seeds 0, 1)",)}
 
 
-def test_runs_of_this_lab_have_no_such_check(study: Study, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    write_study(study, runs)
-    for run in study.runs():
-        leave_run(run, runs, [RunStatus(state="started", step=0, facts={"weights": "a"}), *log(run)])
-    ingest(runs)
-    found = certified(runs / "lab.db")
-    assert (found.of("own record"), found.on_trust) == ([], ())
-    assert [check.state for _, check in found.of("weights")] == ["equal", "equal"]
-
-
-def test_facts_that_the_program_recorded_are_compared(study: Study, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    write_study(study, runs)
-    for run in study.runs():
-        import_run(run, runs, log(run), TRL, facts={"weights": f"{run.seed}", "device": run.arm})
-    ingest(runs)
-    states = {name: dict(count) for name, count in certified(runs / "lab.db").states().items()}
-    assert states["weights"] == {"equal": 2}
-    assert states["device"] == {"differs undeclared": 2}
+def test_facts_are_compared_and_runs_of_this_lab_have_no_recorder(study: Study, tmp_path: Path) -> None:
+    for way in ("own", "imported"):
+        runs = tmp_path / way
+        write_study(study, runs)
+        for run in study.runs():
+            if way == "own":
+                facts = {"weights": "a", "device": "one"}
+                leave_run(run, runs, [RunStatus(state="started", step=0, facts=facts), *log(run)])
+            else:
+                import_run(run, runs, log(run), TRL, facts={"weights": f"{run.seed}", "device": run.arm})
+        ingest(runs)
+        found = certified(runs / "lab.db")
+        states = {name: dict(count) for name, count in found.states().items()}
+        assert states["weights"] == {"equal": 2}
+        assert states["device"] == ({"equal": 2} if way == "own" else {"differs undeclared": 2})
+        assert (found.of("own record"), found.on_trust) == ([], ()) or way == "imported"
 
 
 def test_an_imported_run_is_not_trained_on(study: Study, tmp_path: Path) -> None:
@@ -150,7 +146,7 @@ def test_an_imported_run_is_not_trained_on(study: Study, tmp_path: Path) -> None
     assert (folder.journal.read_bytes(), folder.run().origin) == (before, TRL)
 
 
-def test_a_source_that_breaks_off_leaves_nothing(study: Study, tmp_path: Path) -> None:
+def test_a_source_that_breaks_off_leaves_nothing_and_a_long_one_keeps_its_order(study: Study, tmp_path: Path) -> None:
     runs, run = tmp_path / "runs", study.runs()[0]
     write_study(study, runs)
 
@@ -161,8 +157,10 @@ def test_a_source_that_breaks_off_leaves_nothing(study: Study, tmp_path: Path) -
     with pytest.raises(LabError, match="middle of a row"):
         import_run(run, runs, torn(), TRL)
     assert list(run.folder(runs).parent.iterdir()) == []
-    import_run(run, runs, log(run), TRL)
-    assert RunFolder(run.folder(runs)).status().finished
+    steps = [StepRecord(step=step, prompts=1, responses=2) for step in range(AT_ONCE + 100)]
+    folder = import_run(run, runs, iter(steps), TRL)
+    assert folder.status().finished
+    assert [record["step"] for record in folder.records("step")] == list(range(AT_ONCE + 100))
 
 
 def test_mistakes_are_one_line_and_change_nothing(study: Study, tmp_path: Path) -> None:
@@ -187,23 +185,3 @@ def test_mistakes_are_one_line_and_change_nothing(study: Study, tmp_path: Path) 
     with pytest.raises(LabError, match="has records already"):
         import_run(run, runs, log(run), TRL)
     assert (home / "study.json").read_bytes() == before
-
-
-def test_many_records_come_through_in_their_order(study: Study, tmp_path: Path) -> None:
-    runs, run = tmp_path / "runs", study.runs()[0]
-    write_study(study, runs)
-    steps = [StepRecord(step=step, prompts=1, responses=2) for step in range(2500)]
-    folder = import_run(run, runs, iter(steps), Origin("csv", "a.csv"))
-    assert [record["step"] for record in folder.records("step")] == list(range(2500))
-    ingest(runs)
-    with Evidence.open(runs / "lab.db") as evidence:
-        assert evidence.runs("toy")["steps_done"].tolist() == [2500]
-
-
-def test_list_and_show_name_the_recorder(study: Study, tmp_path: Path) -> None:
-    imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": TRL})
-    where = ("--runs", str(tmp_path / "runs"))
-    listed = json.loads(gspo_lab("list", "--json", *where).out)
-    assert [row["recorded_by"] for row in listed] == ["trl"]
-    assert "recorded by" in gspo_lab("list", *where).out
-    assert "recorded by: trl" in gspo_lab("show", "toy/gspo/s1", *where).out

@@ -18,7 +18,6 @@ CONSOLE = {
     block.partition("\n")[0].removeprefix("$ "): block.partition("\n")[2].rstrip()
     for block in re.findall(r"```console\n(.*?)```", README, re.S)
 }
-BASH = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines() if line]
 
 
 def run(command: str, tmp_path: Path, **environment: str) -> str:
@@ -40,13 +39,6 @@ def run(command: str, tmp_path: Path, **environment: str) -> str:
 def shape(text: str) -> str:
     """A text without what differs from machine to machine: the number of workers and the estimated time."""
     return re.sub(r"\d+ workers|about .*? \(", "...", text)
-
-
-def test_the_set_up_is_two_lines_of_one_command_each() -> None:
-    assert len(BASH) == 2
-    assert all(line.startswith("python3 -m venv .venv && ") for line in BASH)
-    assert "gspo-lab run studies/moe_stability.toml" in BASH[0]
-    assert "pytest" in BASH[1]
 
 
 def test_dry_run_block(tmp_path: Path) -> None:
@@ -94,7 +86,3 @@ def test_the_study_in_the_readme_loads(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(block)
     assert list(load_study(path).arms) == ["gspo", "gspo-token-mean"]
-
-
-def test_the_readme_counts_the_studies() -> None:
-    assert f"[The {len(list((ROOT / 'studies').glob('*.toml')))} studies](docs/reference/studies.md)" in README

@@ -57,25 +57,14 @@ def test_the_last_word_counts(tmp_path: Path, records: list[Record], state: str,
         assert folder.status().state == ("running" if state == "interrupted" else state)
 
 
-def test_why_it_failed_is_told(tmp_path: Path) -> None:
-    assert left(tmp_path, REFUSED).status().message == "no fingers"
-
-
-def test_a_folder_without_a_journal_is_planned(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).status().state == "planned"
-    assert RunFolder(tmp_path).records() == []
-
-
-def test_the_last_step_is_found_behind_any_length_of_answers(tmp_path: Path) -> None:
+def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(tmp_path: Path) -> None:
+    assert (RunFolder(tmp_path).status().state, RunFolder(tmp_path).records()) == ("planned", [])
+    assert left(tmp_path / "refused", REFUSED).status().message == "no fingers"
     long = AnswerRecord(step=3, bench="rollout", problem="p", sample=0, text="x" * (FIRST_LOOK_BYTES // 3))
-    assert left(tmp_path, STARTED, step(0), step(1), *[long] * 40).status().steps == 2
-
-
-def test_a_torn_last_line_is_no_word(tmp_path: Path) -> None:
-    folder = left(tmp_path, STARTED, step(0))
+    folder = left(tmp_path / "long", STARTED, step(0), step(1), *[long] * 40)
     with folder.journal.open("a") as file:
         file.write('{"kind":"status","state":"finished","step":1}')
-    assert (folder.status().state, folder.status().steps) == ("interrupted", 1)
+    assert (folder.status().state, folder.status().steps) == ("interrupted", 2)
 
 
 def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
@@ -120,21 +109,25 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
             folder.run()
 
 
-def test_no_file_of_a_warm_start_names_a_folder_of_this_machine(tmp_path: Path) -> None:
-    folder = StartFolder(tmp_path / "cache/jobs/1")
-    folder.path.mkdir(parents=True)
+def test_a_warm_start_tells_how_far_it_is_and_its_files_name_no_folder_of_this_machine(tmp_path: Path) -> None:
+    folder, model = StartFolder(tmp_path / "cache/jobs/1"), tmp_path / "cache/model"
+    assert (folder.has_request, folder.steps_done(), folder.model_folder()) == (False, 0, None)
     request = {"seed": 0, "base": str(tmp_path), "cache": str(tmp_path / "cache")}
     folder.write_request(request)
-    (tmp_path / "cache/model").mkdir()
-    folder.finish(tmp_path / "cache/model")
+    folder.write_progress(3, 9)
+    assert (folder.has_request, folder.steps_done()) == (True, 3)
+    model.mkdir()
+    folder.finish(model)
     files = [path for path in folder.path.iterdir() if str(tmp_path) in path.read_text()]
-    assert (files, folder.request(), folder.model_folder()) == ([], request, tmp_path / "cache/model")
+    assert (files, folder.request(), folder.model_folder()) == ([], request, model)
     moved = tmp_path / "moved"
     (tmp_path / "cache").rename(moved)
     folder = StartFolder(moved / "jobs/1")
     assert (folder.request()["cache"], folder.model_folder()) == (str(moved), moved / "model")
     write_json(folder.path / WARM_START, request)
     assert folder.request() == request, "an earlier version's has whole paths"
+    (moved / "model").rmdir()
+    assert folder.model_folder() is None, "it was made, and has gone"
 
 
 def test_pilots_and_runs_that_could_not_begin_are_no_begun_arms(tmp_path: Path) -> None:
@@ -156,21 +149,6 @@ def test_what_a_finished_run_went_on_from_goes(tmp_path: Path) -> None:
     assert list(folder.checkpoints.iterdir()) == [folder.final]
 
 
-def test_a_warm_start_tells_how_far_it_is_and_where_it_lies(tmp_path: Path) -> None:
-    folder = StartFolder(tmp_path / "jobs/1")
-    assert (folder.has_request, folder.steps_done(), folder.model_folder()) == (False, 0, None)
-    folder.write_request({"model": "tiny"})
-    folder.write_progress(3, 9)
-    write_json(tmp_path / "model/config.json", {})
-    folder.finish(tmp_path / "model")
-    assert (folder.has_request, folder.request(), folder.steps_done()) == (True, {"model": "tiny"}, 3)
-    assert folder.model_folder() == tmp_path / "model"
-    (tmp_path / "model/config.json").unlink()
-    (tmp_path / "model").rmdir()
-    assert folder.model_folder() is None, "it was made, and has gone"
-
-
 def test_who_looks_where_runs_stand_imports_no_settings() -> None:
     code = "import sys, gspo_lab.runfolder; print('pydantic' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

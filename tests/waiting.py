@@ -1,9 +1,10 @@
-"""Waiting for a state, never for a time: how long it takes is the machine's affair."""
+"""Processes, and waiting for a state, never for a time: how long it takes is the machine's affair."""
 
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -28,3 +29,15 @@ def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
         shown += line
     too_long.cancel()
     return shown
+
+
+def alive(process: int) -> bool:
+    """Whether the process works on; one that nobody has waited for is as dead as one that is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
     if missing := _missing_runs(original.name, runs):
         names = ", ".join(missing[:SHOWN]) + " ..." * (len(missing) > SHOWN)
         raise LabError(f"{original.name} is not finished ({names}): go on with it first, it has no result to replicate")
-    known = sorted((declared for _, declared in _declared(runs) if _repeats(declared, original.name)), key=_numbered)
+    known = [declared for declared in _declared(runs) if _repeats(declared, original.name)]
+    known.sort(key=lambda declared: (len(declared.name), declared.name))
     place = path if stated is not None else _place(original, runs)
     if known and not another:
         begun = next((declared for declared in known if _missing_runs(declared.name, runs)), known[-1])
@@ -81,7 +83,7 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
 def _original(name: str, runs: Path) -> Declaration:
     declared = _read(runs / name / STUDY)
     if declared is None:
-        known = sorted(home.name for home, _ in _declared(runs))
+        known = sorted(study.name for study in _declared(runs))
         has = f"it has {', '.join(known)}" if known else "it holds no study yet"
         raise LabError(f"nothing to replicate: '{name}' was never declared in {runs}{nearest(name, known)}; {has}")
     if declared.recorded is not None:
@@ -99,18 +101,11 @@ def _read(file: Path) -> Declaration | None:
     return None if data is None else replace(Declaration.parse(data, file), name=file.parent.name)
 
 
-def _declared(runs: Path) -> Iterator[tuple[Path, Declaration]]:
+def _declared(runs: Path) -> Iterator[Declaration]:
     for file in sorted(runs.glob(f"*/{STUDY}")):
-        try:
-            declared = _read(file)
-        except LabError:
-            continue
-        if declared is not None:
-            yield file.parent, declared
-
-
-def _numbered(declared: Declaration) -> tuple[int, str]:
-    return len(declared.name), declared.name
+        with suppress(LabError):
+            if (declared := _read(file)) is not None:
+                yield declared
 
 
 def _repeats(declared: Declaration, name: str) -> bool:
@@ -126,23 +121,18 @@ def _missing_runs(name: str, runs: Path) -> list[str]:
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, name)
         states = {(run.arm, run.seed): run.state for run in runs_of(source)}
-        needed = [(arm, seed) for seed in decision(source).seeds for arm in source.arms]
-    return [
-        f"{arm} seed {seed} {states.get((arm, seed), 'not begun')}"
-        for arm, seed in needed
-        if states.get((arm, seed)) != State.FINISHED
-    ]
+        needed = {(arm, seed): "not begun" for seed in decision(source).seeds for arm in source.arms}
+    needed |= {run: states[run] for run in needed if run in states}
+    return [f"{arm} seed {seed} {state}" for (arm, seed), state in needed.items() if state != State.FINISHED]
 
 
 def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaration:
     """The declaration of a new replication: its seeds are larger than those of every execution of the study."""
-    executions = [*_declared(runs), *_declared(runs / ARCHIVE)]
-    same = [
-        declared for _, declared in executions if same_content(declared, original) or _repeats(declared, original.name)
-    ]
-    used = {seed for execution in same for seed in execution.seeds}
-    used |= set(original.tune.seeds if original.tune is not None else ())
-    count, first = len(original.seeds) - len(original.added), max({*used, *original.seeds}) + 1
+    used = {*original.seeds, *(original.tune.seeds if original.tune is not None else ())}
+    for execution in (*_declared(runs), *_declared(runs / ARCHIVE)):
+        if same_content(execution, original) or _repeats(execution, original.name):
+            used |= set(execution.seeds)
+    count, first = len(original.seeds) - len(original.added), max(used) + 1
     if first + count > MOST_SEED:
         raise LabError(f"{original.name} has used seed {first - 1}: no {count} fresh seeds are left beyond it")
     return replace(

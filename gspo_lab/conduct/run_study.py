@@ -26,8 +26,8 @@ from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.findings.decision import decision
-from gspo_lab.launch.base import Launcher
 from gspo_lab.launch import LOCAL, make_launcher, slots_of
+from gspo_lab.launch.base import Launcher
 from gspo_lab.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.plan.memory_fit import require_memory
 from gspo_lab.plan.preflight import preflight

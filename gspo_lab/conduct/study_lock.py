@@ -70,12 +70,9 @@ def _write_declaration(declared: Declaration, home: Path) -> Declaration:
 
 def archive(folder: Path, runs: Path, name: str) -> Path:
     """Move `folder` to runs/_archive/<name>-<n>, with the next free n."""
-    taken = [
-        int(match[1])
-        for path in (runs / ARCHIVE).glob(f"{name}-*")
-        if (match := re.fullmatch(re.escape(name) + r"-(\d+)", path.name))
-    ]
-    target = runs / ARCHIVE / f"{name}-{max(taken, default=0) + 1}"
+    matches = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in (runs / ARCHIVE).glob(f"{name}-*"))
+    number = max((int(match[1]) for match in matches if match), default=0) + 1
+    target = runs / ARCHIVE / f"{name}-{number}"
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
     return target
@@ -103,10 +100,10 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
         if name in begun and name in study.arms:
             for key, change in _changes(old.resolved, study.arms[name].resolved).items():
                 changes.setdefault(f"{key}: {change}", []).append(name)
-    verdict = _changes(before.verdict.model_dump(mode="json"), study.verdict.model_dump(mode="json"))
-    changes |= {f"verdict.{key}: {change}": [] for key, change in verdict.items()}
-    swept = _changes({"sweep": before.sweep and before.sweep.key}, {"sweep": study.sweep and study.sweep.key})
-    changes |= {f"{key}: {change}": [] for key, change in swept.items()}
+    then, now = (
+        {"verdict": of.verdict.model_dump(mode="json"), "sweep": of.sweep and of.sweep.key} for of in (before, study)
+    )
+    changes |= {f"{key}: {change}": [] for key, change in _changes(then, now).items()}
     if not changes:
         return
     shared = [name for name in study.arms if name in begun]
@@ -146,11 +143,19 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
         if reason != before.waived.get(lint):
             was = f"; was: {before.waived[lint]}" if lint in before.waived else ""
             edits.append(f"waived {lint}: {reason}{was}")
-    edits += _claim_edits(study, before)
+    if study.claims != before.claims:
+        claimed = ", ".join(claim.name for claim in study.claims) or "none"
+        claims = digest([claim.model_dump(mode="json") for claim in study.claims])[:8]
+        note = f"claims now {claimed} ({claims}); {CLAIMS_COUNT}"
+        latest = [edit.what for edit in before.edits if edit.what.endswith(CLAIMS_COUNT)][-1:]
+        edits += [note] if latest != [note] else []
     if study.question != before.question:
         edits.append(f"question, was: {before.question}")
     if (names := study.verdict.names) != before.verdict.names:
         edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
+    commands = before.commands  # those that let the study grow, in order; none if the first is unknown
+    if edits and commands and study.command not in commands:
+        commands += (study.command,)
     return replace(
         before,
         question=study.question,
@@ -160,21 +165,6 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
         arms=arms,
         sweep=sweep,
         waived=before.waived | study.waived,
-        commands=_commands(study, before) if edits else before.commands,
+        commands=commands,
         edits=(*before.edits, *(Edit(now, what) for what in edits)),
     )
-
-
-def _claim_edits(study: Study, before: Declaration) -> list[str]:
-    """The edit for changed claims, unless the last edit of claims says the same."""
-    claims = [claim.model_dump(mode="json") for claim in study.claims]
-    names = ", ".join(claim.name for claim in study.claims) or "none"
-    note = f"claims now {names} ({digest(claims)[:8]}); {CLAIMS_COUNT}"
-    latest = [edit.what for edit in before.edits if edit.what.endswith(CLAIMS_COUNT)][-1:]
-    return [note] if study.claims != before.claims and latest != [note] else []
-
-
-def _commands(study: Study, before: Declaration) -> tuple[tuple[str, ...], ...]:
-    """The commands that started this study, in order; none if the first is unknown."""
-    known = before.commands
-    return known if not known or study.command in known else (*known, study.command)

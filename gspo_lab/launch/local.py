@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from multiprocessing.connection import Connection, Pipe
-from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,7 +41,6 @@ class Forkserver:
                 process_group=0,
             )
         self.gone = False
-        self._pid = process.pid
         self._number = 0
         self._codes: dict[int, int] = {}
         weakref.finalize(self, _end, self._orders, process)
@@ -50,16 +48,12 @@ class Forkserver:
     def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
         """Order a worker on `folder`; it begins when the server has its imports. None if the server is gone."""
         self._number += 1
-        with WorkFolder(folder).log.open("ab") as log:
-            sent = self.order(self._number, folder.absolute(), log.fileno())
-        return ForkedProcess(self, self._number, slot.name) if sent else None
+        return ForkedProcess(self, self._number, slot.name) if self.order(self._number, folder.absolute()) else None
 
-    def order(self, number: int, content: object, log: int | None = None) -> bool:
-        """Send an order and a log's descriptor; False if the server is gone."""
+    def order(self, number: int, content: Path | signal.Signals) -> bool:
+        """Send an order; False if the server is gone."""
         try:
             self._orders.send((number, content))
-            if log is not None:
-                send_handle(self._orders, log, self._pid)
         except OSError:
             self.gone = True
         return not self.gone

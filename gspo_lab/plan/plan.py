@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import Slot
 from gspo_lab.launch import LOCAL, make_launcher, slots_of
+from gspo_lab.launch.base import Slot
 from gspo_lab.launch.local import visible_gpus
 from gspo_lab.models.wording import options_for
 from gspo_lab.plan.memory_fit import MemoryFit, memory_fits

@@ -149,15 +149,3 @@ def conducted(study: Study, runs: Path, **how: Any) -> tuple[StudyOutcome, str]:
     done = conduct(study, runs, console=console, **how)
     found = outcome(study, runs, done.results, interrupted=done.interrupted)
     return found, console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def alive(process: int) -> bool:
-    """Whether the process works on; one that nobody has waited for is as dead as one that is gone."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def parent_of(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

@@ -7,8 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from counting import parent_of
-from waiting import until
+from waiting import parent_of, until
 
 CONF = """\
 ClusterName=lab

@@ -41,30 +41,96 @@ def on_disk(bench: Bench) -> dict[str, Any]:
     return content
 
 
-def test_the_declaration_holds_the_whole_study_and_its_digest(bench: Bench) -> None:
-    content = begin(bench)
-    assert on_disk(bench) == content
-    assert content.items() >= bench.study().locked().items()
-    assert content["digest"] == digest(bench.study().locked())
-    assert content["reference_bands"] == {"grpo": [0.2, 0.27], "gspo": [3e-4, 4e-4]}
-    assert content["edits"] == []
+def test_the_declaration_holds_the_whole_study_which_may_change_before_its_first_record(bench: Bench) -> None:
+    for bench.steps in (4, 7):
+        content = begin(bench)
+        assert on_disk(bench) == content
+        assert content.items() >= bench.study().locked().items()
+        assert content["digest"] == digest(bench.study().locked())
+        assert content["reference_bands"] == {"grpo": [0.2, 0.27], "gspo": [3e-4, 4e-4]}
+        assert (content["arms"]["a"]["settings"]["steps"], content["edits"]) == (bench.steps, [])
 
 
-def test_before_the_first_record_everything_may_change(bench: Bench) -> None:
-    begin(bench)
-    bench.steps = 7
-    assert declare(bench.study(), bench.home)["arms"]["a"]["settings"]["steps"] == 7
-    assert on_disk(bench)["edits"] == []
+RATE = "update.learning_rate"
+SWEEP = f"[sweep]\n{RATE} = [1e-4, 1e-3]"
+OTHER = ("steps: 4 -> 7", "objective.clip_high: 0.0004 -> 0.001 (arm b)")
 
 
-def test_a_begun_study_refuses_other_settings_by_name(bench: Bench) -> None:
-    before = begin(bench, "a/s0", "b/s0")
-    bench.steps = 7
-    bench.b = "clip_high = 0.001"
-    with pytest.raises(LabError, match=r"steps, objective\.clip_high.*--name NEW.*--fresh") as refused:
-        declare(bench.study(), bench.home)
-    assert refused.value.details == ("steps: 4 -> 7", "objective.clip_high: 0.0004 -> 0.001 (arm b)")
+def begun_run(bench: Bench) -> str:
+    return "a@0.0001/s0" if bench.b == SWEEP else "a/s0"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "how", "keys", "details"),
+    [
+        ("", "clip_high = 0.001", {"steps": 7}, r"steps, objective\.clip_high", OTHER),
+        ("", "", {"overrides": ["verdict.margin=0.5"]}, "verdict.margin", ("verdict.margin: 0.02 -> 0.5",)),
+        (SWEEP, "", {}, "sweep", (f"sweep: {RATE} -> unset",)),
+        (SWEEP, "[sweep]\nupdate.epochs = [1, 2]", {}, "sweep", (f"sweep: {RATE} -> update.epochs",)),
+    ],
+)
+def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
+    bench: Bench, first: str, later: str, how: dict[str, Any], keys: str, details: tuple[str, ...]
+) -> None:
+    bench.b = first
+    before = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))
+    bench.b = later
+    with pytest.raises(LabError, match=rf"\({keys}\).*--name NEW.*--fresh") as refused:
+        declare(bench.study(**how), bench.home)
+    assert refused.value.details == details
     assert on_disk(bench) == before
+
+
+WAIVE = "[waive]\nstd-one-arm = "
+CLAIMS = [f'[[claim]]\nname = "{name}"\n' for name in ("C14-more-efficient", "C01-first-minibatch")]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "holds"),
+    [
+        ("", {"clip_high = 0.001": ["arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"]}, {}),
+        (
+            SWEEP,
+            {SWEEP.replace("1e-4", "3e-4"): ["arms added: a@0.0003, b@0.0003", f"doses of {RATE} added: 0.0003"]},
+            {"sweep": {"key": RATE, "doses": [1e-4, 3e-4, 1e-3]}},  # none is lost
+        ),
+        (
+            "",
+            {
+                WAIVE + "'asked so'": ["waived std-one-arm: asked so"],
+                WAIVE + "'mine'\ndual-clip-one-arm = 'too'": [
+                    "waived std-one-arm: mine; was: asked so",
+                    "waived dual-clip-one-arm: too",
+                ],
+                "": [],  # the runs were begun under it
+            },
+            {"waive": {"std-one-arm": "mine", "dual-clip-one-arm": "too"}},
+        ),
+        (
+            "",
+            {
+                CLAIMS[0]: ["claims now C14-more-efficient ("],
+                "".join(CLAIMS): ["claims now C14-more-efficient, C01-first-minibatch ("],
+            },
+            {"claims": None},  # they do not count
+        ),
+    ],
+    ids=["an arm that has not begun", "doses", "waivers", "claims"],
+)
+def test_what_may_be_added_later_is_noted_once(
+    bench: Bench, first: str, later: dict[str, list[str]], holds: dict[str, Any]
+) -> None:
+    """`later`: what arm b's table and those behind it become, with the edits that note it."""
+    bench.b, edits = first, []
+    begin(bench, begun_run(bench))
+    for bench.b, noted in later.items():
+        edits += noted
+        content = declare(bench.study(), bench.home)
+        found = [edit["what"] for edit in content["edits"]]
+        assert all(what.startswith(edit) for what, edit in zip(found, edits, strict=True)), found
+        assert content["digest"] == lock_digest(content)
+        assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
+    assert {key: content.get(key) for key in holds} == holds
 
 
 def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -> None:
@@ -73,13 +139,6 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
     (bench.home / "study.json").write_text(json.dumps(content))
     with pytest.raises(LabError, match=r"study\.json does not declare a, which has been run: restore it"):
         declare(bench.study(), bench.home)
-
-
-def test_the_rule_of_the_verdict_is_as_fixed_as_the_settings(bench: Bench) -> None:
-    begin(bench, "a/s0")
-    with pytest.raises(LabError, match="verdict") as refused:
-        declare(bench.study(overrides=["verdict.margin=0.5"]), bench.home)
-    assert refused.value.details == ("verdict.margin: 0.02 -> 0.5",)
 
 
 def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
@@ -110,76 +169,6 @@ def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:
     assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
 
 
-def test_an_arm_that_has_not_begun_may_change_and_is_noted(bench: Bench) -> None:
-    begin(bench, "a/s0")
-    bench.b = "clip_high = 0.001"
-    content = declare(bench.study(), bench.home)
-    assert content["arms"]["b"]["settings"]["objective"]["clip_high"] == 0.001
-    assert [edit["what"] for edit in content["edits"]] == [
-        "arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"
-    ]
-
-
-def sweep(bench: Bench, doses: str) -> None:
-    bench.b = f"[sweep]\nupdate.learning_rate = {doses}"
-
-
-def test_doses_may_be_added_and_none_is_lost(bench: Bench) -> None:
-    sweep(bench, "[1e-4, 1e-3]")
-    begin(bench, "a@0.0001/s0")
-    sweep(bench, "[3e-4, 1e-3]")
-    content = declare(bench.study(), bench.home)
-    assert content["sweep"] == {"key": "update.learning_rate", "doses": [1e-4, 3e-4, 1e-3]}
-    assert sorted({arm["dose"] for arm in content["arms"].values()}) == [1e-4, 3e-4, 1e-3]
-    assert [edit["what"] for edit in content["edits"]] == [
-        "arms added: a@0.0003, b@0.0003",
-        "doses of update.learning_rate added: 0.0003",
-    ]
-    assert content["digest"] == lock_digest(content)
-    assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
-
-
-def test_another_sweep_or_none_is_another_study(bench: Bench) -> None:
-    sweep(bench, "[1e-4, 1e-3]")
-    begin(bench, "a@0.0001/s0")
-    for b, told in (("", "unset"), ("[sweep]\nupdate.max_grad_norm = [0.5, 1.0]", "update.max_grad_norm")):
-        bench.b = b
-        with pytest.raises(LabError, match="sweep") as refused:
-            declare(bench.study(), bench.home)
-        assert refused.value.details == (f"sweep: update.learning_rate -> {told}",)
-
-
-def test_a_waiver_given_later_is_kept_and_noted(bench: Bench) -> None:
-    begin(bench, "a/s0")
-    bench.b = "[waive]\nstd-one-arm = 'asked so'"
-    content = declare(bench.study(), bench.home)
-    assert content["waive"] == {"std-one-arm": "asked so"}
-    assert [edit["what"] for edit in content["edits"]] == ["waived std-one-arm: asked so"]
-    assert content["digest"] == lock_digest(content)
-    bench.b = "[waive]\nstd-one-arm = 'for the paper'\ndual-clip-one-arm = 'too'"
-    content = declare(bench.study(), bench.home)
-    assert [edit["what"] for edit in content["edits"]][1:] == [
-        "waived std-one-arm: for the paper; was: asked so",
-        "waived dual-clip-one-arm: too",
-    ]
-    bench.b = ""
-    assert declare(bench.study(), bench.home) == content, "the runs were begun under it"
-
-
-def test_claims_changed_later_are_noted_once_and_do_not_count(bench: Bench) -> None:
-    begin(bench, "a/s0")
-    bench.b = '[[claim]]\nname = "C14-more-efficient"'
-    content = declare(bench.study(), bench.home)
-    assert "claims" not in content
-    (edit,) = content["edits"]
-    assert edit["what"].startswith("claims now C14-more-efficient (")
-    assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
-    bench.b += '\n[[claim]]\nname = "C01-first-minibatch"'
-    content = declare(bench.study(), bench.home)
-    assert len(content["edits"]) == 2
-    assert declare(bench.study(), bench.home) == content
-
-
 def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Bench) -> None:
     home = bench.runs / "other"
     first = declare(bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home)
@@ -204,22 +193,17 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
     assert reproduce(Declaration.parse(unknown, "here")) == ["gspo-lab certify other", "gspo-lab report other"]
 
 
-def test_a_subset_of_the_arms_leaves_the_others_declared(bench: Bench) -> None:
-    before = begin(bench, "a/s0", "b/s0")
-    assert declare(bench.study(arms=["b"]), bench.home) == before
-
-
 def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     begin(bench, "a/s0", "b/s0")
     old = (bench.home / "a/s0/journal.jsonl").read_bytes()
     bench.seeds = [0]
-    bench.steps = 5
+    bench.steps = 1
     with pytest.raises(LabError, match="--fresh"):
         bench.conduct()
     found, _ = bench.conduct(fresh=True)
     assert found.exit_code == 0
     assert (bench.runs / "_archive/count-1/a/s0/journal.jsonl").read_bytes() == old
-    assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4]
+    assert bench.steps_of("a/s0") == [0]
     assert study_lock.archive(bench.home, bench.runs, "count") == bench.runs / "_archive/count-2"
 
 

@@ -1,12 +1,8 @@
 """Launchers by name: the table, an outsider's, and what people see of jobs that wait or get lost."""
 
-import io
-
 import pytest
 from counting import Bench
-from rich.console import Console
 
-from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.launch import make_launcher
 from gspo_lab.launch.local import LocalPool
@@ -23,6 +19,11 @@ def test_the_table_and_its_refusals() -> None:
         make_launcher("slow_queue:NoLauncher")
     with pytest.raises(LabError, match="no module named 'nowhere'"):
         make_launcher("nowhere:Launcher")
+    with pytest.raises(LabError, match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f"):
+        make_launcher("ray:")
+    for address in ("there", ""):
+        with pytest.raises(LabError, match=f"--on local:{address}: the launcher 'local' takes no address; use --on lo"):
+            make_launcher(f"local:{address}")
 
 
 @pytest.mark.parametrize(("name", "bug"), [("BrokenAtOnce", ZeroDivisionError), ("BrokenListing", KeyError)])
@@ -49,16 +50,6 @@ def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Benc
     ]
     assert said[-1] == "a/s0: finished at step 4/4"
     assert plan(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=3).workers == 3
-
-
-def test_the_live_view_shows_what_waits_and_what_is_lost(bench: Bench) -> None:
-    bench.seeds = [0]
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    conduct(bench.study(), bench.runs, on="slow_queue:SlowQueue", console=console)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "queued" in shown
-    assert "lost" in shown
-    assert "2 of 2 finished" in shown
 
 
 def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting import Bench, alive, parent_of
+from counting import Bench
 from ray_nodes import RayNodes
 from trained import recorded
-from waiting import until, until_said
+from waiting import alive, parent_of, until, until_said
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch import make_launcher

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from counting import Bench, alive
+from counting import Bench
 from slurm_daemons import SlurmDaemons, missing
 from trained import recorded, tiny
-from waiting import until, until_said
+from waiting import alive, until, until_said
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch import make_launcher

@@ -196,6 +196,7 @@ def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: B
     tuned.verdict = TUNE.replace("2e-4", "3e-4")
     with pytest.raises(LabError, match=r"arms chose by another \[tune\]"):
         tuned.conduct()
+    tuned.seeds, tuned.verdict = [0], TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
     found, _ = tuned.conduct(fresh=True)
     assert found.exit_code == 0
     assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == ["count-1", "count-trials-1"]

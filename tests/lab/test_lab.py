@@ -54,16 +54,6 @@ def test_verdicts_answer_and_certificate_are_the_report_s(lab: Lab, database: Pa
     assert certificate.attrs["headline"].startswith("toy")
 
 
-def test_the_former_names_of_a_study_s_functions_work_for_one_release(lab: Lab) -> None:
-    study = lab.study("toy")
-    with pytest.warns(FutureWarning, match=r"findings\.decision\.decision\(study\.source\)"):
-        decision = study.findings.decision
-    with pytest.warns(FutureWarning, match="is now gspo_lab.findings.run_outcomes.outcomes"):
-        ended = study.findings.outcomes("addition")
-    assert [run.final for run in ended if run.seed in decision.seeds] == study.runs()["final"].tolist()
-    assert study.findings.declaration is study.source.declaration
-
-
 def test_scores_and_final_are_means_of_what_was_asked(lab: Lab) -> None:
     """One run's score by its own answers: 20 problems, so twentieths."""
     scores = lab.study("toy").scores()

@@ -5,12 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import until
+from waiting import alive, parent_of, until
 
 from gspo_lab import forkserver
 from gspo_lab.launch.base import CONDUCTOR, start_worker
@@ -87,7 +86,7 @@ def patient(tmp_path: Path) -> RunFolder:
     return run_folder(tmp_path, toml + '[arm.a]\nobjective = "grpo"\n')
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool() -> LocalPool:
     return LocalPool(1)
 
@@ -99,14 +98,8 @@ def begin(pool: LocalPool, folder: RunFolder) -> ForkedProcess:
 
 
 def started(folder: RunFolder) -> int:
-    """The worker's process id, once it is at work."""
-    until(folder.has_records)
-    return holder(folder)
-
-
-def holder(folder: RunFolder) -> int:
-    """The process that holds the run's lock. Between taking the lock and naming itself it is "unknown"."""
-    return int(until(lambda: (name := folder.lock_holder()) and name.isdigit() and name))
+    """The worker's process id, once it is at work. Between taking the lock and naming itself it is "unknown"."""
+    return int(until(lambda: folder.has_records() and (name := folder.lock_holder()) and name.isdigit() and name))
 
 
 def without_times(folder: RunFolder) -> list[dict[str, Any]]:
@@ -115,20 +108,11 @@ def without_times(folder: RunFolder) -> list[dict[str, Any]]:
     return [{key: value for key, value in one.items() if not is_time(key) and key != "chain"} for one in records]
 
 
-def parent(pid: int) -> int:
-    """The process that a worker was forked from."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def gone(pid: int) -> bool:
-    """Whether there is no such process; one that nobody has waited for is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, patient: RunFolder) -> None:
+    early = begin(pool, patient)
+    early.stop()  # before it can hear
+    assert until(early.poll) == Exit.STOPPED
+    assert patient.status().state == "stopped"
     patient.log.write_text("earlier\n")
     process = begin(pool, patient)
     pid = started(patient)
@@ -136,17 +120,10 @@ def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, 
     process.stop()
     assert until(process.poll) == Exit.STOPPED
     assert patient.log.read_text() == "earlier\nat work 1 True True\n"
-    assert gone(pid)
+    assert not alive(pid)
 
 
-def test_one_that_is_told_to_stop_before_it_can_hear_stops(pool: LocalPool, patient: RunFolder) -> None:
-    process = begin(pool, patient)
-    process.stop()
-    assert until(process.poll) == Exit.STOPPED
-    assert patient.status().state == "stopped"
-
-
-def test_told_twice_it_leaves_at_once(pool: LocalPool, patient: RunFolder) -> None:
+def test_told_twice_it_leaves_at_once_and_killed_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
     (patient.path / "deaf").touch()
     process = begin(pool, patient)
     started(patient)
@@ -155,60 +132,40 @@ def test_told_twice_it_leaves_at_once(pool: LocalPool, patient: RunFolder) -> No
     process.stop()
     assert until(process.poll) == Exit.INTERRUPTED
     os.kill(int((patient.path / "child").read_text()), signal.SIGKILL)
-
-
-def test_killed_it_is_gone_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
-    process = begin(pool, patient)
-    pid = started(patient)
-    process.kill()
-    assert process.poll() == -signal.SIGKILL
-    assert gone(pid)
-    until(lambda: gone(int((patient.path / "child").read_text())))
-    assert patient.status().state == "interrupted"
-    process.stop()  # of one that has ended: nothing to do
-
-
-def test_a_killed_server_loses_its_workers_and_is_replaced(pool: LocalPool, patient: RunFolder) -> None:
-    process = begin(pool, patient)
-    pid = started(patient)
-    server = parent(pid)
-    os.kill(server, signal.SIGKILL)
-    assert until(process.poll) == Exit.LOST
-    until(lambda: patient.status().state == "stopped")  # nobody waits for it any more
-    until(lambda: gone(pid))
+    (patient.path / "child").unlink()
     again = begin(pool, patient)
-    assert started(patient) != pid
-    again.stop()
-    assert until(again.poll) == Exit.STOPPED
+    pid, child = started(patient), int(until(lambda: child_of(patient)))
+    again.kill()
+    assert again.poll() == -signal.SIGKILL
+    assert not alive(pid)
+    until(lambda: not alive(child))
+    assert patient.status().state == "interrupted"
+    again.stop()  # of one that has ended: nothing to do
 
 
-@pytest.mark.parametrize("amid", [False, True])
-def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_started(
-    amid: bool, pool: LocalPool, patient: RunFolder, monkeypatch: pytest.MonkeyPatch
+def child_of(folder: RunFolder) -> str:
+    """What the worker has started, once it is named."""
+    return (folder.path / "child").read_text() if (folder.path / "child").exists() else ""
+
+
+def test_where_the_server_has_died_its_worker_is_lost_and_the_command_is_started(
+    pool: LocalPool, patient: RunFolder
 ) -> None:
-    """Between two workers, or between an order and the log's descriptor that belongs to it."""
     process = begin(pool, patient)
-    server = parent(started(patient))
-    process.stop()
-    assert until(process.poll) == Exit.STOPPED
-
-    def end(*_: object) -> None:
-        os.kill(server, signal.SIGKILL)
-        until(lambda: gone(server))
-
-    def late(*order: Any) -> None:
-        end()
-        send_handle(*order)
-
-    monkeypatch.setattr("gspo_lab.launch.local.send_handle", late) if amid else end()
+    pid = started(patient)
+    server = parent_of(pid)
+    os.kill(server, signal.SIGKILL)
+    until(lambda: not alive(server))
+    until(lambda: patient.status().state == "stopped")  # nobody waits for it any more
+    until(lambda: not alive(pid))
     again = pool.start(patient.path, pool.slots("cpu")[0])
     assert isinstance(again, LocalProcess)
+    assert process.poll() == Exit.LOST
     until(lambda: patient.lock_holder() == str(again.pid))
     again.stop()
     assert until(again.poll) == Exit.STOPPED
-    monkeypatch.undo()
     third = begin(pool, patient)
-    assert parent(holder(patient)) not in (server, os.getpid()), "another server"
+    assert parent_of(started(patient)) not in (server, os.getpid()), "another server"
     third.stop()
     assert until(third.poll) == Exit.STOPPED
 
@@ -216,11 +173,11 @@ def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_star
 def test_nothing_is_left_when_the_conductor_is_killed(patient: RunFolder) -> None:
     conductor = subprocess.Popen([sys.executable, "-c", CONDUCT, str(patient.path)])
     pid = started(patient)
-    server = parent(pid)
+    server = parent_of(pid)
     assert server != conductor.pid
     conductor.kill()
     conductor.wait()
-    until(lambda: gone(server) and gone(pid))
+    until(lambda: not alive(server) and not alive(pid))
     assert patient.status().state == "stopped"
 
 

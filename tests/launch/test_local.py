@@ -1,13 +1,12 @@
 """Slots: what is there is found without torch, and every worker gets the same environment."""
 
 import os
+import runpy
 import shlex
-import subprocess
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from waiting import until
 
 from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
@@ -40,18 +39,13 @@ def test_one_slot_per_core_with_one_thread_each() -> None:
     assert len({slot.name for slot in found}) == len(found)
 
 
-def test_the_affinity_counts_not_the_machine() -> None:
-    code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-    code += "from gspo_lab.cpu_count import cores; print(cores())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
-
-
 @pytest.mark.parametrize(
     ("quota", "lent"),
     [("max 100000", 8), ("150000 100000", 1), ("50000 100000", 1), ("300000 100000", 3), ("1600000 100000", 8)],
 )
-def test_a_container_s_quota_counts(quota: str, lent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_affinity_and_a_container_s_quota_count(
+    quota: str, lent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     file = tmp_path / "cpu.max"
     assert cores(file) == 8, "no such file: no quota"
@@ -71,15 +65,35 @@ def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         LocalPool(0).slots("cpu")
 
 
-def test_gpus_are_slots_and_more_jobs_share_them(nvidia_smi: Path) -> None:
-    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
+TWO_GPUS = "GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n"
+SLICES = TWO_GPUS + "  MIG 3g.71gb  Device 0: (UUID: MIG-11)\n  MIG 3g.71gb  Device 1: (UUID: MIG-22)\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "chosen", "seen"),
+    [
+        (TWO_GPUS, None, ["0", "1"]),
+        (SLICES, None, ["MIG-11", "MIG-22"]),
+        (TWO_GPUS, "1", ["1"]),
+        (TWO_GPUS, "1, 0", ["1", "0"]),
+        (TWO_GPUS, "", []),
+        (TWO_GPUS, "-1", []),
+    ],
+)
+def test_gpus_and_their_slices_are_found_by_their_list_and_the_environment(
+    nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch, listed: str, chosen: str | None, seen: list[str]
+) -> None:
+    nvidia_smi.write_text(listed)
+    if chosen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert visible_gpus() == seen
+
+
+def test_gpus_are_slots_and_other_devices_have_one_place(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text(TWO_GPUS)
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in LocalPool().slots("cuda")] == ["0", "1"]
-    assert [slot.name for slot in LocalPool(3).slots("cuda")] == ["gpu 0", "gpu 1", "gpu 0"]
+    assert [slot.name for slot in LocalPool(3).slots("cuda")] == ["gpu 0", "gpu 1", "gpu 0"], "more jobs share them"
     assert {(slot.kind, slot.host) for slot in LocalPool().slots("cuda")} == {("gpu", None)}
-
-
-def test_one_gpu_of_several_and_other_devices_have_one_place(nvidia_smi: Path) -> None:
-    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
     (slot,) = LocalPool().slots("cuda:1")
     assert (slot.kind, slot.index) == ("gpu", "1")
     assert "CUDA_VISIBLE_DEVICES" not in slot.environment, "the worker counts its GPUs as the study does"
@@ -89,20 +103,9 @@ def test_one_gpu_of_several_and_other_devices_have_one_place(nvidia_smi: Path) -
         LocalPool().slots("cuda:2")
 
 
-def test_slices_of_a_gpu_are_slots(nvidia_smi: Path) -> None:
-    nvidia_smi.write_text(
-        "GPU 0: NVIDIA H200 (UUID: GPU-aa)\n"
-        "  MIG 3g.71gb     Device  0: (UUID: MIG-11)\n"
-        "  MIG 3g.71gb     Device  1: (UUID: MIG-22)\n"
-    )
-    assert visible_gpus() == ["MIG-11", "MIG-22"]
-
-
-@pytest.mark.parametrize(("chosen", "seen"), [("1", ["1"]), ("1, 0", ["1", "0"]), ("", []), ("-1", [])])
-def test_the_chosen_gpus_count(nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, seen: list[str]) -> None:
-    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert visible_gpus() == seen
+def test_what_torch_was_built_for_is_read_right() -> None:
+    version = Path(find_spec("torch").origin).with_name("version.py")
+    assert torch_knows_cuda() == (runpy.run_path(str(version))["cuda"] is not None)
 
 
 def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path) -> None:
@@ -112,20 +115,3 @@ def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path
     with pytest.raises(LabError, match="no GPU here"):
         LocalPool().slots("cuda")
     assert [slot.name for slot in LocalPool().slots("auto")] == [slot.name for slot in LocalPool().slots("cpu")]
-
-
-def test_what_torch_was_built_for_is_read_right() -> None:
-    torch = pytest.importorskip("torch")
-    assert torch_knows_cuda() == (torch.version.cuda is not None)
-
-
-def test_a_started_worker_writes_its_log_behind_what_is_there(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text("earlier\n")
-    pool = LocalPool(2)
-    places = pool.slots("cpu")
-    assert len(places) == 2
-    process = pool.start(tmp_path, places[0])
-    assert until(lambda: process.poll()) == 2
-    assert (tmp_path / "log.txt").read_text().startswith("earlier\nno run.json in ")
-    process.stop()  # of one that has ended: nothing to do
-    process.kill()

@@ -20,11 +20,14 @@ def test_without_the_package_the_extra_is_named() -> None:
 
 
 @installed
-def test_a_closed_port_is_refused_at_once() -> None:
+def test_an_address_that_is_none_or_closed_is_refused_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
         address = "{}:{}".format(*taken.getsockname())
         with pytest.raises(LabError, match=f"nobody listens at {address}: start Ray there"):
+            make_launcher(f"ray:{address}").slots("cpu")
+    for address in ("ray://127.0.0.1:10001", "127.0.0.1", "here:there"):
+        with pytest.raises(LabError, match="is HOST:PORT, that of its head"):
             make_launcher(f"ray:{address}").slots("cpu")
 
 
@@ -43,28 +46,9 @@ def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None
 
 
 @installed
-@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "127.0.0.1", "here:there"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(LabError, match="is HOST:PORT, that of its head"):
-        make_launcher(f"ray:{address}").slots("cpu")
-
-
-def test_an_address_that_is_missing_is_told_with_an_example() -> None:
-    with pytest.raises(LabError, match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f"):
-        make_launcher("ray:")
-
-
-@installed
 def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if any("gcs_server" in process.read_text(errors="replace") for process in Path("/proc").glob("[0-9]*/comm")):
         pytest.skip("a Ray cluster runs on this machine")
     with pytest.raises(LabError, match="--on ray: no Ray cluster runs on this machine: start one"):
         make_launcher("ray").slots("cpu")
-
-
-def test_an_address_is_for_those_that_take_one() -> None:
-    with pytest.raises(LabError, match="--on local:there: the launcher 'local' takes no address; use --on local"):
-        make_launcher("local:there")
-    with pytest.raises(LabError, match="--on local:: the launcher 'local' takes no address; use --on local"):
-        make_launcher("local:")

@@ -44,10 +44,8 @@ def test_a_keeper_leaves_the_worker_s_exit_code_and_output(tmp_path: Path) -> No
     launch = asked(tmp_path)
     assert WorkerMonitor(launch).run_job() == Exit.REFUSED
     assert "no run.json in " in launch.folder.log.read_text()
-    assert launch.attempt() is not None
     assert WorkerMonitor(launch).run_job() == Exit.REFUSED
-    attempt = launch.attempt()
-    assert attempt["number"] == 2
+    assert launch.attempt()["number"] == 2
 
 
 def test_a_keeper_waits_for_the_worker_that_is_still_there(tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ def test_a_keeper_waits_for_the_worker_that_is_still_there(tmp_path: Path) -> No
     thread = threading.Thread(target=lambda: codes.append(keeper.run_job()))
     with launch.folder.exclusive_lock("the test is quicker"):
         thread.start()
-        until(lambda: (launch.attempt() or {}).get("waits_for"))
+        until(lambda: launch.attempt().get("waits_for"))
         assert not launch.folder.log.exists()
     thread.join(timeout=240)
     assert codes == [Exit.REFUSED], "no run.json: the worker was started, and refuses"
@@ -65,13 +63,12 @@ def test_a_keeper_waits_for_the_worker_that_is_still_there(tmp_path: Path) -> No
 
 def test_who_is_asked_to_stop_is_not_started_again(tmp_path: Path) -> None:
     launch = asked(tmp_path)
-    assert launch.is_requested
     launch.ask_to_stop()
-    assert not launch.is_requested
+    assert launch.to_stop
     assert WorkerMonitor(launch).run_job() == Exit.STOPPED
     assert not launch.folder.log.exists()
     launch.delete_record()
-    assert not launch.is_requested, "nobody waits for it"
+    assert launch.record() == {}, "nobody waits for it"
     assert not launch.folder.launches.exists()
 
 
@@ -152,7 +149,7 @@ def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
     assert RemoteLaunch.find_active(launch.folder, "far", lambda name: True) == launch
     assert RemoteLaunch.find_active(launch.folder, "near", lambda name: True) is None
     assert RemoteLaunch.find_active(launch.folder, "far", lambda name: False) is None
-    assert launch.record() is None, "what its cluster does not know has ended"
+    assert launch.record() == {}, "what its cluster does not know has ended"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells which signals wait")
