@@ -5,7 +5,6 @@ slow                         the tests that take minutes
 vllm, trl, verl, areal       the tests that need this program
 imports                      the tests that need the packages whose logs are imported
 clusters                     the tests that need Ray and Slurm
-everywhere -- FOLDER         the quickstart by local workers, Ray, Slurm and TRL
 gpu                          the benchmarks on a GPU, in the environment that is already there
 faults                       injected damage and kills, at full length
 coverage                     branch coverage with its floors
@@ -72,13 +71,6 @@ def clusters(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
     session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
     session.run("pytest", "tests/launch")
-
-
-@nox.session
-def everywhere(session: nox.Session) -> None:
-    """`-- FOLDER`: the quickstart by local workers, Ray, Slurm and TRL, with lost nodes and stops, in one report."""
-    session.install("-c", "constraints.txt", "-e", ".[ray,trl]")
-    session.run("python", "tests/conduct/everywhere.py", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
 @nox.session

@@ -103,11 +103,8 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
         yield from at_import(node)
 
 
-def test_every_file_has_its_room() -> None:
-    assert {room(path) for path in files()} == set(FLOORS)
-
-
 def test_the_plan_names_every_room() -> None:
+    assert {room(path) for path in files()} == set(FLOORS)
     plan = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     for name, floor in FLOORS.items():
         path = PACKAGE / name
@@ -262,9 +259,3 @@ def test_numbers_are_pooled_in_one_room() -> None:
         if room(path) in THEIRS and (count := pooled_in(ast.parse(path.read_text(encoding="utf-8"))))
     }
     assert found == {}
-
-
-def test_every_way_of_pooling_is_seen() -> None:
-    ways = ("x.mean()", "np.nanmedian(x)", "sum(x) / len(x)", "frame.groupby('a')", "from statistics import fmean")
-    assert [pooled_in(ast.parse(way)) for way in ways] == [1] * len(ways)
-    assert pooled_in(ast.parse("sum(x) / y + len(x)")) == 0

@@ -97,17 +97,9 @@ class Bench:
     def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
         """`gspo-lab run`, to be interrupted or killed."""
         self.study()
-        words = [
-            "--on",
-            on,
-            "--jobs",
-            str(jobs),
-            "--runs",
-            str(self.runs),
-            "--output-dir",
-            str(self.folder / "reports"),
-        ]
-        command = [sys.executable, "-m", "gspo_lab", "run", str(self.toml), *words]
+        where = ["--runs", str(self.runs), "--output-dir", str(self.folder / "reports")]
+        words = ["run", str(self.toml), "--on", on, "--jobs", str(jobs), *where]
+        command = [sys.executable, "-m", "gspo_lab", *words]
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)
         return conductor

@@ -65,34 +65,29 @@ def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
     return conductor, job_of(bench, "a/s0")
 
 
-def ended_well_after_a_requeue(bench: Bench, conductor: "subprocess.Popen[str]", why: str) -> None:
+URGENT = ("sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3")
+
+
+@pytest.mark.parametrize("preempted", [False, True])
+def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
+    bench: Bench, slurm: SlurmDaemons, preempted: bool
+) -> None:
+    conductor, job = held_alone(bench)
+    slurm.ask(*(URGENT if preempted else ("scontrol", "requeue", job)))
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
-    assert re.search(rf"a/s0: queued at step 3 on Slurm, partition main \(job \d+.*\), requeued {why}\n", shown), shown
+    why = r"requeued by Slurm \(scontrol requeue or preemption\)"
+    assert re.search(rf"a/s0: queued at step 3 on Slurm, partition main \(job \d+.*\), {why}\n", shown), shown
     assert "a/s0: resumes at step 2\n" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("finished", 6)]
     assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5]
     assert not list(bench.home.glob("*/*/launches/*"))
 
 
-def test_a_run_that_somebody_requeues_is_followed_and_goes_on_from_its_checkpoint(
-    bench: Bench, slurm: SlurmDaemons
-) -> None:
-    conductor, job = held_alone(bench)
-    slurm.ask("scontrol", "requeue", job)
-    ended_well_after_a_requeue(bench, conductor, r"by Slurm \(scontrol requeue or preemption\)")
-
-
-def test_a_run_that_is_preempted_is_followed_and_goes_on_from_its_checkpoint(bench: Bench, slurm: SlurmDaemons) -> None:
-    conductor, _ = held_alone(bench)
-    slurm.ask("sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3")
-    ended_well_after_a_requeue(bench, conductor, r"by Slurm \(scontrol requeue or preemption\)")
-
-
 def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(bench: Bench, slurm: SlurmDaemons) -> None:
     bench.launch = '[launch.slurm]\npartition = "polite"'
     conductor, _ = held_alone(bench)
-    slurm.ask("sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3")
+    slurm.ask(*URGENT)
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
     assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", shown), shown

@@ -36,44 +36,32 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     assert (declared.replicates.name, declared.replicates.content) == ("toy", identity(first))
     assert declared.digest == declared.content_digest
     assert (declared.verdict, declared.question) == (first.verdict, first.question)
+    locked = json.loads((runs / "toy-r1" / "study.json").read_text())
+    changed = Declaration.parse(locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1")
+    assert changed.digest != changed.content_digest, "the link is locked"
     one, other = wanted.study.runs()[0], replication("toy", runs, another=True).study.runs()[0]
     assert start_folder(one, runs) != start_folder(other, runs)
     assert "toy again on seeds 3, 4, 5" in wanted.lines[0]
     assert "one of its own" in wanted.lines[1]
 
 
-def test_a_study_that_grew_is_replicated_as_if_it_had_always_been_so(runs: Path) -> None:
-    path = runs / "toy" / "study.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"superseded": [content], "edits": [{"at": "", "what": "seeds added: 2"}]}))
-    declared = kept(replication("toy", runs).study, runs)
-    assert (declared.superseded, declared.edits) == ((), ())
-
-
-def test_the_link_is_locked(runs: Path) -> None:
-    kept(replication("toy", runs).study, runs)
-    path = runs / "toy-r1" / "study.json"
-    content = json.loads(path.read_text())
-    content["replicates"]["name"] = "another"
-    changed = Declaration.parse(content, path)
-    assert changed.digest != changed.content_digest
-
-
 def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: Path) -> None:
+    path = runs / "toy" / "study.json"
+    content = json.loads(path.read_text())  # of a study that grew, which is replicated as if it had always been so
+    path.write_text(json.dumps(content | {"superseded": [content], "edits": [{"at": "", "what": "question, was: ?"}]}))
     begun = kept(replication("toy", runs).study, runs)
+    assert (begun.superseded, begun.edits) == ((), ())
     again = replication("toy", runs)
     assert (again.begun, again.study.name, again.study.seeds) == (True, "toy-r1", begun.seeds)
     assert kept(again.study, runs).digest == begun.digest  # nothing has begun: only the time is noted anew
     assert replication("toy-r1", runs).study.name == "toy-r1"  # a replication of it is one of the first study
     another = replication("toy", runs, another=True)
     assert (another.study.name, another.study.seeds) == ("toy-r2", (6, 7, 8))
-
-
-def test_seeds_that_an_archived_execution_used_are_not_fresh(runs: Path) -> None:
-    kept(replication("toy", runs).study, runs)
     (runs / "_archive").mkdir()
     (runs / "toy-r1").rename(runs / "_archive" / "toy-r1-1")
-    assert replication("toy", runs).study.seeds == (6, 7, 8)
+    assert replication("toy", runs).study.seeds == (6, 7, 8), "seeds of an archived execution are not fresh"
+    shutil.copytree(runs / "toy", runs / "copied")
+    assert replication("copied", runs).study.name == "copied-r1", "a copy goes by its folder's name"
 
 
 def test_a_file_is_found_by_its_study_and_held_against_it(tmp_path: Path, runs: Path) -> None:
@@ -94,8 +82,3 @@ def test_what_was_never_declared_or_has_not_finished_is_refused(tmp_path: Path, 
     with pytest.raises(LabError, match=r"high has used seed \d+: no 2 fresh seeds are left"):
         replication("high", runs)
     assert sorted(path.name for path in runs.iterdir() if path.is_dir()) == ["halfway", "high", "toy"]
-
-
-def test_a_study_without_its_runs_folders_beside_it_goes_by_its_name(runs: Path) -> None:
-    shutil.copytree(runs / "toy", runs / "copied")
-    assert replication("copied", runs).study.name == "copied-r1"

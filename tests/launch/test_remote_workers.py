@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
@@ -101,31 +102,29 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
     assert latest_record(launch.folder) is None
 
 
-def test_a_job_that_has_gone_without_a_word(tmp_path: Path) -> None:
-    gone = Silent(KeeperStatus(None, "the queue, which has forgotten it"))
-    stopped = follow(asked(tmp_path / "a"), gone)
-    stopped.stop()
-    assert polled(stopped) == Exit.STOPPED, "it was still queued"
-    killed = follow(asked(tmp_path / "b"), gone)
-    killed.kill()
-    assert polled(killed) == -9
-    assert gone.heard == ["stop far-7", "kill far-7"]
-
-
-def test_a_cancelled_job_is_told_as_cancelled(tmp_path: Path) -> None:
-    cancelled = Silent(KeeperStatus(None, "the queue (cancelled)", cancelled=True))
-    assert polled(follow(asked(tmp_path / "a"), cancelled)) == Exit.CANCELLED, "it was still queued"
-    begun = asked(tmp_path / "b")
-    begun.begin()
-    begun.note(ended=True)
-    assert polled(follow(begun, cancelled)) == Exit.CANCELLED, "its keeper said that the cluster ends it"
-    finished = asked(tmp_path / "c")
-    finished.begin()
-    finished.note(code=0)
-    assert polled(follow(finished, cancelled)) == Exit.FINISHED, "cancelled too late"
-    stopped = follow(asked(tmp_path / "d"), cancelled)
-    stopped.stop()
-    assert polled(stopped) == Exit.STOPPED, "its conductor did that"
+@pytest.mark.parametrize(
+    ("cancelled", "noted", "asked_by_us", "code"),
+    [
+        (False, {}, "stop", Exit.STOPPED),  # it was still queued
+        (False, {}, "kill", -9),
+        (True, {}, "", Exit.CANCELLED),  # it was still queued
+        (True, {"ended": True}, "", Exit.CANCELLED),  # its keeper noted that the cluster ends it
+        (True, {"code": 0}, "", Exit.FINISHED),  # too late
+        (True, {}, "stop", Exit.STOPPED),  # its conductor did that
+    ],
+)
+def test_a_job_that_has_gone(
+    tmp_path: Path, cancelled: bool, noted: dict[str, Any], asked_by_us: str, code: int
+) -> None:
+    launch, gone = asked(tmp_path), Silent(KeeperStatus(None, "the queue", cancelled))
+    if noted:
+        launch.begin()
+        launch.note(**noted)
+    process = follow(launch, gone)
+    if asked_by_us:
+        getattr(process, asked_by_us)()
+    assert polled(process) == code
+    assert gone.heard == ([f"{asked_by_us} far-7"] if asked_by_us else [])
 
 
 def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_moment(
