@@ -13,7 +13,6 @@ import pytest
 from waiting import until
 
 from gspo_lab.journal import scan
-from gspo_lab.launch.base import CONDUCTOR
 from gspo_lab.study import load_study
 
 ENGINE = """
@@ -74,13 +73,13 @@ def prepare(folder: Path, engine: str, steps: int = 3) -> None:
     (folder / "run.json").write_text(json.dumps(content))
 
 
-def worker(folder: Path, **environment: str) -> "subprocess.Popen[str]":
+def worker(folder: Path) -> "subprocess.Popen[str]":
     path = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(
         [sys.executable, "-m", "gspo_lab.worker", str(folder)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONPATH": path},
     )
     WORKERS.append(process)
     return process
@@ -126,14 +125,6 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=240) == 130
     process.communicate()
-
-
-def test_it_stops_when_it_is_not_its_conductor_s_child_any_more(folder: Path) -> None:
-    prepare(folder, "engines.py:Slow", steps=100_000)
-    process = worker(folder, **{CONDUCTOR: "1"})
-    process.communicate(timeout=240)
-    assert process.returncode == 3
-    assert records(folder, "step") == []
 
 
 @pytest.mark.parametrize(

@@ -120,16 +120,16 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     assert "sampling 2.4 of 3 turns, " in three.basis
     study = bench.study(overrides=["task.name=guess", "task.max_turns=3", "rollout.max_tokens=24"])
     assert "of 3 turns" in plan(study, bench.runs, jobs=1).basis
-
-
-def test_a_guess_knows_of_the_starting_model_s_pass(bench: Bench) -> None:
-    """Sampling 1, old policy 1, an update 3; with a KL term the starting model's 1."""
-    overrides = ["rollout.max_tokens=24", "update.epochs=1"]
-    without = guessed_pace(bench.study(overrides=overrides).arms["a"].settings, on_gpu=False)
-    found = guessed_pace(bench.study(overrides=[*overrides, "objective.kl_coef=0.1"]).arms["a"].settings, on_gpu=False)
-    assert found.seconds_per_step == pytest.approx(6 / 5 * without.seconds_per_step)
+    # Sampling 1, old policy 1, an update 3; with a KL term the starting model's 1.
+    overrides = ["rollout.max_tokens=24", "update.epochs=1", "objective.kl_coef=0.1"]
+    found = guessed_pace(bench.study(overrides=overrides).arms["a"].settings, on_gpu=False)
+    assert found.seconds_per_step == pytest.approx(6 / 5 * one.seconds_per_step)
     assert "old policy 1, starting model 1, update 3)" in found.basis
-    assert "starting model" not in without.basis
+    assert "starting model" not in one.basis
+    assert active_parameters("somebody/Model-30B-A3B") == 3e9
+    assert active_parameters("somebody/Model-0.6B") == 6e8
+    assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), "a published shape is counted"
+    assert active_parameters("tiny-qwen3") == 6e5
 
 
 def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
@@ -143,10 +143,3 @@ def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
     assert {one: measured(one) for one in others} == dict.fromkeys(others, False)
     alike = ["objective.advantage=leave-one-out", "arm.a.policy_loss=cispo", "update.learning_rate=1e-3"]
     assert {one: measured(one) for one in alike} == dict.fromkeys(alike, True)
-
-
-def test_a_model_s_size_from_its_name() -> None:
-    assert active_parameters("somebody/Model-30B-A3B") == 3e9
-    assert active_parameters("somebody/Model-0.6B") == 6e8
-    assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), "a published shape is counted"
-    assert active_parameters("tiny-qwen3") == 6e5

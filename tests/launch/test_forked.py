@@ -31,9 +31,6 @@ class Patient:
         sink.write([RunStatus(state="started", step=0)])
         while not stop():
             time.sleep(0.02)
-        if (folder / "deaf").exists():
-            (folder / "heard").touch()
-            time.sleep(1000)
         child.kill()
         child.wait()
         return False
@@ -123,29 +120,15 @@ def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, 
     assert not alive(pid)
 
 
-def test_told_twice_it_leaves_at_once_and_killed_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
-    (patient.path / "deaf").touch()
+def test_killed_it_is_gone_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
     process = begin(pool, patient)
-    started(patient)
-    process.stop()
-    until((patient.path / "heard").exists)
-    process.stop()
-    assert until(process.poll) == Exit.INTERRUPTED
-    os.kill(int((patient.path / "child").read_text()), signal.SIGKILL)
-    (patient.path / "child").unlink()
-    again = begin(pool, patient)
-    pid, child = started(patient), int(until(lambda: child_of(patient)))
-    again.kill()
-    assert again.poll() == -signal.SIGKILL
+    pid = started(patient)
+    process.kill()
+    assert process.poll() == -signal.SIGKILL
     assert not alive(pid)
-    until(lambda: not alive(child))
+    until(lambda: not alive(int((patient.path / "child").read_text())))
     assert patient.status().state == "interrupted"
-    again.stop()  # of one that has ended: nothing to do
-
-
-def child_of(folder: RunFolder) -> str:
-    """What the worker has started, once it is named."""
-    return (folder.path / "child").read_text() if (folder.path / "child").exists() else ""
+    process.stop()  # of one that has ended: nothing to do
 
 
 def test_where_the_server_has_died_its_worker_is_lost_and_the_command_is_started(

@@ -103,7 +103,7 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
 
 
 @pytest.mark.parametrize(
-    ("cancelled", "noted", "asked_by_us", "code"),
+    ("cancelled", "noted", "order", "code"),
     [
         (False, {}, "stop", Exit.STOPPED),  # it was still queued
         (False, {}, "kill", -9),
@@ -113,18 +113,16 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
         (True, {}, "stop", Exit.STOPPED),  # its conductor did that
     ],
 )
-def test_a_job_that_has_gone(
-    tmp_path: Path, cancelled: bool, noted: dict[str, Any], asked_by_us: str, code: int
-) -> None:
+def test_a_job_that_has_gone(tmp_path: Path, cancelled: bool, noted: dict[str, Any], order: str, code: int) -> None:
     launch, gone = asked(tmp_path), Silent(KeeperStatus(None, "the queue", cancelled))
     if noted:
         launch.begin()
         launch.note(**noted)
     process = follow(launch, gone)
-    if asked_by_us:
-        getattr(process, asked_by_us)()
+    if order:
+        getattr(process, order)()
     assert polled(process) == code
-    assert gone.heard == ([f"{asked_by_us} far-7"] if asked_by_us else [])
+    assert gone.heard == ([f"{order} far-7"] if order else [])
 
 
 def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_moment(
