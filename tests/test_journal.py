@@ -246,6 +246,7 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
     """Whoever reads goes by a record's step, and by what a status says; kinds of later versions pass."""
     path = tmp_path / JOURNAL
     started, finished = ({"kind": "status", "state": state, "step": 1} for state in ("started", "finished"))
+    no_names: list[Any] = [3, "x", "", [], False]
     wrong: list[dict[str, Any]] = [
         {"kind": ["step"]},
         {"kind": "step"},
@@ -254,7 +255,7 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
         {"kind": "status", "state": None, "step": 1},
         {"kind": "answer", "step": 1, "bench": {}},
         {"kind": "status", "state": "started", "step": None},
-        *(finished | {name: value} for name in ("facts", "answers") for value in (3, "x", "", [], False)),
+        *(finished | {name: value} for name in ("facts", "answers") for value in no_names),
     ]
     right = [finished | {"facts": None}, finished | {"answers": {}}, {"kind": "later"}]
     path.write_text("".join(json.dumps(one) + "\n" for one in [started, *wrong, *right]))

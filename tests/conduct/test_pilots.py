@@ -57,7 +57,7 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     kept = (bench.home / "bands.json").rename(bench.folder / "bands.json")  # a begun run's stands in study.json
     bench.fail = {}
     found, shown = bench.conduct()
-    assert (found.exit_code, "pilot" in shown) == (0, False)
+    assert (found.exit_code, "pilot b" in shown) == (0, False)
     assert objective(bench, "b/s3") == first
     bench.b = 'clip = "calibrated"\nclip_target = 0.3'
     with pytest.raises(LabError, match=r"objective\.clip_target"):

@@ -35,6 +35,11 @@ class Silent:
         self.heard.append(f"kill {name}")
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_workers, "LOOK_SECONDS", 0.01)
+
+
 def asked(folder: Path) -> RemoteLaunch:
     launch = RemoteLaunch(WorkFolder(folder), "far-7")
     launch.write_state(State.QUEUED, "the queue")
@@ -130,7 +135,6 @@ def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_mome
 ) -> None:
     """A stop waits for its answer, however long; a kill, and so the command, does not."""
     monkeypatch.setattr(remote_workers, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(remote_workers, "LOOK_SECONDS", 0.0)
     silent = Silent(KeeperStatus(State.LOST, "the queue, which does not answer"))
     process = follow(asked(tmp_path), silent)
     process.stop()
