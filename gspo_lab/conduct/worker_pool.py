@@ -60,14 +60,16 @@ def run_item(
     return WorkItem(ProgressCell(stage, row, column, watch.progress), folder, watch)
 
 
-def write_run(run: Run, runs: Path) -> None:
-    """Write run.json with the folder of the starting model."""
+def write_run(run: Run, runs: Path) -> RunFolder:
+    """Write run.json with the folder of the starting model. Returns the run's folder."""
+    folder = RunFolder(run.folder(runs))
     if needs_start(run.settings.model):
         start = start_folder(run, runs).model_folder()
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
         run = replace(run, warm_start=str(start))
-    RunFolder(run.folder(runs)).specify(run.to_json())
+    folder.specify(run.to_json())
+    return folder
 
 
 @dataclass(frozen=True)
