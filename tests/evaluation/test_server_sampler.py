@@ -34,6 +34,17 @@ def ask(server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6,
     return with_sampler(place, lambda sampler: sampler.ask(prompt, SAMPLING, seed, chat=chat))
 
 
+@pytest.mark.parametrize("chat", [True, False])
+def test_an_answer_is_the_models_own(server: TinyServer, chat: bool) -> None:
+    replies = [ask(server, seed=seed, chat=chat) for seed in range(6)]
+    how = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 12, "stop": ["e"]}
+    for seed, reply in enumerate(replies):
+        rollout = server.rollout("1+1=", {**how, "seed": seed})
+        assert reply == Reply(rollout.text, len(rollout.response_ids), rollout.truncated, 4, MODEL)
+    assert len({reply.text for reply in replies}) > 3
+    assert {reply.truncated for reply in replies} == {True, False}
+
+
 @pytest.mark.parametrize("fault", [429, 500, 503, 408, "drop", "garbage"])
 def test_what_passes_by_itself_is_tried_again(server: TinyServer, fault: object) -> None:
     calm = ask(server)

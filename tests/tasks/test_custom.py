@@ -190,10 +190,13 @@ ONE = '{"prompt": "a", "reference": "b"}\n'
         (ONE + "{broken\n", "problems.jsonl:2: not JSON: "),
         ("\n\n" + ONE + "[" * 100_000 + "\n", "problems.jsonl:4: not JSON: "),
         (ONE + "[1, 2]\n", "problems.jsonl:2: must be an object, .* not list"),
+        ('{"prompt": "", "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": 7, "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": "a"}\n', 'problems.jsonl:1: "reference" is missing'),
+        ('{"prompt": "a", "reference": true}\n', 'problems.jsonl:1: "reference" is missing'),
         ('{"prompt": "a", "reference": "b", "demonstration": 1}\n', '1: "demonstration" must be text'),
         ('{"prompt": "a", "reference": "b", "id": 1.5}\n', '1: "id" must be text or a whole number'),
+        ('{"prompt": "a", "reference": "b", "id": ""}\n', '1: "id" must be text or a whole number'),
         ('{"question": "a", "answer": "b"}\n', "1: unknown key 'question'; known: id, prompt, reference"),
         (ONE + "\n" + ONE, "problems.jsonl:3: the prompt is also that of line 1"),
         (ONE[:-2] + ', "id": 7}\n' + ONE[:-2] + ', "id": "7"}\n', "2: the id '7' is also that of line 1"),
@@ -225,6 +228,7 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
         ({"held_out": "leak.jsonl"}, r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$"),
         ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
         ({"stop": [1]}, r"stop = \[1\] must be"),
+        ({"max_tokens": 0}, "max_tokens = 0 must be a whole number"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:

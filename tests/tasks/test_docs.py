@@ -1,6 +1,7 @@
 """docs/reference/tasks.md is run: its files are written out and used, its tables are compared with the code."""
 
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -80,21 +81,23 @@ def pool(name: str) -> Sequence[Problem]:
 
 def test_every_option_of_a_task_has_its_line() -> None:
     for name in TASKS:
-        assert [row[0] for row in rows(SECTIONS[name], 3)] == options_of(name, TASKS)
+        parameters = inspect.signature(look_up("task", name, TASKS)).parameters.values()
+        expected = [(f"`{one.name}`", json.dumps(one.default)) for one in parameters]  # as TOML writes it
+        assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected
     assert {row[0].strip("`") for row in rows(SECTIONS["Your own task"], 3)} == set(OPTIONS)
 
 
 BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text(encoding="utf-8")
 
 
-def options_of(name: str, known: dict[str, str]) -> list[str]:
-    return [f"`{one}`" for one in inspect.signature(look_up("task", name, known)).parameters]
+def options_of(name: str) -> list[str]:
+    return [f"`{one}`" for one in inspect.signature(look_up("task", name, BENCHMARKS)).parameters]
 
 
 def test_every_option_of_a_benchmark_has_its_line() -> None:
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", BENCHMARK_PAGE, flags=re.MULTILINE | re.DOTALL))
     for name, title in {"livecodebench": "LiveCodeBench", "codeforces": "CodeForces"}.items():
-        assert [row[0] for row in rows(sections[title], 3)] == options_of(name, BENCHMARKS)
+        assert [row[0] for row in rows(sections[title], 3)] == options_of(name)
     small = rows(sections["AIME, MATH-500, GSM8K"], 4)
     for name in ("aime24", "aime25", "math500", "gsm8k"):
-        assert [row[1] for row in small if row[0] == f"`{name}`"] == options_of(name, BENCHMARKS)
+        assert [row[1] for row in small if row[0] == f"`{name}`"] == options_of(name)
