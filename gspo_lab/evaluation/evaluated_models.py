@@ -28,11 +28,10 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
+    model, dtype, thinking = run.settings.model, run.settings.rollout.dtype, run.settings.rollout.thinking
     places = {0: None if run.warm_start is None else Path(run.warm_start), run.settings.steps: folder.final}
-    dtype = run.settings.rollout.dtype
-    model, on = run.settings.model, str(device_of(device))
+    on = str(device_of(device))
     weights = {step: _weights(model, place) for step, place in places.items()}
-    thinking = run.settings.rollout.thinking
     content = {
         "kind": "run",
         "name": run.id,
@@ -41,13 +40,12 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
         "thinking": thinking,
         "checkpoints": {str(step): digest for step, digest in weights.items()},
     }
-    models = {
-        step: LocalModel(model, place, dtype=dtype, device=on, thinking=thinking) for step, place in places.items()
-    }
-    return [
-        EvaluatedModel(run.id, folder, run.seed, step, content, models[step], f"{weights[step]} {dtype} {thinking}")
-        for step in places
-    ]
+    subjects = []
+    for step, place in places.items():
+        client = LocalModel(model, place, dtype=dtype, device=on, thinking=thinking)
+        same = f"{weights[step]} {dtype} {thinking}"
+        subjects.append(EvaluatedModel(run.id, folder, run.seed, step, content, client, same))
+    return subjects
 
 
 def run_chats(folder: RunFolder) -> bool:

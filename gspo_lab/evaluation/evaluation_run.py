@@ -113,7 +113,12 @@ def evaluate_subject(
                 subject.folder.describe(dict(subject.content))
             folder.declare({**declaration, "limits": dict(limits)})
         if twin is not None:
-            _copy_answers(folder, subject, twin.folder.evaluation(bench.evaluation), twin.step, progress)
+            stored, source = _answers(folder, subject.step), twin.folder.evaluation(bench.evaluation)
+            lines = _answers(source, twin.step)
+            copied = [from_dict({**line, "step": subject.step}) for key, line in lines.items() if key not in stored]
+            with folder.append_for(subject.id) as sink:
+                sink.write(copied)
+            progress(len(copied))
         missing = unanswered(subject, bench)
         with folder.append_for(subject.id) as sink, Grading(bench, subject.step, sink, progress) as grading:
             reasons = subject.client.answer(bench, missing, grading.take)
@@ -127,48 +132,28 @@ def unanswered(subject: EvaluatedModel, bench: Bench) -> list[Question]:
     return [question for question in all_questions if question.key not in stored]
 
 
-def _copy_answers(
-    folder: EvaluationFolder,
-    subject: EvaluatedModel,
-    source: EvaluationFolder,
-    source_step: int,
-    progress: Callable[[int], None],
-) -> None:
-    """Copy the missing answers from another evaluation at a step."""
-    step = subject.step
-    stored = _answers(folder, step)
-    lines = _answers(source, source_step)
-    copied = [from_dict({**line, "step": step}) for key, line in lines.items() if key not in stored]
-    with folder.append_for(subject.id) as sink:
-        sink.write(copied)
-    progress(len(copied))
-
-
 def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
     """The stored declaration, or None. LabError if it is of another evaluation."""
     stored = folder.declaration()
     if stored is None:
         return None
     if differing := [key for key in FIXED if stored.get(key) != declaration[key]]:
-        changes = ", ".join(f"{key} ({_short(stored.get(key))}, now {_short(declaration[key])})" for key in differing)
+        texts = {key: (str(stored.get(key)), str(declaration[key])) for key in differing}
+        changes = ", ".join(f"{key} ({_short(was)}, now {_short(now)})" for key, (was, now) in texts.items())
         raise LabError(
             f"{folder.path} holds answers to another evaluation, which differs in {changes}; move it away to ask anew"
         )
     return stored
 
 
-def _short(value: Any) -> str:
-    text = str(value)
+def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _answers(folder: EvaluationFolder, step: int) -> dict[tuple[str, int], dict[str, Any]]:
     """The stored answers of an evaluation at a step, by (problem, sample)."""
-    return {
-        (line["problem"], line["sample"]): line
-        for line in folder.records(AnswerRecord.kind)
-        if line.get("step") == step
-    }
+    lines = folder.records(AnswerRecord.kind)
+    return {(line["problem"], line["sample"]): line for line in lines if line.get("step") == step}
 
 
 def grading_threads(task_name: str) -> int:

@@ -78,30 +78,23 @@ def regrade(
             if len(problems) == len(ids):
                 break
 
-    def regrade_answer(stored: StoredAnswer) -> Regraded:
+    def regraded(stored: StoredAnswer) -> Regraded:
         problem = problems.get(stored.problem)
         if problem is None:
-            return Regraded(stored, None)
-        if (stored.reason or "").startswith(NOT_ASKED):
-            return Regraded(stored, _record(stored, {name: getattr(stored, name) for name in GRADE}))
-        turns = None if stored.turns is None else turns_from_json(json.loads(stored.turns))
-        grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns)
-        values = {name: getattr(grade, name) for name in GRADE if name not in ("correct", "grader")}
-        correct = None if grade.correct is None else int(grade.correct)
-        return Regraded(stored, _record(stored, {**values, "correct": correct, "grader": task.grader}))
-
-    def counted(stored: StoredAnswer) -> Regraded:
-        regraded = regrade_answer(stored)
+            values = None
+        elif (stored.reason or "").startswith(NOT_ASKED):
+            values = {name: getattr(stored, name) for name in GRADE}
+        else:
+            turns = None if stored.turns is None else turns_from_json(json.loads(stored.turns))
+            grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns)
+            values = {name: getattr(grade, name) for name in GRADE if name != "grader"} | {"grader": task.grader}
+            values["correct"] = None if grade.correct is None else int(grade.correct)
         progress(1)
-        return regraded
+        key: dict[str, Any] = {name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")}
+        return Regraded(stored, None if values is None else GradeRecord(**key, **values, at=time.time()))
 
     with ThreadPoolExecutor(grading_threads(task_name)) as pool:
-        return list(pool.map(counted, answers))
-
-
-def _record(stored: StoredAnswer, grade: Mapping[str, Any]) -> GradeRecord:
-    key: dict[str, Any] = {name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")}
-    return GradeRecord(**key, **grade, at=time.time())
+        return list(pool.map(regraded, answers))
 
 
 def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
@@ -116,7 +109,6 @@ def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterabl
 
 StoredQuestion = tuple[str, int, str, int, int | None, str | None, str | None]
 """bench, step, problem, sample, sample_seed, prompt, reference."""
-
 
 Made = tuple[dict[str, tuple[str, Task]], dict[str, Sequence[Problem]]]
 """Per benchmark its task with its name, and its problems."""
@@ -161,7 +153,9 @@ def spot_check(
     for bench in run.settings.bench:
         problems = held_out[bench.name]
         rows = [row for row in recorded if row[0] == bench.name]
-        by_step = _by_step(rows)
+        by_step: dict[int, set[tuple[str, int]]] = {}
+        for _, step, problem, sample, *_ in rows:
+            by_step.setdefault(step, set()).add((problem, sample))
         samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}
         due = {
             q.key: (q.seed, q.problem.prompt, q.problem.reference)
@@ -176,9 +170,8 @@ def spot_check(
             odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
-    if foreign := {
-        f"{answer.bench} by {answer.grader}" for answer in stored if known.get(answer.bench) != answer.grader
-    }:
+    foreign = {f"{one.bench} by {one.grader}" for one in stored if known.get(one.bench) != one.grader}
+    if foreign:
         left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")
     drawn = same if len(same) <= most else chance.sample(same, most)
     for benchmark, (name, task) in tasks.items():
@@ -192,10 +185,3 @@ def spot_check(
                 words = f"{where}: stored as correct = {answer.correct}"
                 odd.append((f"{benchmark}, {answer.problem}", f"{words}, graded again it is {is_now}"))
     return SpotCheck(len(drawn), tuple(odd), tuple(dict.fromkeys(left)))
-
-
-def _by_step(recorded: Iterable[StoredQuestion]) -> dict[int, set[tuple[str, int]]]:
-    out: dict[int, set[tuple[str, int]]] = {}
-    for _, step, problem, sample, *_ in recorded:
-        out.setdefault(step, set()).add((problem, sample))
-    return out

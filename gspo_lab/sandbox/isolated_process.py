@@ -69,11 +69,6 @@ class TestOutcome:
     """It left nothing that a next test in the same sandbox could find."""
 
 
-def ended_by_kernel(kills_before: int | None) -> bool:
-    """Whether the kernel has ended a process for want of memory since; True where it does not say."""
-    return kills_before is None or oom_kills() != kills_before
-
-
 @functools.cache
 def modules(*, compiled: bool) -> list[str]:
     """Names and texts of the modules that a sandbox needs; read, not imported: they run elsewhere.
@@ -104,6 +99,7 @@ def sealed(content: bytes) -> int:
 
 def supervisor_config(program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> bytes:
     """What the first process of a sandbox needs to know. The expected outputs are not among it."""
+    own_process_limit = uid is not None or (isolation.isolated and kernel_version() >= (5, 14))
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     content = {
         "source": program.source.encode("utf-8", "replace").decode(),
@@ -115,7 +111,8 @@ def supervisor_config(program: Program, limits: Limits, isolation: Isolation, ui
             "AS": limits.memory_bytes,
             # Behind bubblewrap the folders limit files, and shared memory is made of files.
             "FSIZE": max(limits.file_bytes, limits.memory_bytes) if isolation.isolated else limits.file_bytes,
-            "NPROC": limits.processes + (0 if has_own_process_limit(isolation, uid) else threads_of_user()),
+            # Counted of the sandbox only: by its uid, or by its namespace (since Linux 5.14).
+            "NPROC": limits.processes + (0 if own_process_limit else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
             "CORE": 0,
@@ -131,10 +128,9 @@ def supervisor_config(program: Program, limits: Limits, isolation: Isolation, ui
     return json.dumps(content).encode()
 
 
-def has_own_process_limit(isolation: Isolation, uid: int | None) -> bool:
-    """Whether the limit on processes counts those of the sandbox only: by its uid, or its namespace (Linux 5.14)."""
-    version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    return uid is not None or (isolation.isolated and version >= (5, 14))
+def kernel_version() -> tuple[int, ...]:
+    """Of the running kernel: `(5, 14)`."""
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def threads_of_user() -> int:
@@ -282,11 +278,11 @@ class IsolatedProcess:
         """
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
-            by_itself = ended_by_kernel(kills) and self.exhausts(self.held)
+            # The kernel may have ended a process for want of memory; it may also not say.
+            by_itself = (kills is None or oom_kills() != kills) and self.exhausts(self.held)
             lost: Ending = "memory" if by_itself else "killed"
-            return TestOutcome(
-                ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall), retry="alone", clean=False
-            )
+            outcome = ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall)
+            return TestOutcome(outcome, retry="alone", clean=False)
         if "failed" in report:
             raise SandboxFailed(f"a test could not be isolated: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
@@ -309,7 +305,7 @@ class IsolatedProcess:
         elif status == -signal.SIGKILL:
             # A program that kills itself, or that exhausts the memory, was not ended from outside: else an answer could
             # keep itself out of every score.
-            if not ended_by_kernel(kills):
+            if kills is not None and oom_kills() == kills:
                 ending, retry = "error", "beside others"
             else:
                 ending, retry = "memory" if self.exhausts(report["memory"]) else "killed", "alone"
@@ -387,9 +383,11 @@ class PipeReader:
                 return True
 
 
-CGROUPS = {"": ("/sys/fs/cgroup", "memory.max", "memory.current")}
+CGROUPS = {
+    "": ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
 """Controllers -> where their groups lie, the files of a group's limit and of its use; "" is the second version."""
-CGROUPS["memory"] = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def oom_kills() -> int | None:

@@ -73,10 +73,5 @@ GoOn = Callable[[int, ExecutionResult], bool]
 """Asked in the parent after each test with its index and outcome: shall the next one run?"""
 
 
-def always(index: int, outcome: ExecutionResult) -> bool:
-    """Run all tests, whatever the ones before did."""
-    return True
-
-
 class SandboxFailed(RuntimeError):
     """The sandbox itself failed, not the program: such a test is an error row, neither right nor wrong."""

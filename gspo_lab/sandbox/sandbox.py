@@ -14,14 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from gspo_lab.cpu_count import cores
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
 from gspo_lab.sandbox.isolated_process import IsolatedProcess
-from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed, always
+from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed
 
 UIDS = range(60600, 61100)
 """uids that Debian and systemd leave unused; a socket's unique name reserves one per slot."""
@@ -51,12 +51,12 @@ print(json.dumps(facts))
 )
 
 
+@dataclass(frozen=True)
 class SandboxSlot:
     """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
 
-    def __init__(self, uid: int | None, claim: socket.socket | None) -> None:
-        self.uid = uid
-        self.claim = claim
+    uid: int | None
+    claim: socket.socket | None
 
     @classmethod
     def claim_one(cls) -> "SandboxSlot":
@@ -163,7 +163,7 @@ class Sandbox:
         inputs: Sequence[bytes],
         limits: Limits,
         *,
-        go_on: GoOn = always,
+        go_on: GoOn = lambda _index, _outcome: True,
         keep_output: bool = True,
     ) -> list[ExecutionResult]:
         """The outcomes of the tests in order, up to the one after which `go_on` says no.

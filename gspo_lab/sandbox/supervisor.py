@@ -2,7 +2,7 @@
 
 It and `candidate.py` are sent as text (`isolated_process.BOOT`) to whatever Python the sandbox can see. So they use the
 standard library only, and nothing newer than Python 3.9. Descriptor 0 holds the orders as JSON
-(`isolated_process.orders`). The descriptor that the command line names is a socket to the parent:
+(`isolated_process.supervisor_config`). The descriptor that the command line names is a socket to the parent:
 
     parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
     here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at the end

@@ -11,7 +11,7 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up, one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
-from gspo_lab.tasks.custom import signature_of
+from gspo_lab.tasks.custom import read_custom, signature_of
 
 __all__ = ["BENCHMARKS", "TASKS", "Defaults", "Grade", "Problem", "ReplyError", "Task", "Turn"]
 __all__ += ["build_task", "check_isolation", "grade_answer", "task_key", "without_sandbox"]
@@ -49,19 +49,11 @@ EDITION = 1
 """Increase it when problems or demonstrations of a built-in task change, so that caches are not reused."""
 
 PARTS = ("name", "grader", "stop", "max_tokens", "problems", "grade")
-UNSAID = {
-    "prompt_version": Task.prompt_version,
-    "data_digest": None,
-    "defaults": Task.defaults,
-    "chat": Task.chat,
-    "cut_is_wrong": Task.cut_is_wrong,
-    "max_turns": Task.max_turns,
-    "reward_names": Task.reward_names,
-    "fault": Task.fault,
-    "reply": Task.reply,
-    "grade_turns": Task.grade_turns,
-}
-"""Optional attributes of a user's task, and their defaults."""
+UNSAID = (
+    *("prompt_version", "defaults", "chat", "cut_is_wrong", "max_turns", "reward_names"),
+    *("fault", "reply", "grade_turns"),
+)
+"""Attributes that a user's task may leave out: it gets those of `Task`, and no `data_digest`."""
 
 
 def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None) -> Task:
@@ -76,19 +68,26 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
     if name in BENCHMARKS:
         options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
     if ":" in name and signature_of(made_by) is not None:
-        from gspo_lab.tasks.custom import read_custom
-
         return read_custom(name, made_by, options, base or Path())
     if not callable(made_by):
         raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
-    task = _build_task(name, made_by, options)
+    try:
+        check_options(name, options, inspect.signature(made_by).parameters.values())
+        task: Any = made_by(**options)
+    except LabError:
+        raise
+    except Exception as error:
+        if name in KNOWN:
+            raise
+        raise LabError(f"task '{name}': making it failed with {one_line_error(error)}") from error
     if name in BENCHMARKS:
         task.enough = enough
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
     if Task not in type(task).__mro__:  # a subclass has them all, and may read files for them
-        for part, value in UNSAID.items():
+        values = {part: getattr(Task, part) for part in UNSAID} | {"data_digest": None}
+        for part, value in values.items():
             if not hasattr(task, part):
                 setattr(task, part, MethodType(value, task) if callable(value) else value)
     if task.max_turns > 1 and getattr(task.reply, "__func__", None) is Task.reply:
@@ -133,7 +132,8 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, ta
         key["edition"] = EDITION
     if name in BENCHMARKS:
         key["data"] = (task or build_task(name, options, base)).data_digest
-    key["files"] = {text: _digest(path) for text, path in paths.items() if path.is_file()}
+    contents = {text: path.read_bytes() for text, path in paths.items() if path.is_file()}
+    key["files"] = {text: hashlib.sha256(content).hexdigest()[:16] for text, content in contents.items()}
     return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
@@ -151,19 +151,3 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
         if options.get(key, value) != value:
             raise LabError(f"task '{name}': {key} = {options[key]!r} is not what the name says")
     return stem, {**options, **held}
-
-
-def _build_task(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
-    try:
-        check_options(name, options, inspect.signature(made_by).parameters.values())
-        return made_by(**options)
-    except LabError:
-        raise
-    except Exception as error:
-        if name in KNOWN:
-            raise
-        raise LabError(f"task '{name}': making it failed with {one_line_error(error)}") from error
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gspo_lab.tasks.base import Grade, Problem, flag, integer_option, share
+from gspo_lab.tasks.base import Grade, Problem, flag, integer_option, number_option
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
@@ -26,15 +26,10 @@ WORDS_TOKENS = 48
 class Addition(Generated[tuple[int, ...]]):
     """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
 
-    At most `train` and `held_out` problems, fewer where there are no more: a tenth of all problems is ever held out
-    (13 of the 100 sums of two digits). Sums of the same numbers in another order are on the same side.
-
-    `hasty` is the share of training demonstrations that answer at once, without steps and without carries. A model
-    warm-started on them answers so about as often: it *can* work a sum out, and reinforcement has to teach it that it
-    should. Its responses are of two very different lengths.
-
-    With `words` the question is a sentence, and the answer is the last number of the response. With `partial` a wrong
-    number earns the share of its digits that are right, counted from the last one: 93 for 83 earns .5.
+    At most `train` and `held_out` problems, fewer where there are no more: a tenth of all is ever held out, sums of the
+    same numbers together. `hasty` is the share of training demonstrations that answer at once, without steps and
+    carries. With `words` the question is a sentence, and the answer is the last number of the response. With `partial`
+    a wrong number earns the share of its digits that are right, counted from the last one: 93 for 83 earns .5.
     """
 
     name = "addition"
@@ -52,7 +47,7 @@ class Addition(Generated[tuple[int, ...]]):
     ) -> None:
         self.digits = integer_option(self.name, "digits", digits, 1, 6)
         self.terms = integer_option(self.name, "terms", terms, 2, 5)
-        self.hasty = share(self.name, "hasty", hasty)
+        self.hasty = number_option(self.name, "hasty", hasty, 1, zero=True)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
         self.partial = flag(self.name, "partial", partial)
         super().__init__(train, held_out, words, WORDS_TOKENS)
@@ -78,25 +73,22 @@ class Addition(Generated[tuple[int, ...]]):
         another script does. The worked steps are not looked at. With `words` it is the last number of the answer.
         """
         if self.words:
-            number = last_number(answer)
-            right = number == problem.reference
-            reason = "no number found" if number is None else f"differs: got {number[:40]}"
-            grade = Grade(float(right), right, number, "equal to the reference" if right else reason)
-            return self._credited(grade, problem)
-        _steps, marker, after = answer.rpartition(MARKER)
-        if not marker:
-            return Grade(0.0, False, None, "no answer marker found")
-        extracted = after.partition("\n")[0].strip(" \t\r")
-        if not extracted:
-            return Grade(0.0, False, None, "nothing behind the answer marker")
-        return self._credited(number_grade(extracted, problem.reference), problem)
-
-    def _credited(self, grade: Grade, problem: Problem) -> Grade:
-        """The grade, with what the right digits of a wrong number earn."""
-        digits = grade.extracted or ""
-        if grade.correct or not self.partial or not re.fullmatch("[0-9]{1,40}", digits):
+            extracted = last_number(answer)
+            if extracted is None:
+                return Grade(0.0, False, None, "no number found")
+            right = extracted == problem.reference
+            reason = "equal to the reference" if right else f"differs: got {extracted[:40]}"
+            grade = Grade(float(right), right, extracted, reason)
+        else:
+            _steps, marker, after = answer.rpartition(MARKER)
+            extracted = after.partition("\n")[0].strip(" \t\r")
+            if not marker or not extracted:
+                missing = "nothing behind the answer marker" if marker else "no answer marker found"
+                return Grade(0.0, False, None, missing)
+            grade = number_grade(extracted, problem.reference)
+        if grade.correct or not self.partial or not re.fullmatch("[0-9]{1,40}", extracted):
             return grade
-        digits = digits.lstrip("0")
+        digits = extracted.lstrip("0")
         width = max(len(digits), len(problem.reference))
         pairs = zip(digits.zfill(width), problem.reference.zfill(width), strict=True)
         return replace(grade, reward=sum(digit == right for digit, right in pairs) / width)
@@ -115,7 +107,7 @@ class Addition(Generated[tuple[int, ...]]):
 def demonstration(numbers: Sequence[int]) -> str:
     r"""The worked answer: `demonstration([95, 7]) == "5+7=12 9+0+1=10 #102\n"`."""
     steps, carry = [], 0
-    for column in range(columns(numbers)):
+    for column in range(len(str(max(numbers)))):
         parts = [number // 10**column % 10 for number in numbers] + ([carry] if carry else [])
         steps.append(f"{'+'.join(map(str, parts))}={sum(parts)}")
         carry = sum(parts) // 10
@@ -124,10 +116,6 @@ def demonstration(numbers: Sequence[int]) -> str:
 
 def hasty_answer(numbers: Sequence[int]) -> str:
     r"""An answer without steps and without carries, mostly wrong: `hasty_answer([95, 7]) == "#92\n"`."""
-    last = [str(sum(number // 10**column % 10 for number in numbers) % 10) for column in range(columns(numbers))]
+    columns = range(len(str(max(numbers))))
+    last = [str(sum(number // 10**column % 10 for number in numbers) % 10) for column in columns]
     return f"{MARKER}{''.join(reversed(last))}\n"
-
-
-def columns(numbers: Sequence[int]) -> int:
-    """How many columns the longest number has."""
-    return max(len(str(number)) for number in numbers)

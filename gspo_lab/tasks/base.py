@@ -73,10 +73,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Default settings of a benchmark: answers per problem, sampling, token limit.
-
-    `max_tokens` None: the task's own `max_tokens`.
-    """
+    """Default settings of a benchmark; `max_tokens` None: the task's own."""
 
     samples: int = 1
     temperature: float = 1.0
@@ -156,34 +153,25 @@ def grade_answer(
     if truncated and task.cut_is_wrong:
         return Grade(0.0, False, None, "cut at the token limit", rewards=dict.fromkeys(task.reward_names, 0.0) or None)
     grade = task.grade(problem, answer) if turns is None else task.grade_turns(problem, turns)
-    if (odd := _odd_reward(grade, turns) or _odd_names(grade, task.reward_names)) is None:
+    if (odd := _odd_reward(grade, task.reward_names, turns)) is None:
         return grade
-    return replace(
-        grade, reward=None, correct=None, turn_rewards=None, rewards=None, error=f"the grader returned {odd}"
-    )
+    error = f"the grader returned {odd}"
+    return replace(grade, reward=None, correct=None, turn_rewards=None, rewards=None, error=error)
 
 
-def _odd_reward(grade: Grade, turns: Sequence[Turn] | None) -> str | None:
-    """In words, what is wrong with a reward; None: nothing."""
+def _odd_reward(grade: Grade, names: Sequence[str], turns: Sequence[Turn] | None) -> str | None:
+    """In words, what is wrong with the rewards of a grade; None: nothing."""
     if grade.reward is None:
         return None
     if not abs(grade.reward) <= LARGEST_REWARD:
         return f"{grade.reward!r:.40}, beyond float32"
-    if (parts := grade.turn_rewards) is None:
-        return None
-    if len(parts) != len(turns or ()):
-        return f"{len(parts)} rewards for {len(turns or ())} turns"
-    total, largest = sum(parts), max(map(abs, (grade.reward, *parts)))
-    if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
-        return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
-    return None
-
-
-def _odd_names(grade: Grade, names: Sequence[str]) -> str | None:
-    """In words, what is wrong with rewards by name; None: nothing."""
+    if (parts := grade.turn_rewards) is not None:
+        if len(parts) != len(turns or ()):
+            return f"{len(parts)} rewards for {len(turns or ())} turns"
+        total, largest = sum(parts), max(map(abs, (grade.reward, *parts)))
+        if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
+            return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     rewards = grade.rewards or {}
-    if grade.reward is None:
-        return None
     if set(rewards) != set(names):
         return f"rewards named {', '.join(rewards) or 'nothing'}, and the task names {', '.join(names) or 'none'}"
     large = [f"{name} = {value!r:.40}" for name, value in rewards.items() if not abs(value) <= LARGEST_REWARD]
@@ -194,7 +182,6 @@ def check_options(
     name: str,
     options: Mapping[str, Any],
     parameters: Iterable[inspect.Parameter],
-    *,
     kind: str = "task",
     table: str = "task",
 ) -> None:
@@ -229,25 +216,24 @@ def integer_option(task: str, name: str, value: object, low: int, high: int) -> 
     return value
 
 
-def above_0(task: str, name: str, value: object, high: float) -> float:
-    """`value` as a number above 0 up to `high`, or LabError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= high:
-        raise LabError(f"{task}: {name} = {value!r} must be a number above 0, at most {high:g}")
+def number_option(task: str, name: str, value: object, high: float, *, zero: bool = False) -> float:
+    """`value` as a number above 0 (or 0, with `zero`) up to `high`, or LabError."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (value > 0 or zero)
+        or not 0 <= value <= high
+    ):
+        low = "from 0" if zero else "above 0"
+        raise LabError(f"task '{task}': {name} = {value!r} must be a number {low}, at most {high:g}")
     return float(value)
 
 
 def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
     """`value` where it is one of `known`, or LabError."""
     if value not in known:
-        raise LabError(f"{task}: {name} = {value!r} must be one of {', '.join(map(str, known))}")
+        raise LabError(f"task '{task}': {name} = {value!r} must be one of {', '.join(map(str, known))}")
     return value
-
-
-def share(task: str, name: str, value: object) -> float:
-    """`value` as a share, or LabError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise LabError(f"task {task}: {name} is a share between 0 and 1; got {value!r}")
-    return float(value)
 
 
 def flag(task: str, name: str, value: object) -> bool:

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, share
+from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, number_option
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, number_grade, shuffled
 
 MARKER = "#"
@@ -29,11 +29,9 @@ QUESTION = (
 
 
 class Calculator(Generated[tuple[tuple[int, ...], str]]):
-    """Expressions of `terms` numbers of at most `digits` digits. One call for each operator, an answer, and one turn
-    to spare.
+    """Expressions of `terms` numbers of at most `digits` digits: a call for each operator, an answer, a turn to spare.
 
-    `hasty` is the share of training demonstrations that answer at once, without the tool, with a made-up number of the
-    right length. A tenth of all expressions is held out.
+    `hasty`: the share of training demonstrations that answer at once, with a made-up number of the right length.
     """
 
     name = "calculator"
@@ -50,7 +48,7 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
     ) -> None:
         self.digits = integer_option(self.name, "digits", digits, 1, 3)
         self.terms = integer_option(self.name, "terms", terms, 2, 4)
-        self.hasty = share(self.name, "hasty", hasty)
+        self.hasty = number_option(self.name, "hasty", hasty, 1, zero=True)
         self.max_turns = terms + 1
         longest = demonstration([10**digits - 1] * terms, OPERATORS[-1] * (terms - 1))
         self.max_tokens = sum(map(len, longest)) + 2 * terms * digits + SLACK_TOKENS
@@ -79,8 +77,7 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
         return reply if self.words else f"{reply}\n"
 
     def grade(self, problem: Problem, answer: str) -> Grade:
-        """Right is the right number behind the marker, and nothing else. A response of several turns has its last one
-        graded; how it came by it is not looked at."""
+        """Right is the right number behind the marker, and nothing else, in the last turn."""
         before, marker, extracted = (re.sub(r"\s", "", answer) if self.words else answer).partition(MARKER)
         if before or not marker:
             return Grade(0.0, False, None, "no answer marker found at the beginning of the last turn")

@@ -2,10 +2,8 @@ r"""Chains of sums: a task whose answers are as long as one likes, and no harder
 
     37 55:     145:92 144:47 143:39 142:86 ... 000:51\n     (length = 1024)
 
-Each number is the sum of the two before it, modulo 10^digits, behind a counter that runs down to 0: what the next
-number needs stands right before it, wherever in the answer it is. Cut at any limit (`rollout.max_tokens`) an answer is
-a shorter one of the same task, so that arms may differ in the length of their answers and share everything else, the
-starting model included.
+Each number is the sum of the two before it, modulo 10^digits, behind a counter that runs down to 0. Cut at any limit
+(`rollout.max_tokens`) an answer is a shorter one of the same task, so that arms may differ in the length alone.
 """
 
 import re
@@ -20,11 +18,9 @@ WORDS_TOKENS = 4
 
 
 class Chain(Generated[tuple[int, int]]):
-    """Chains of numbers of `digits` digits from two given ones; the whole answer has at most `length` characters, which
-    are tokens of the embedded models.
+    """Chains of numbers of `digits` digits from two given ones, in at most `length` characters (tokens when embedded).
 
-    At most `train` and `held_out` pairs to start from, fewer where there are no more: a tenth is ever held out (about
-    1,000 of the 10,000 pairs of two digits).
+    At most `train` and `held_out` pairs to start from, fewer where there are no more.
     """
 
     name = "chain"
@@ -48,64 +44,48 @@ class Chain(Generated[tuple[int, int]]):
     def make(self, split: str, place: str, start: tuple[int, int]) -> Problem:
         """`"chain2-train-5"`: the same problem whatever the answers' length."""
         numbers = list(islice(chain(*start, self.modulus), self.count))
-        name = f"chain{self.digits}-{place}"
+        name, first, second = f"chain{self.digits}-{place}", *start
         if self.words:
-            shown = ", ".join(map(str, numbers))
-            return Problem(name, self._question(start), str(numbers[-1]), shown)
-        prompt = " ".join(map(self._number, start)) + ":"
-        items = [f"{self._counter(at)}:{self._number(number)}" for at, number in enumerate(numbers)]
-        return Problem(name, prompt, self._number(numbers[-1]), f"{' '.join(items)}\n")
+            digits = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
+            question = (
+                f"A sequence begins with {first}, {second}. Each next number is the sum of the two numbers before it, "
+                f"of which only {digits} are kept. "
+                f"Write the next {self.count} numbers, separated by commas, nothing else."
+            )
+            return Problem(name, question, str(numbers[-1]), ", ".join(map(str, numbers)))
+        width = self.digits
+        items = [f"{self._counter(place)}:{number:0{width}d}" for place, number in enumerate(numbers)]
+        return Problem(name, f"{first:0{width}d} {second:0{width}d}:", items[-1][-width:], f"{' '.join(items)}\n")
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """The reward is the share of right items; right is an answer without a wrong one.
 
-        An item is right if its counter is and its number is the sum of the two that the answer itself has before it: an
-        error costs its own item and none of those behind it. An item of another form is wrong, and the next one is held
-        against what stands before both. The last item of an answer that was cut short in the middle of it is left out.
-        With `words` an item is a number alone, and numbers beyond those asked for are wrong.
+        An item is right if its counter is and its number is the sum of the two that the answer itself has before it. An
+        item of another form is wrong and passed over; the last one, where it was cut in the middle, is left out. With
+        `words` an item is a number alone, and numbers beyond those asked for are wrong.
         """
+        before = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
         if self.words:
-            return self._grade_words(problem, answer)
-        items = answer.rstrip("\n").removesuffix(" ").split(" ")
-        if len(items[-1]) < self.width + 1 + self.digits:
-            items.pop()
+            items = [str(int(number)) for number in re.findall("[0-9]+", answer)]
+        else:
+            items = answer.rstrip("\n").removesuffix(" ").split(" ")
+            if len(items[-1]) < self.width + 1 + self.digits:
+                items.pop()
         if not items:
             return Grade(0.0, False, None, "no number")
-        before = [int(start) for start in problem.prompt.removesuffix(":").split(" ")]
-        wrong: list[int] = []
-        for place, item in enumerate(items):
-            match = re.fullmatch(f"([0-9]+):([0-9]{{{self.digits}}})", item)
-            if match is None or match[1] != self._counter(place) or int(match[2]) != sum(before) % self.modulus:
-                wrong.append(place)
-            if match is not None:
-                before = [before[1], int(match[2])]
-        share = 1 - len(wrong) / len(items)
-        return Grade(share, not wrong, items[-1][-20:], f"{len(items) - len(wrong)} of {len(items)} items are right")
-
-    def _question(self, start: tuple[int, int]) -> str:
-        digits = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
-        return (
-            f"A sequence begins with {start[0]}, {start[1]}. Each next number is the sum of the two numbers before it, "
-            f"of which only {digits} are kept. Write the next {self.count} numbers, separated by commas, nothing else."
-        )
-
-    def _grade_words(self, problem: Problem, answer: str) -> Grade:
-        before = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
-        numbers = [int(number) for number in re.findall("[0-9]+", answer)]
         right = 0
-        for place, number in enumerate(numbers):
-            right += place < self.count and number == sum(before) % self.modulus
-            before = [before[1], number]
-        if not numbers:
-            return Grade(0.0, False, None, "no number")
-        reason = f"{right} of {len(numbers)} numbers are right"
-        return Grade(right / len(numbers), right == len(numbers), str(numbers[-1])[-20:], reason)
+        for place, item in enumerate(items):
+            match = re.fullmatch("()([0-9]+)" if self.words else f"([0-9]+):([0-9]{{{self.digits}}})", item)
+            if match is not None:
+                due = place < self.count and match[1] == ("" if self.words else self._counter(place))
+                right += due and int(match[2]) == sum(before) % self.modulus
+                before = [before[1], int(match[2])]
+        share = right / len(items) if self.words else 1 - (len(items) - right) / len(items)
+        kind = "numbers" if self.words else "items"
+        return Grade(share, right == len(items), items[-1][-20:], f"{right} of {len(items)} {kind} are right")
 
     def _counter(self, place: int) -> str:
         return f"{self.count - 1 - place:0{self.width}d}"
-
-    def _number(self, number: int) -> str:
-        return f"{number:0{self.digits}d}"
 
     def generate(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Every ordered pair once; both orders of a pair are on the same side."""

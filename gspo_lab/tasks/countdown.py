@@ -89,18 +89,16 @@ class Countdown(Generated[Solution]):
         """`"countdown3-train-5"`."""
         name = f"countdown{self.numbers}-{place}"
         if self.words:
-            return Problem(name, self._question(solution), solution.expression, f"{MARKER}{solution.expression}")
+            numbers = ", ".join(map(str, solution.numbers))
+            question = (
+                f"Reach {solution.target} from the numbers {numbers} with +, -, * and /. Use each of the numbers "
+                f"{'exactly' if self.use_all else 'at most'} once. End your answer with a line that holds {MARKER} and "
+                f"the expression alone, such as: {MARKER}(1+2)*3"
+            )
+            return Problem(name, question, solution.expression, f"{MARKER}{solution.expression}")
         prompt = f"{' '.join(map(str, solution.numbers))}={solution.target}:"
         shown = " ".join([*solution.steps, f"{MARKER}{solution.expression}\n"])
         return Problem(name, prompt, solution.expression, shown)
-
-    def _question(self, solution: Solution) -> str:
-        numbers = ", ".join(map(str, solution.numbers))
-        use = "each of the numbers exactly once" if self.use_all else "each of the numbers at most once"
-        return (
-            f"Reach {solution.target} from the numbers {numbers} with +, -, * and /. Use {use}. End your answer with a "
-            f"line that holds {MARKER} and the expression alone, such as: {MARKER}(1+2)*3"
-        )
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Right is an expression behind the last `#`, on that line and alone, that has the target's value.

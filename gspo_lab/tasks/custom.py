@@ -6,10 +6,9 @@
                                                         problems = "problems.jsonl"
 
 A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are any. The grader returns
-a number (the reward; 1 or more counts as correct), a bool or a `Grade`. What it raises, or returns instead, becomes an
-error of that one grade: neither a crash nor a wrong answer. With `reply = "function"` the task has several turns, and
-what that function of the same file, `reply(problem, turns)`, returns stands behind each but the last. Functions with
-the signatures of TRL's and verl's rewards do as well, told by the names of their parameters:
+a number (the reward; 1 or more counts as correct), a bool or a `Grade`; its failure is an error of that one grade. With
+`reply = "function"` the task has several turns: `reply(problem, turns)` of the same file returns what stands behind
+each but the last. Functions with the signatures of TRL's and verl's rewards do as well:
 
     reward(completions, **columns), reward(prompts, completions, ...)  TRL: lists in, a list of rewards out
     compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number, or {"score": ..., "acc": ...}
@@ -128,22 +127,25 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
     replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
         raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")
-    path = base / options["problems"]
+    path, held_out = base / options["problems"], options.get("held_out", 0.2)
     read = _read(path)
-    held_out = options.get("held_out", 0.2)
+    where = base / held_out if isinstance(held_out, str) else path
     if isinstance(held_out, str):
-        train, held = read, _read(base / held_out)
-        where = base / held_out
+        train, held = read, _read(where)
     elif isinstance(held_out, float) and 0 < held_out < 1:
         held = {line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out}
         train = {line: problem for line, problem in read.items() if line not in held}
-        where = path
     else:
         raise LabError(f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's name")
-    _check_apart(path, train, where, held)
     for split, problems in (("train", train), ("held-out", held)):
         if not problems:
             raise LabError(f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change held_out")
+    for part in ("id", "prompt"):  # what is asked must not have been trained on, and an id must mean one problem
+        trained = {getattr(problem, part): line for line, problem in train.items()}
+        for line, problem in held.items():
+            if (same := trained.get(getattr(problem, part))) is not None:
+                problem_of = f"{where}:{line}: this held-out problem has the {part} of the train problem"
+                raise LabError(f"{problem_of} {path}:{same}")
     source = inspect.getsourcefile(inspect.unwrap(function))
     digest = source_digest(function)
     if source is None or digest is None:
@@ -272,18 +274,6 @@ def _prompt_id(prompt: str) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:12]
 
 
-def _check_apart(path: Path, train: Mapping[int, Problem], held_path: Path, held: Mapping[int, Problem]) -> None:
-    """What is asked of the benchmark must not have been trained on, and an id must mean one problem."""
-    for part in ("id", "prompt"):
-        trained = {getattr(problem, part): line for line, problem in train.items()}
-        for line, problem in held.items():
-            if getattr(problem, part) in trained:
-                train_line = f"{path}:{trained[getattr(problem, part)]}"
-                raise LabError(
-                    f"{held_path}:{line}: this held-out problem has the {part} of the train problem {train_line}"
-                )
-
-
 def _stop(name: str, value: object) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
@@ -368,7 +358,7 @@ TRL, VERL, LAB = "TRL", "verl", "gspo-lab"
 REFERENCES = ("reference", "ground_truth", "answer", "solution", "label", "target")
 """Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of them."""
 
-COLUMNS = ("prompts", "id", *REFERENCES)
+COLUMNS = ("completions", "prompts", "id", *REFERENCES)
 
 REWARD_OPTIONS = {"messages": TRL, "data_source": VERL}
 """Options of a task, by the signature that they belong to."""
@@ -395,59 +385,42 @@ def as_grader(name: str, function: Callable[..., object], options: Mapping[str, 
     for option, owner in REWARD_OPTIONS.items():
         if option in options and whose != owner:
             raise LabError(f"task '{name}': {option} belongs to reward functions of {owner}; leave it out")
-    if whose == TRL:
-        return _of_trl(name, function, flag(name, "messages", options.get("messages", False)))
-    if whose == VERL:
-        source = options.get("data_source", "")
-        if not isinstance(source, str):
-            raise LabError(f"task '{name}': data_source = {source!r} must be text")
-        return _of_verl(function, source)
-    return function
-
-
-def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Callable[..., object]:
-    parameters = inspect.signature(function).parameters.values()
-    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters)
-    known = ("completions", *COLUMNS)
-    for param in parameters:
-        if param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY) and param.name not in known:
-            raise LabError(
-                f"task '{name}': the reward function's parameter '{param.name}' is not a column of a problem; "
-                f"it can be {', '.join(known)}"
-            )
-    names = known if takes_all else [param.name for param in parameters if param.name in known]
-
-    @functools.wraps(function)
-    def grade(problem: Problem, answer: str) -> object:
-        def message(role: str, text: str) -> object:
-            return [{"role": role, "content": text}] if messages else text
-
-        columns: dict[str, object] = dict.fromkeys(REFERENCES, problem.reference)
-        columns |= {"id": problem.id, "prompts": message("user", problem.prompt)}
-        columns["completions"] = message("assistant", answer)
-        rewards = function(**{key: [columns[key]] for key in names})
-        if not isinstance(rewards, Sequence) or isinstance(rewards, str) or len(rewards) != 1:
-            raise TypeError(
-                f"the reward function returned {rewards!r:.60} for one completion, not a list of one reward"
-            )
-        return rewards[0]
-
-    return grade
-
-
-def _of_verl(function: Callable[..., object], source: str) -> Callable[..., object]:
+    if whose == LAB:
+        return function
     parameters = inspect.signature(function).parameters
     takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    if whose == TRL:
+        for param in parameters.values():
+            required = param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY)
+            if required and param.name not in COLUMNS:
+                raise LabError(
+                    f"task '{name}': the reward function's parameter '{param.name}' is not a column of a problem; "
+                    f"it can be {', '.join(COLUMNS)}"
+                )
+    messages, source = flag(name, "messages", options.get("messages", False)), options.get("data_source", "")
+    if not isinstance(source, str):
+        raise LabError(f"task '{name}': data_source = {source!r} must be text")
+
+    def message(role: str, text: str) -> object:
+        return [{"role": role, "content": text}] if messages else text
 
     @functools.wraps(function)
     def grade(problem: Problem, answer: str) -> object:
-        columns = {
-            "data_source": source,
-            "solution_str": answer,
-            "ground_truth": problem.reference,
-            "extra_info": {"index": problem.id, "question": problem.prompt, "answer": problem.reference},
-        }
+        columns: dict[str, object]
+        if whose == TRL:
+            columns = {key: [problem.reference] for key in REFERENCES}
+            columns |= {"id": [problem.id], "prompts": [message("user", problem.prompt)]}
+            columns["completions"] = [message("assistant", answer)]
+        else:
+            extra = {"index": problem.id, "question": problem.prompt, "answer": problem.reference}
+            columns = {"data_source": source, "solution_str": answer, "ground_truth": problem.reference}
+            columns["extra_info"] = extra
         score = function(**{key: value for key, value in columns.items() if takes_all or key in parameters})
+        if whose == TRL:
+            if not isinstance(score, Sequence) or isinstance(score, str) or len(score) != 1:
+                words = f"the reward function returned {score!r:.60} for one completion, not a list of one reward"
+                raise TypeError(words)
+            return score[0]
         if not isinstance(score, Mapping):
             return score
         correct = score.get("acc")

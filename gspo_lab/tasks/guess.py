@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, share
+from gspo_lab.tasks.base import Grade, Problem, Turn, integer_option, number_option
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, shuffled
 
 WASTED = -0.1
@@ -45,7 +45,7 @@ class Guess(Generated[tuple[int, int, int]]):
         self.digits = integer_option(self.name, "digits", digits, 1, 4)
         self.width = integer_option(self.name, "width", width, 2, 10**digits)
         self.max_turns = integer_option(self.name, "max_turns", max_turns, 2, 100)
-        self.hasty = share(self.name, "hasty", hasty)
+        self.hasty = number_option(self.name, "hasty", hasty, 1, zero=True)
         self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
         super().__init__(train, held_out, words, max_turns * WORDS_TOKENS)
 

@@ -1,4 +1,4 @@
-"""A task of one's own whose reward any text may win, and `gspo-lab eval` killed on its way."""
+"""A task of one's own whose reward any text may win, runs that nobody has trained, and `gspo-lab eval` stopped."""
 
 import json
 import os
@@ -9,6 +9,12 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from gspo_lab.atomic_files import write_json
+from gspo_lab.conduct.study_lock import declare
+from gspo_lab.models.builtin_models import build, byte_tokenizer
+from gspo_lab.paths import RUN
+from gspo_lab.study import Run, load_study
 
 GRADER = """\
 def grade(problem, answer):
@@ -25,13 +31,24 @@ def write_task(folder: Path, problems: int = 12) -> Path:
     return path
 
 
-def killed_after(lines: int, runs: Path, *arguments: object) -> int:
-    """Start `gspo-lab ARGUMENTS`, SIGKILL it once that many answers are on the disk; how many were kept."""
-    return stopped_after(lines, runs, signal.SIGKILL, *arguments)[0]
+def save_model(folder: Path, seed: int) -> Path:
+    build("tiny-qwen3", seed).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def declared_runs(here: Path, name: str, study: str, start: Path | None = None) -> list[tuple[Run, Path]]:
+    """The runs of a study that was declared and not conducted, each with its folder."""
+    (here / f"{name}.toml").write_text(study)
+    declare(load_study(here / f"{name}.toml"), here / "runs" / name)
+    runs = [(run, run.folder(here / "runs")) for run in load_study(here / f"{name}.toml").runs()]
+    for run, folder in runs:
+        write_json(folder / RUN, run.to_json() | ({} if start is None else {"warm_start": str(start)}))
+    return runs
 
 
 def stopped_after(lines: int, runs: Path, by: signal.Signals, *arguments: object) -> tuple[int, int, str]:
-    """The same by any signal: answers kept, exit code, what it wrote to stderr."""
+    """Start `gspo-lab ARGUMENTS` and signal it once that many answers are kept: how many, exit code, its stderr."""
     command = [sys.executable, "-m", "gspo_lab", *map(str, arguments)]
     path = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from asking import write_task
 from tiny_server import MODEL, TinyServer, serving
 
 
@@ -16,6 +17,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GSPO_LAB_RUNS", "GSPO_LAB_DATA", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def problems(here: Path) -> Path:
+    return write_task(here, 60)
 
 
 @pytest.fixture(autouse=True)

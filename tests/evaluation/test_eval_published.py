@@ -4,15 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from asking import rows
+from asking import declared_runs, rows, save_model
 from calling import gspo_lab
 from tiny_server import MODEL, serving
-
-from gspo_lab.atomic_files import write_json
-from gspo_lab.conduct.study_lock import declare
-from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.paths import RUN
-from gspo_lab.study import load_study
 
 STUDY = """\
 question = "Does it know any mathematics?"
@@ -29,25 +23,16 @@ objective = "gspo"
 @pytest.fixture
 def finished(here: Path) -> Path:
     """The folder of a finished run whose model nobody has trained."""
-    (here / "small.toml").write_text(STUDY)
-    study = load_study(here / "small.toml")
-    declare(study, here / "runs" / study.name)
-    (run,) = study.runs()
-    folder = run.folder(here / "runs")
-    for place, seed in ((here / "start", 0), (folder / "checkpoints" / "final", 1)):
-        build("tiny-qwen3", seed).save_pretrained(place)
-        byte_tokenizer().save_pretrained(place)
-    write_json(folder / RUN, {**run.to_json(), "warm_start": str(here / "start")})
+    ((_, folder),) = declared_runs(here, "small", STUDY, save_model(here / "start", 0))
+    save_model(folder / "checkpoints" / "final", 1)
     return folder
 
 
 def test_aime_of_an_embedded_models_run_is_an_honest_zero(here: Path, finished: Path, aime24: Path) -> None:
     said = gspo_lab("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2, "--json")
     assert said.code == 0, said
-    assert [(row["step"], row["problems"], row["answers"], row["score"]) for row in said.json["scores"]] == [
-        (0, 5, 10, 0.0),
-        (4, 5, 10, 0.0),
-    ]
+    shown = [(row["step"], row["problems"], row["answers"], row["score"]) for row in said.json["scores"]]
+    assert shown == [(0, 5, 10, 0.0), (4, 5, 10, 0.0)]
     (row, _) = said.json["scores"]
     assert row["limits"] == {"context": 4096, "lowest": 128, "highest": 128, "lowered_by": "embedded", "device": "cpu"}
     table = gspo_lab("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2).out
@@ -74,21 +59,20 @@ def test_the_same_copy_elsewhere_is_the_same_evaluation(here: Path, finished: Pa
     assert longer["evaluation"] != first["scores"][0]["evaluation"]
 
 
-def test_aime_of_a_server(here: Path, aime24: Path) -> None:
+def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path) -> None:
     with serving(context=1200) as server:
-        options = ("--data", aime24, "--limit", 3, "--samples", 2, "--max-tokens", 60, "--json")
-        said = gspo_lab("eval", "--bench", "aime24", "--server", server.url, "--model", MODEL, *options)
-        assert said.code == 0, said
-        (row,) = said.json["scores"]
-        assert (row["answers"], row["score"]) == (6, 0.0)
-        assert {asked["path"] for asked in server.asked} == {"/v1/chat/completions"}
-        assert all("\\boxed{}" in asked["messages"][0]["content"] for asked in server.asked)
-        assert {(asked["temperature"], asked["top_p"]) for asked in server.asked} == {(0.6, 0.95)}
-        plain = gspo_lab(
-            "eval", "--bench", "aime24", "--server", server.url, "--model", MODEL, "--raw-prompts", *options
-        )
-        assert plain.json["scores"][0]["evaluation"] != row["evaluation"]
-        assert server.asked[-1]["path"] == "/v1/completions"
+        command = ("eval", "--server", server.url, "--model", MODEL, "--max-tokens", 4, "--limit", 2, "--json")
+        for bench, words, end in (("aime24", "\\boxed{}", "."), ("addition", "Calculate", "=")):
+            options = ("--bench", bench, *(("--data", aime24) if bench == "aime24" else ()), "--samples", 1)
+            chat, plain = (gspo_lab(*command, *options, *raw).json["scores"][0] for raw in ((), ("--raw-prompts",)))
+            assert (chat["answers"], chat["score"]) == (2, 0.0)
+            assert chat["evaluation"] != plain["evaluation"]
+            first, last = server.asked[-4], server.asked[-1]
+            assert (first["path"], last["path"]) == ("/v1/chat/completions", "/v1/completions")
+            assert words in first["messages"][0]["content"]
+            assert last["prompt"][-1] == end
+            if bench == "aime24":
+                assert (first["temperature"], first["top_p"]) == (0.6, 0.95)
 
 
 def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
@@ -107,13 +91,3 @@ def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
             assert refused.code == 2
             assert "10 different problems in " in refused.err
             assert "not 30; name a whole copy, or evaluate some with --limit 10" in refused.err
-
-
-def test_a_server_s_chat_model_is_asked_a_built_in_task_in_words(here: Path) -> None:
-    with serving() as server:
-        asked = ("--bench", "addition", "--server", server.url, "--model", MODEL, "--limit", 1, "--max-tokens", 4)
-        assert gspo_lab("eval", *asked).code == 0
-        assert gspo_lab("eval", *asked, "--raw-prompts").code == 0
-        chat, plain = server.asked
-    assert (chat["path"], chat["messages"][0]["content"][:9]) == ("/v1/chat/completions", "Calculate")
-    assert (plain["path"], plain["prompt"][-1]) == ("/v1/completions", "=")

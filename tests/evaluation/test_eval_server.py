@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ANSWERS, BENCH, kept, killed_after, rows, stopped_after, write_task
+from asking import ANSWERS, BENCH, kept, rows, stopped_after
 from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
@@ -26,11 +26,6 @@ def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
     finally:
         server.always = None
         server.go_on.set()
-
-
-@pytest.fixture
-def problems(here: Path) -> Path:
-    return write_task(here, 60)
 
 
 def asking(server: TinyServer, *more: object) -> tuple[object, ...]:
@@ -166,16 +161,21 @@ def test_no_answer_is_longer_than_the_context(server: TinyServer, problems: Path
     assert gspo_lab(*asking(server, "--max-tokens", 12, "--samples", 1)).json == said.json
 
 
-def test_killed_in_the_middle_it_is_finished_by_the_same_command(
-    server: TinyServer, problems: Path, here: Path
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_in_the_middle_it_is_finished_by_the_same_command(
+    server: TinyServer, problems: Path, here: Path, by: signal.Signals
 ) -> None:
     calm = gspo_lab(*asking(server, "--runs", "calm"))
     everything = len(server.asked)
     server.asked.clear()
     with answering_only(server, 4):
-        had = killed_after(4, here / "runs", *asking(server, "--concurrency", 2))
+        had, code, told = stopped_after(4, here / "runs", by, *asking(server, "--concurrency", 2))
     assert had == 4 < everything
     assert len(server.asked) - had <= 2, "no more than two are in flight"
+    if by is signal.SIGINT:
+        assert (code, "Traceback" in told) == (130, False)
+        assert "interrupted; the same command asks for the missing answers" in told
+        assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(had,)]
     server.asked.clear()
     said = gspo_lab(*asking(server))
     assert said.code == 0, said
@@ -183,16 +183,6 @@ def test_killed_in_the_middle_it_is_finished_by_the_same_command(
     assert kept(here / "runs") == everything
     assert rows(here / "runs", ANSWERS) == rows(here / "calm", ANSWERS)
     assert said.json == calm.json
-
-
-def test_interrupted_it_keeps_what_it_has(server: TinyServer, problems: Path, here: Path) -> None:
-    with answering_only(server, 3):
-        had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--concurrency", 2))
-    assert (had, code) == (3, 130), said
-    assert "interrupted; the same command asks for the missing answers" in said
-    assert "Traceback" not in said
-    assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(had,)]
-    assert gspo_lab(*asking(server)).code == 0
 
 
 def test_asking_a_server_needs_no_torch(server: TinyServer, here: Path) -> None:
@@ -245,7 +235,7 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--data", "nowhere.jsonl"), "this file does not exist"),
         (("--study", "some"), "remove --study and --run"),
         (("--api-key-env", "NO_SUCH_KEY"), "this environment variable is not set"),
-        (("--model", "else"), "has no model 'else'"),
+        (("--model", "tinny"), "has no model 'tinny' (did you mean 'tiny'?); it has tiny"),
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),
         (("--server", "localhost"), "write it as http://HOST:PORT/v1"),
     ],

@@ -1,29 +1,25 @@
 """`gspo-lab regrade`: today's graders on stored answers; what was graded first is never lost."""
 
+import contextlib
 import json
+import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import BENCH, GRADER, rows, write_task
+from asking import BENCH, GRADER, declared_runs, rows, write_task
 from calling import gspo_lab
 
-from gspo_lab.atomic_files import write_json
-from gspo_lab.conduct.study_lock import declare
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import model_subject
 from gspo_lab.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.evaluation.regrade import regrade
 from gspo_lab.journal import Journal
-from gspo_lab.paths import RUN
 from gspo_lab.records import AnswerRecord, RunStatus, StoredAnswer
-from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Grade, Problem
-from gspo_lab.tasks.pools import Pool
 
 TABLES = ("answers", "grades", "scores", "evaluations", "subjects", "statuses")
 
@@ -39,15 +35,24 @@ def tables(runs: Path) -> dict[str, list[Any]]:
     return {name: sorted(rows(runs, f"SELECT * FROM {name}"), key=repr) for name in TABLES}
 
 
-@pytest.fixture
-def asked(here: Path) -> str:
-    """A model that was asked; its id."""
-    write_task(here, 60)
-    change_grader(here, GRADER)
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which a model was asked, and the model's id."""
+    folder = tmp_path_factory.mktemp("answered")
+    write_task(folder, 60)
     options = ("--data", "problems.jsonl", "--samples", 2, "--max-tokens", 6, "--json")
-    said = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
+    with contextlib.chdir(folder):
+        said = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
     assert said.code == 0, said
-    return str(said.json["scores"][0]["run_id"])
+    return folder, str(said.json["scores"][0]["run_id"])
+
+
+@pytest.fixture
+def asked(here: Path, answered: tuple[Path, str]) -> str:
+    """A copy of that folder, here."""
+    shutil.copytree(answered[0], here, dirs_exist_ok=True)
+    change_grader(here, GRADER)
+    return answered[1]
 
 
 def score(runs: Path) -> tuple[Any, ...]:
@@ -83,34 +88,40 @@ def test_answers_in_a_folder_that_was_moved_are_graded_again(
 def test_a_grader_that_hangs_leaves_its_answers_ungraded(here: Path) -> None:
     write_task(here, 30)
     change_grader(here, "import time\n" + GRADER.replace("    return", "    time.sleep(600)\n    return"))
-    bench = bench_of(
-        BENCH, {"problems": "problems.jsonl", "seconds": 1, "max_tokens": 2}, here, BenchmarkOverrides(problems=2)
-    )
+    options = {"problems": "problems.jsonl", "seconds": 1, "max_tokens": 2}
+    bench = bench_of(BENCH, options, here, BenchmarkOverrides(problems=2))
     subject = model_subject(here / "runs", "tiny-qwen3", device="cpu")
     result = evaluate_subject(subject, bench, lambda _: None)
     assert (result.new, result.missing) == (2, 0)
-    answers = subject.folder.evaluation(bench.evaluation).records("answer")
-    assert [(answer.get("correct"), answer["error"]) for answer in answers] == [
-        (None, "it has not graded the answer after 1 s")
-    ] * 2
+    answers = list(subject.folder.evaluation(bench.evaluation).records("answer"))
+    assert len(answers) == 2
+    for answer in answers:
+        assert (answer.get("correct"), answer["error"]) == (None, "it has not graded the answer after 1 s")
 
 
-def test_an_answer_is_counted_when_it_is_graded() -> None:
+def test_an_answer_is_counted_when_it_is_graded_and_no_more_problems_are_made_than_were_asked() -> None:
     class Watching(Addition):
-        """Notes how many answers were counted when each one is graded."""
+        """Notes how many answers were counted when each one is graded, and which problems were made."""
 
         def grade(self, problem: Problem, answer: str) -> Grade:
             noted.append(len(counted))
             return super().grade(problem, answer)
 
+        def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
+            made.append(place)
+            return super().make(split, place, numbers)
+
     noted: list[int] = []
     counted: list[int] = []
+    made: list[str] = []
     task = Watching()
     names = [problem.id for problem in task.problems("held-out")[:3]]
     answers = [StoredAnswer("addition", 0, name, 0, "7", 0, *([None] * 7)) for name in names]
+    made.clear()
     # A grader of one's own, which the colon says, is asked in one thread.
     assert len(regrade(answers, "own.py:Watching", task, counted.append)) == 3
     assert (noted, counted) == ([0, 1, 2], [1, 1, 1])
+    assert made == ["held-0", "held-1", "held-2"]
 
 
 def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path, asked: str) -> None:
@@ -187,13 +198,9 @@ objective = "gspo"
 
 def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     """Four right answers a run, two of which an earlier grader took for wrong; training responses are left alone."""
-    (here / "sums.toml").write_text(STUDY)
-    study = load_study(here / "sums.toml")
     runs = here / "runs"
-    declare(study, runs / study.name)
     problems = build_task("addition", {}).problems("held-out")[:4]
-    for run in study.runs():
-        write_json(run.folder(runs) / RUN, run.to_json())
+    for _, folder in declared_runs(here, "sums", STUDY):
         said = [
             AnswerRecord(
                 step=4,
@@ -212,10 +219,9 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
             for index, problem in enumerate(problems)
             for bench in ("sums", "rollout")
         ]
-        with Journal(run.folder(runs)) as journal:
-            journal.write(
-                [RunStatus(state="started", step=0, at=1.0), *said, RunStatus(state="finished", step=4, at=2.0)]
-            )
+        with Journal(folder) as journal:
+            journal.write([RunStatus(state="started", step=0, at=1.0), *said])
+            journal.write([RunStatus(state="finished", step=4, at=2.0)])
     journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
     listed = gspo_lab("regrade", "sums")
     assert listed.code == 0, listed
@@ -250,10 +256,8 @@ def test_what_cannot_be_graded_is_told(here: Path, asked: str, arguments: tuple[
 
 def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_code(here: Path) -> None:
     write_task(here, 30)
-    fails = GRADER.replace(
-        "    return", "    if sum(answer.encode()) % 5 == 0: raise RuntimeError('no judge')\n    return"
-    )
-    change_grader(here, fails)
+    fails = "    if sum(answer.encode()) % 5 == 0: raise RuntimeError('no judge')\n    return"
+    change_grader(here, GRADER.replace("    return", fails))
     options = ("--data", "problems.jsonl", "--samples", 4, "--max-tokens", 6)
     said = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options, "--json")
     (row,) = said.json["scores"]
@@ -265,25 +269,3 @@ def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_co
     assert row["sampling_se"] > 0
     again = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
     assert (again.code, "avg@4" in again.out) == (1, True), again
-
-
-def test_no_more_problems_are_made_than_were_asked() -> None:
-    made: list[int] = []
-
-    class Counting(Addition):
-        """Notes which of its problems were made."""
-
-        def problems(self, split: str) -> Sequence[Problem]:
-            pool = super().problems(split)
-
-            def make(place: int, _: int) -> Problem:
-                made.append(place)
-                return pool[place]
-
-            return Pool(range(len(pool)), make)
-
-    task = Counting()
-    answers = [StoredAnswer("addition", 0, task.problems("held-out")[2].id, 0, "7", 0, *([None] * 7))]
-    made.clear()
-    assert regrade(answers, "own.py:Counting", task, lambda _: None)[0].grade is not None
-    assert made == [0, 1, 2]

@@ -10,11 +10,11 @@ from email.utils import format_datetime
 from typing import TypeVar
 
 import pytest
-from tiny_server import MODEL, TinyServer, free_port, serving
+from tiny_server import MODEL, TinyServer, serving
 from waiting import until
 
 from gspo_lab.errors import LabError
-from gspo_lab.samplers.base import Sampling, noise_key
+from gspo_lab.samplers.base import Sampling
 from gspo_lab.samplers.server_sampler import NoReply, Reply, ServerEndpoint, ServerSampler
 
 Result = TypeVar("Result")
@@ -37,23 +37,12 @@ def ask(server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6,
 @pytest.mark.parametrize("chat", [True, False])
 def test_an_answer_is_the_models_own(server: TinyServer, chat: bool) -> None:
     replies = [ask(server, seed=seed, chat=chat) for seed in range(6)]
+    how = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 12, "stop": ["e"]}
     for seed, reply in enumerate(replies):
-        rollout = server.rollout(
-            "1+1=", {"temperature": 0.8, "top_p": 0.9, "max_tokens": 12, "stop": ["e"], "seed": seed}
-        )
+        rollout = server.rollout("1+1=", {**how, "seed": seed})
         assert reply == Reply(rollout.text, len(rollout.response_ids), rollout.truncated, 4, MODEL)
     assert len({reply.text for reply in replies}) > 3
     assert {reply.truncated for reply in replies} == {True, False}
-    assert {asked["path"] for asked in server.asked} == {"/v1/chat/completions" if chat else "/v1/completions"}
-
-
-def test_seeds_fit_every_server(server: TinyServer) -> None:
-    keys = [noise_key(0, "bench", "p", sample) for sample in range(8)]
-    for key in keys:
-        ask(server, seed=key)
-    sent = [asked["seed"] for asked in server.asked]
-    assert all(0 <= seed < 2**31 for seed in sent)
-    assert len(set(sent)) == 8
 
 
 @pytest.mark.parametrize("fault", [429, 500, 503, 408, "drop", "garbage"])
@@ -99,14 +88,6 @@ def test_what_keeps_failing_is_no_answer(server: TinyServer, fault: object, told
     with pytest.raises(NoReply, match=told) as failed:
         ask(server, tries=2)
     assert not failed.value.refused
-
-
-def test_what_is_refused_is_not_tried_again(server: TinyServer) -> None:
-    server.refuse = "1+1"
-    with pytest.raises(NoReply, match="HTTP 400: this one is refused") as failed:
-        ask(server)
-    assert failed.value.refused
-    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("count", [10**30, -5, 1.5, "many", True, float("nan"), [3]])
@@ -161,24 +142,9 @@ def test_the_context_is_the_servers(server: TinyServer) -> None:
     assert with_sampler(replace(place, url=server.url + "/"), ServerSampler.context) is None
 
 
-def test_who_cannot_be_asked_is_told_in_one_line(server: TinyServer) -> None:
-    for place, told in [
-        (ServerEndpoint(f"http://127.0.0.1:{free_port()}/v1", MODEL), "does not answer"),
-        (ServerEndpoint(server.url, "tinny"), r"has no model 'tinny' \(did you mean 'tiny'\?\); it has tiny"),
-    ]:
-        with pytest.raises(LabError, match=told) as refused:
-            with_sampler(place, ServerSampler.context)
-        assert "\n" not in str(refused.value)
-    for url in (
-        "localhost:8000",
-        "ftp://localhost/v1",
-        "http:///v1",
-        "http://me:secret@localhost/v1",
-        "http://h/v1?k=s",
-        "http://h:99999/v1",
-        "http://h:x/v1",
-        "http://[::1/v1",
-    ):
+def test_an_address_that_is_none_is_refused() -> None:
+    hosts = ("localhost:8000", "ftp://localhost/v1", "http:///v1", "http://me:secret@localhost/v1", "http://h/v1?k=s")
+    for url in (*hosts, "http://h:99999/v1", "http://h:x/v1", "http://[::1/v1"):
         with pytest.raises(LabError) as refused:
             ServerEndpoint(url, MODEL)
         assert "secret" not in str(refused.value)
@@ -187,17 +153,20 @@ def test_who_cannot_be_asked_is_told_in_one_line(server: TinyServer) -> None:
 def test_the_key_is_sent_and_shown_nowhere() -> None:
     with serving(key="sk-very-secret") as server:
         place = ServerEndpoint(server.url, MODEL, key="sk-very-secret", tries=1)
-        assert with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).tokens
+
+        def asked(place: ServerEndpoint) -> Reply:
+            return with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
+
+        assert asked(place).tokens
         assert "secret" not in repr(place)
         server.faults += ["echo", "echoed refusal"]
-        said = with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).text
-        assert said == "you are Bearer [the key]"
+        assert asked(place).text == "you are Bearer [the key]"
         with pytest.raises(NoReply, match=r"you are Bearer .the key.$"):
-            with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
+            asked(place)
         wrong = replace(place, key="sk-wrong-secret")
         with pytest.raises(LabError, match="refuses the key") as refused:
             with_sampler(wrong, ServerSampler.context)
         assert "secret" not in str(refused.value)
         with pytest.raises(NoReply, match="HTTP 401") as failed:
-            with_sampler(wrong, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
+            asked(wrong)
         assert "secret" not in str(failed.value)

@@ -82,27 +82,22 @@ class Answering(BaseHTTPRequestHandler):
         if fault == "drop":
             self.close_connection = True
             self.connection.close()
-            return
-        if isinstance(fault, tuple):
+        elif isinstance(fault, tuple):
             self._say(fault[0], {"error": {"message": "too many at once"}}, {"Retry-After": str(fault[1])})
-            return
-        if isinstance(fault, int):
+        elif isinstance(fault, int):
             self._say(fault, {"error": {"message": "not this time"}})
-            return
-        if fault in ("echo", "echoed refusal"):
-            said = f"you are {self.headers['authorization']}"
-            error, answer = {"error": {"message": said}}, {"choices": [{"message": {"content": said}}]}
-            self._say(*((400, error) if fault == "echoed refusal" else (200, answer)))
-            return
-        if fault == "garbage":
-            self._write(200, b"<html>", {})
-            return
-        if fault == "deep":
-            self._write(200, b"[" * 200_000, {})
-            return
-        if fault in ("drip", "endless"):
+        elif fault == "echo":
+            self._say(200, {"choices": [{"message": {"content": f"you are {self.headers['authorization']}"}}]})
+        elif fault == "echoed refusal":
+            self._say(400, {"error": {"message": f"you are {self.headers['authorization']}"}})
+        elif fault in ("garbage", "deep"):
+            self._write(200, b"<html>" if fault == "garbage" else b"[" * 200_000, {})
+        elif fault in ("drip", "endless"):
             self._without_end(b" " * (1 << 20) if fault == "endless" else b" ")
-            return
+        else:
+            self._answer(body, fault)
+
+    def _answer(self, body: dict[str, Any], fault: Any) -> None:
         if fault == "wait":
             with self.server.counting:
                 self.server.waiting += 1

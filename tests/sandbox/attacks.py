@@ -1,10 +1,13 @@
 """Small hostile programs. Each says `ESCAPED` and how if it got through, `held` if every door was shut.
 
-The input is the host's facts as JSON (conftest.Host). A program that is meant to be stopped has the endings that may be
-observed; all others finish.
+The input is the host's facts as JSON (walled.Host), with the name of the attack. A program that is meant to be stopped
+has the endings that may be observed; all others finish.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from gspo_lab.sandbox import Program
 
 HELD: frozenset[str] = frozenset({"finished"})
 
@@ -43,9 +46,11 @@ class Attack:
     endings: frozenset[str] = field(default=HELD)
     seconds: float = 0.6
 
-    @property
-    def source(self) -> str:
-        return HEAD + self.body + TAIL
+
+def program(attacks: Iterable[Attack]) -> Program:
+    """Makes the attack that its input names, or adds 1 to a number where that is `honest`."""
+    bodies = {attack.name: attack.body for attack in attacks} | {"honest": "print(host['pid'] + 1)\nsys.exit()"}
+    return Program(f"{HEAD}exec({bodies!r}[host['attack']]){TAIL}")
 
 
 def stopped(*endings: str) -> frozenset[str]:
@@ -318,7 +323,7 @@ except OSError:
     if spare > 300: escapes.append(f"{spare} descriptors")
 """,
     ),
-    Attack("sleep", "time.sleep(60)", stopped("time"), seconds=0.3),
+    Attack("sleep", "time.sleep(60)", stopped("time")),
     Attack("a long call in C", "print(sum(range(10**12)))", stopped("time")),
     Attack("a huge power", "print(len(str(9 ** 9 ** 9)))", stopped("time", "memory")),
     Attack(
@@ -374,6 +379,10 @@ def hoard(take):
             held += PIECE
     finally:
         if held > 1.1 * limit: escapes.append(f"{held >> 20} MiB")
+
+def hoard_until_told():
+    try: hoard(take)
+    except OSError: time.sleep(60)
 """
 """Memory that counts in no process: it is shared and touched, and then let go of while something still refers to it."""
 
@@ -403,9 +412,6 @@ def take():
     kept.append(mmap.mmap(-1, PIECE))
     kept[-1].write(bytes(PIECE))
     kept[-1].madvise(mmap.MADV_DONTNEED)
-def hoard_until_told():
-    try: hoard(take)
-    except OSError: time.sleep(60)
 for _ in range(6):
     if not os.fork(): hoard_until_told()
 hoard_until_told()
@@ -422,9 +428,6 @@ def take():
     for _ in range(8): piece.write(bytes(PIECE))
     if not os.fork(): time.sleep(60)
     piece.close()
-def hoard_until_told():
-    try: hoard(take)
-    except OSError: time.sleep(60)
 hoard_until_told()
 """,
         stopped("memory"),
@@ -438,9 +441,6 @@ kept = []
 def take():
     kept.append(os.memfd_create("hoard"))
     os.write(kept[-1], bytes(PIECE))
-def hoard_until_told():
-    try: hoard(take)
-    except OSError: time.sleep(60)
 hoard_until_told()
 """,
         stopped("memory"),
@@ -456,9 +456,6 @@ def take():
     os.write(file, bytes(PIECE))
     socket.send_fds(left, [b"x"], [file])
     os.close(file)
-def hoard_until_told():
-    try: hoard(take)
-    except OSError: time.sleep(60)
 hoard_until_told()
 """,
         stopped("memory"),
@@ -567,7 +564,6 @@ numbers = {
 for name, number in numbers.items(): call(name, number, 0, 0, 0, 0, 0)
 page = ctypes.create_string_buffer(256)
 call("io_uring", 425, 8, page)
-attempt("i386", lambda: None, worked=bool)
 """,
     ),
     Attack(

@@ -18,16 +18,17 @@ from gspo_lab.sandbox import Sandbox
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    with opened(2) as made:
-        OPEN.append(made)
-        yield made
-        OPEN.remove(made)
+    yield from kept(2)
 
 
 @pytest.fixture(scope="session")
 def crowded() -> Iterator[Sandbox]:
     """Eight candidates at once, whatever the number of cores."""
-    with opened(8) as made:
+    yield from kept(8)
+
+
+def kept(slots: int) -> Iterator[Sandbox]:
+    with opened(slots) as made:
         OPEN.append(made)
         yield made
         OPEN.remove(made)

@@ -1,10 +1,12 @@
-"""Every attack of the list, one by one and eight at a time: none gets out or stays."""
+"""Every attack of the list, one after the other and eight at a time: none gets out or stays."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attacks import ATTACKS, Attack
+from attacks import ATTACKS, Attack, program
 from walled import TIGHT, Host
 
 from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox
@@ -12,8 +14,8 @@ from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox
 HONEST = Program("print(int(input()) + 1)")
 
 
-def limits(attack: Attack) -> Limits:
-    return Limits(attack.seconds, TIGHT.memory_bytes, TIGHT.output_bytes, TIGHT.processes, TIGHT.file_bytes)
+def limits(seconds: float) -> Limits:
+    return replace(TIGHT, seconds=seconds)
 
 
 def planted(host: Host) -> list[Path]:
@@ -37,19 +39,23 @@ def assert_held(attack: Attack, outcome: ExecutionResult, host: Host) -> None:
     assert not planted(host)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_none_gets_out_and_the_next_program_is_well(attack: Attack, sandbox: Sandbox, host: Host) -> None:
-    (outcome,) = sandbox.run(Program(attack.source), [host.stdin], limits(attack))
-    assert_held(attack, outcome, host)
-    (honest,) = sandbox.run(HONEST, [b"41\n"], TIGHT)
-    assert (honest.ending, honest.stdout) == ("finished", b"42\n")
+@pytest.mark.parametrize("seconds", sorted({attack.seconds for attack in ATTACKS}))
+def test_none_gets_out_and_the_next_program_is_well(seconds: float, sandbox: Sandbox, host: Host) -> None:
+    """Attacks with the same limits run one after the other in one sandbox, an honest program after each."""
+    attacks = [attack for attack in ATTACKS if attack.seconds == seconds]
+    inputs = [host.stdin(name) for attack in attacks for name in (attack.name, "honest")]
+    outcomes = sandbox.run(program(attacks), inputs, limits(seconds))
+    for attack, outcome, honest in zip(attacks, outcomes[::2], outcomes[1::2], strict=True):
+        assert_held(attack, outcome, host)
+        assert (honest.ending, honest.stdout) == ("finished", b"%d\n" % (os.getpid() + 1)), attack.name
 
 
 def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) -> None:
     numbers, waiting = [b"%d\n" % number for number in range(5)], []
     with ThreadPoolExecutor(8) as pool:
         for attack in ATTACKS:
-            waiting.append(pool.submit(crowded.run, Program(attack.source), [host.stdin], limits(attack)))
+            stdin = host.stdin(attack.name)
+            waiting.append(pool.submit(crowded.run, program([attack]), [stdin], limits(attack.seconds)))
             waiting.append(pool.submit(crowded.run, HONEST, numbers, TIGHT))
     outcomes = [future.result() for future in waiting]
     for attack, (outcome,) in zip(ATTACKS, outcomes[::2], strict=True):
@@ -68,7 +74,7 @@ def test_the_attacks_would_get_out_if_nothing_held_them(host: Host) -> None:
         assert bare.level == "none"
         for attack in ATTACKS:
             if attack.name in through:
-                (outcome,) = bare.run(Program(attack.source), [host.stdin], limits(attack))
+                (outcome,) = bare.run(program([attack]), [host.stdin(attack.name)], limits(attack.seconds))
                 assert b"ESCAPED" in outcome.stdout, (attack.name, outcome)
     host.reached.clear()
 

@@ -59,19 +59,12 @@ def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
         while True: pass
         """
     ).replace("MARKER", marker)
-    lab = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys\n"
-            "from gspo_lab.sandbox import *\n"
-            f"with Sandbox.open(unsafe={not isolated}, slots=1) as sandbox:\n"
-            "    sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n",
-        ],
-        stdin=subprocess.PIPE,
-        cwd=ROOT,
-        env=dict(os.environ) if isolated else {**os.environ, "PATH": str(tmp_path)},
+    program = (
+        f"import sys\nfrom gspo_lab.sandbox import *\nwith Sandbox.open(unsafe={not isolated}, slots=1) as sandbox:\n"
+        "    sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n"
     )
+    environment = dict(os.environ) if isolated else {**os.environ, "PATH": str(tmp_path)}
+    lab = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, cwd=ROOT, env=environment)
     lab.stdin.write(hostile.encode())
     lab.stdin.close()
     until(lambda: len(alive(marker)) >= 3)

@@ -19,6 +19,5 @@ class Host:
     facts: dict[str, object]
     reached: list[str]
 
-    @property
-    def stdin(self) -> bytes:
-        return json.dumps(self.facts).encode() + b"\n"
+    def stdin(self, attack: str) -> bytes:
+        return json.dumps({**self.facts, "attack": attack}).encode() + b"\n"

@@ -15,13 +15,8 @@ SUM = Problem("add3-train-0", "123+456=", "579")
 BY_HAND = [
     ([123, 456], "3+6=9 2+5=7 1+4=5 #579\n"),
     ([999, 1], "9+1=10 9+0+1=10 9+0+1=10 #1000\n"),
-    ([1, 999], "1+9=10 0+9+1=10 0+9+1=10 #1000\n"),
     ([999, 999], "9+9=18 9+9+1=19 9+9+1=19 #1998\n"),
-    ([95, 7], "5+7=12 9+0+1=10 #102\n"),
-    ([450, 50], "0+0=0 5+5=10 4+0+1=5 #500\n"),
-    ([7, 5], "7+5=12 #12\n"),
     ([0, 0], "0+0=0 #0\n"),
-    ([9, 9, 9], "9+9+9=27 #27\n"),
     ([99, 99, 99], "9+9+9=27 9+9+9+2=29 #297\n"),
 ]
 
@@ -63,44 +58,28 @@ def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
             Addition(hasty=wrong)  # type: ignore[arg-type]
 
 
-RIGHT = [
-    "#579",
-    "# 579",
-    "#579 ",
-    "#0579",
-    "#000579",
-    "3+6=9 #579",
-    "garbage #1 #579",
-    "##579",
-    "#579\nmore",
-    "#\t579\r",
-]
+RIGHT = ["#579", "# 579 ", "#000579", "garbage #1 #579", "##579", "#579\nmore", "#\t579\r"]
+NO_NUMBERS = (
+    "+579",
+    "-579",
+    "579.0",
+    "579 apples",
+    "5 79",
+    "5,79",
+    "5_79",
+    "=579",
+    "٥٧٩",
+    "579²",
+    "\u00a0579",
+    "123+456",
+)
 WRONG = [
-    ("", "no answer marker found"),
-    ("579", "no answer marker found"),
-    ("3+6=9 2+5=7 1+4=5 579", "no answer marker found"),
-    ("#", "nothing behind the answer marker"),
-    ("#579 #", "nothing behind the answer marker"),
-    ("#\n579", "nothing behind the answer marker"),
-    ("#578", "differs: got 578"),
-    ("#5790", "differs: got 5790"),
-    ("#975", "differs: got 975"),
+    *((answer, "no answer marker found") for answer in ("", "579", "3+6=9 2+5=7 1+4=5 579", "＃579")),
+    *((answer, "nothing behind the answer marker") for answer in ("#", "#579 #", "#\n579")),
+    *((f"#{number}", f"differs: got {number}") for number in ("578", "5790", "975", "0")),
     ("#579 #580", "differs: got 580"),
-    ("#0", "differs: got 0"),
     ("#" + "9" * 100_000, "differs: got " + "9" * 40),
-    ("#+579", "not a whole number: '+579'"),
-    ("#-579", "not a whole number: '-579'"),
-    ("#579.0", "not a whole number: '579.0'"),
-    ("#579 apples", "not a whole number: '579 apples'"),
-    ("#5 79", "not a whole number: '5 79'"),
-    ("#5,79", "not a whole number: '5,79'"),
-    ("#5_79", "not a whole number: '5_79'"),
-    ("#=579", "not a whole number: '=579'"),
-    ("#٥٧٩", "not a whole number: '٥٧٩'"),
-    ("#579²", "not a whole number: '579²'"),
-    ("#\u00a0579", r"not a whole number: '\xa0579'"),
-    ("#123+456", "not a whole number: '123+456'"),
-    ("＃579", "no answer marker found"),
+    *((f"#{text}", f"not a whole number: {text!r}") for text in NO_NUMBERS),
 ]
 
 
@@ -148,13 +127,14 @@ def test_any_text_gets_a_grade(answer: str) -> None:
     assert grade.correct == bool(re.fullmatch(r"#[ \t\r]*0*579[ \t\r]*(\n[^#]*)?", last))
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3])
-def test_pools_are_disjoint_distinct_and_true(digits: int) -> None:
+@pytest.mark.parametrize(("digits", "train", "held_out"), [(1, 87, 13), (2, 8_958, 1_000), (3, 20_000, 1_000)])
+def test_pools_are_disjoint_distinct_and_true(digits: int, train: int, held_out: int) -> None:
     task = Addition(digits=digits)
     pools = {split: task.problems(split) for split in ("train", "held-out")}
+    assert [len(pool) for pool in pools.values()] == [train, held_out]
     sides: dict[tuple[int, ...], str] = {}
     for split, pool in pools.items():
-        for index, problem in enumerate(pool):
+        for index, problem in enumerate(pool[:5_000]):
             numbers = [int(text) for text in problem.prompt[:-1].split("+")]
             assert all(0 <= number < 10**digits for number in numbers)
             assert problem.prompt == f"{numbers[0]}+{numbers[1]}="
@@ -164,37 +144,16 @@ def test_pools_are_disjoint_distinct_and_true(digits: int) -> None:
             assert sides.setdefault(tuple(sorted(numbers)), split) == split
     prompts = [problem.prompt for pool in pools.values() for problem in pool]
     assert len(set(prompts)) == len(prompts)
-
-
-def test_pool_sizes() -> None:
-    default, small = Addition(), Addition(digits=1)
-    assert (len(default.problems("train")), len(default.problems("held-out"))) == (20_000, 1_000)
-    assert (len(small.problems("train")), len(small.problems("held-out"))) == (87, 13)
-
-
-def test_a_longer_pool_begins_with_the_shorter() -> None:
-    short, long = Addition(train=50, held_out=20), Addition(train=80, held_out=300)
-    assert short.problems("train")[:] == long.problems("train")[:50]
-    assert short.problems("held-out")[:] == long.problems("held-out")[:20]
-
-
-def test_no_benchmark_of_other_digits_asks_what_was_trained_on() -> None:
-    trained = {problem.prompt for problem in Addition(digits=2).problems("train")}
+    short = Addition(digits=digits, train=50, held_out=10)
+    assert short.problems("train")[:] == pools["train"][:50], "a longer pool begins with the shorter"
     asked = {problem.prompt for problem in Addition(digits=1).problems("held-out")}
-    assert len(asked) == 13
-    assert not trained & asked
+    assert not asked & {problem.prompt for problem in pools["train"]}, "nor does a benchmark of other digits ask them"
 
 
 def test_the_pool_is_the_published_one() -> None:
     """Recorded studies lean on these; a change needs a new EDITION in gspo_lab.tasks."""
     assert [problem.prompt for problem in TASK.problems("train")[:3]] == ["338+222=", "570+235=", "546+994="]
     assert [problem.prompt for problem in TASK.problems("held-out")[:3]] == ["484+393=", "294+944=", "687+102="]
-
-
-def test_lengths_suit_tiny_models() -> None:
-    sizes = [len(problem.demonstration or "") for problem in TASK.problems("train")[:2000]]
-    assert 25 < sum(sizes) / len(sizes) < 28
-    assert max(sizes) <= 31
     assert TASK.max_tokens == 39
 
 

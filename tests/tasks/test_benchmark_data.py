@@ -15,14 +15,15 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import BENCHMARKS, build_task, task_key
+from gspo_lab.tasks.benchmarks.published_benchmark import prompt
 
 Write = Callable[[str, Iterable[Any]], Path]
 
 PROBLEMS = [(f"Find {n} more than {n * n}.", n * n % 1000) for n in range(1, 31)]
 
 
-def references(name: str, path: Path) -> list[int]:
-    return [int(one.reference) for one in build_task(name, {"data": str(path)}).problems("held-out")]
+def problems(name: str, path: Path) -> Any:
+    return build_task(name, {"data": str(path)}).problems("held-out")
 
 
 GOLDS = [gold for _, gold in PROBLEMS]
@@ -70,12 +71,11 @@ def test_every_published_shape_gives_the_same_problems(shape: str, suffix: str, 
     else:
         path.write_text("\n".join(json.dumps(row) for row in SHAPES[shape]) + "\n\n")
     task = build_task("aime24", {"data": path.name}, tmp_path)
-    problems = task.problems("held-out")
-    assert [int(one.reference) for one in problems] == GOLDS
-    assert [one.prompt.partition("\n")[0] for one in problems] == [text for text, _ in PROBLEMS]
-    assert all(one.prompt.endswith(r"within \boxed{}.") for one in problems)
-    assert len({one.id for one in problems}) == 30
-    assert task.grade(problems[0], r"\boxed{001}").correct is True
+    asked = task.problems("held-out")
+    assert [int(one.reference) for one in asked] == GOLDS
+    assert [one.prompt for one in asked] == [prompt(text) for text, _ in PROBLEMS]
+    assert len({one.id for one in asked}) == 30
+    assert task.grade(asked[0], r"\boxed{001}").correct is True
 
 
 def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
     halves = [[row | {"problem_idx": n} for n, row in enumerate(rows[i : i + 15], start=1)] for i in (0, 15)]
     for name, half in zip(("AIME2025-I", "AIME2025-II"), halves, strict=True):
         write_rows(f"both/{name}.jsonl", half)
-    assert references("aime25", tmp_path / "both") == GOLDS
+    assert [int(one.reference) for one in problems("aime25", tmp_path / "both")] == GOLDS
 
 
 def test_the_genuine_copies_agree(shared: Callable[[str], Path]) -> None:
@@ -121,9 +121,8 @@ DAMAGED: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_copy_is_an_error_and_never_a_lower_score(damage: str, write_rows: Write) -> None:
     rows, message = DAMAGED[damage]
-    task = build_task("aime24", {"data": str(write_rows("copy.jsonl", rows))})
     with pytest.raises(LabError, match=message) as caught:
-        task.problems("held-out")
+        problems("aime24", write_rows("copy.jsonl", rows))
     assert "\n" not in str(caught.value)
 
 
@@ -134,38 +133,29 @@ def test_a_damaged_copy_is_an_error_and_never_a_lower_score(damage: str, write_r
         ("copy.json", b'{"problem": "?"}', "must hold a list of objects, not dict"),
         ("copy.parquet", b"PAR1 not really", "not a whole parquet file"),
         ("copy.csv", b"id,problem", "must end in .jsonl, .json, .parquet"),
+        ("nowhere.jsonl", None, r"aime24: data: no file .*nowhere.jsonl"),
+        (".", None, "the folder .* has no file that ends in"),
     ],
 )
-def test_files_that_are_none(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_files_that_are_none(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(LabError, match=message):
         build_task("aime24", {"data": name}, tmp_path).problems("held-out")
 
 
-def test_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LabError, match=r"aime24: data: no file .*nowhere.jsonl"):
-        build_task("aime24", {"data": "nowhere.jsonl"}, tmp_path).problems("held-out")
-    with pytest.raises(LabError, match=r"the folder .* has no file that ends in"):
-        build_task("aime24", {"data": "."}, tmp_path).problems("held-out")
-    monkeypatch.setenv("GSPO_LAB_DATA", str(tmp_path / "nothing"))
-    with pytest.raises(LabError, match="GSPO_LAB_DATA: no file or folder"):
-        build_task("aime24", {}).problems("held-out")
-
-
 def test_the_environment_names_a_folder_or_a_file(write_rows: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_rows("all/aime25.jsonl", SHAPES["opencompass"])
-    for place in (path, path.parent):
-        monkeypatch.setenv("GSPO_LAB_DATA", str(place))
-        assert len(build_task("aime25", {}).problems("held-out")) == 30
-
-
-def test_what_is_asked_is_part_of_a_tasks_key(write_rows: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = set()
     for answer in ("1", "2"):
         path = write_rows("all/aime25.jsonl", [*SHAPES["opencompass"][:29], {"question": "?", "answer": answer}])
-        monkeypatch.setenv("GSPO_LAB_DATA", str(path))
-        keys.add(task_key("aime25", {}))
-    assert len(keys) == 2
+        for place in (path, path.parent):
+            monkeypatch.setenv("GSPO_LAB_DATA", str(place))
+            assert len(build_task("aime25", {}).problems("held-out")) == 30
+            keys.add(task_key("aime25", {}))
+    assert len(keys) == 2, "what is asked is part of a task's key"
+    monkeypatch.setenv("GSPO_LAB_DATA", str(path.parent / "nothing"))
+    with pytest.raises(LabError, match="GSPO_LAB_DATA: no file or folder"):
+        build_task("aime24", {}).problems("held-out")
 
 
 @pytest.mark.parametrize("name", sorted(BENCHMARKS))
@@ -175,7 +165,6 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
     assert task.grader.endswith({"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1"))
-    assert task.stop == ()
     limit = task.defaults.max_tokens
     assert limit >= 32_768
     assert {"aime24": 32, "livecodebench": 8}.get(name, task.defaults.samples) == task.defaults.samples
@@ -192,11 +181,8 @@ import sys, time
 slept = []
 time.sleep = slept.append
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.benchmarks.datasets import find_files, rows
-from gspo_lab.tasks.benchmarks.datasets import RemoteFile, DatasetSource
-digest = sys.argv[1]
-files = (RemoteFile("part/rows.jsonl", digest),)
-source = DatasetSource("some/where", "0123456789abcdef0123456789abcdef01234567", files, 2)
+from gspo_lab.tasks.benchmarks.datasets import DatasetSource, find_files, rows
+source = DatasetSource("some/where", "0123456789abcdef0123456789abcdef01234567", {"part/rows.jsonl": sys.argv[1]}, 2)
 try:
     for file in find_files("bench", ["bench"], source, None):
         file.check()

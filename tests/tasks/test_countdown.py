@@ -14,83 +14,37 @@ from gspo_lab.tasks.pools import SLACK_TOKENS
 TASK = Countdown()
 SOME = Countdown(use_all=False)
 GOAL = Problem("countdown3-train-0", "7 3 12=33:", "7*3+12")
-TWICE = Problem("countdown3-train-1", "5 5 2=20:", "(5+5)*2")
 
 RIGHT = [
-    "#7*3+12",
-    "7*3=21 21+12=33 #7*3+12",
-    "# 7 * 3 + 12 ",
-    "#12+3*7",
-    "#(7*3)+12",
-    "#((((7))*3)+((12)))",
-    "#1 #7*3+12",
+    *("#7*3+12", "7*3=21 21+12=33 #7*3+12", "# 7 * 3 + 12 ", "#12+3*7", "#((((7))*3)+((12)))", "#1 #7*3+12"),
     "#7*3+12\n= 33",
-    "nonsense=5 #12+7*3",
 ]
 WRONG = [
     ("7*3+12", "no answer marker found"),
-    ("", "no answer marker found"),
     ("#", "nothing behind the answer marker"),
     ("#7*3+12#", "nothing behind the answer marker"),
     ("#7+3+12", "differs: got 22, wanted 33"),
-    ("#7*(3+12)", "differs: got 105, wanted 33"),
-    ("#3*7-12", "differs: got 9, wanted 33"),
     ("#33", "uses 33, which is not given"),
-    ("#7*3+11+1", "uses 11, which is not given"),
-    ("#7*3+12+0", "uses 0, which is not given"),
     ("#7*3", "leaves out 12"),
-    ("#7", "leaves out 3, 12"),
     ("#7*3*7*3+12", "uses 7 too often"),
     ("#73+12", "uses 73, which is not given"),
     ("#12/7+3", "12/7 leaves a remainder"),
     ("#7/(3-12)", "7/-9 leaves a remainder"),
     ("#7*3+12=33", "'=' is no part of an expression of whole numbers and + - * / ( )"),
     ("#-7*3+12", "more than whole numbers and + - * / ( )"),
-    ("#7*3--12", "more than whole numbers and + - * / ( )"),
     ("#7**3+12", "more than whole numbers and + - * / ( )"),
-    ("#7//3+12", "more than whole numbers and + - * / ( )"),
-    ("#7*3 12", "not an expression"),
     ("#7*3+", "not an expression"),
-    ("#(7*3+12", "not an expression"),
     ("#07*3+12", "not an expression"),
     ("#()", "more than whole numbers and + - * / ( )"),
     ("#7(3)+12", "more than whole numbers and + - * / ( )"),
-    ("#7.0*3+12", "'.' is no part of an expression of whole numbers and + - * / ( )"),
     ("#7e0*3+12", "'e' is no part of an expression of whole numbers and + - * / ( )"),
-    ("#7_0*3", "'_' is no part of an expression of whole numbers and + - * / ( )"),
 ]
 ADVERSARIAL = [
-    "#" + "7*3+12" * 100_000,
-    "#" + "(" * 59 + "7" + ")" * 59,
-    "#" + "(" * 100_000 + "7*3+12" + ")" * 100_000,
-    "#" + "(" * 119,
-    "#" + "-" * 110 + "7*3+12",
-    "#" + "9" * 119,
-    "#" + "9" * 1_000_000,
-    "#9**9**9**9**9",
-    "#" + "7**" * 30 + "7",
-    "#__import__('os').system('echo owned')",
-    "#().__class__.__bases__[0].__subclasses__()",
-    "#[7 for _ in range(10**9)]",
-    "#lambda: 33",
-    "#(a:=33)",
-    "#7 if 3 else 12",
-    "#7*3+12 or 33",
-    "#33 # 7*3+12\x00",
-    "#7*3+12\x00",
-    "#٧*٣+١٢",
-    "#7×3+12",
-    "#7*3+１２",
-    "#7\u2028*3+12",
-    "#7\\\n*3+12",
-    "#'7*3+12'",
-    "#7*3+12;33",
-    "#7,3,12",
-    "#" * 100_000,
-    "#True*7*3+12",
-    "#0x7*3+12",
-    "#7j*3+12",
-    "#...",
+    *("#" + "7*3+12" * 100_000, "#" + "(" * 100_000 + "7*3+12" + ")" * 100_000, "#" + "(" * 119, "#" * 100_000),
+    *("#" + "-" * 110 + "7*3+12", "#" + "9" * 119, "#" + "9" * 1_000_000, "#9**9**9**9**9", "#" + "7**" * 30 + "7"),
+    *("#__import__('os').system('echo owned')", "#().__class__.__bases__[0].__subclasses__()", "#lambda: 33"),
+    *("#(a:=33)", "#7*3+12 or 33", "#33 # 7*3+12\x00", "#٧*٣+١٢", "#7×3+12", "#7*3+１２", "#7\u2028*3+12"),
+    *("#7\\\n*3+12", "#'7*3+12'", "#7*3+12;33", "#7,3,12", "#True*7*3+12", "#0x7*3+12", "#7j*3+12", "#..."),
 ]
 
 
@@ -115,32 +69,23 @@ def test_adversarial(answer: str) -> None:
     assert len(grade.reason) < 120
 
 
-def test_division() -> None:
-    problem = Problem("p", "6 2 1=4:", "6/2+1")
-    assert TASK.grade(problem, "#6/2+1").correct
-    assert TASK.grade(problem, "#1+6/2").correct
-    assert TASK.grade(TWICE, "#2/(5-5)").reason == "divides by zero"
-    # 6 / (1/2) is 12, but 1/2 is no whole number.
-    assert TASK.grade(problem, "#6/(1/2)").reason == "1/2 leaves a remainder"
-
-
-def test_a_number_given_twice_may_be_used_twice() -> None:
-    assert TASK.grade(TWICE, "#2*5+2*5").reason == "uses 2 too often"
-    assert TASK.grade(TWICE, "#(5+5)*2").correct
-    assert TASK.grade(TWICE, "#5*2+5").reason == "differs: got 15, wanted 20"
-
-
-def test_values_below_zero_on_the_way_are_allowed() -> None:
-    assert TASK.grade(Problem("p", "3 5 10=8:", "10-(5-3)"), "#3-5+10").correct
-
-
-def test_use_all() -> None:
-    problem = Problem("p", "10 5 5=10:", "10*5/5")
-    assert SOME.grade(problem, "#5+5").correct
-    assert SOME.grade(problem, "#10").correct
-    assert TASK.grade(problem, "#5+5").reason == "leaves out 10"
-    assert TASK.grade(problem, "#10").reason == "leaves out 5, 5"
-    assert SOME.grade(problem, "#5*5-5-10").reason == "uses 5 too often"
+@pytest.mark.parametrize(
+    ("task", "given", "reference", "answer", "reason"),
+    [
+        (TASK, "6 2 1=4:", "6/2+1", "#1+6/2", "reaches 4"),
+        (TASK, "6 2 1=4:", "6/2+1", "#6/(1/2)", "1/2 leaves a remainder"),  # 12, but 1/2 is no whole number
+        (TASK, "5 5 2=20:", "(5+5)*2", "#2/(5-5)", "divides by zero"),
+        (TASK, "5 5 2=20:", "(5+5)*2", "#(5+5)*2", "reaches 20"),  # a number given twice may be used twice
+        (TASK, "5 5 2=20:", "(5+5)*2", "#2*5+2*5", "uses 2 too often"),
+        (TASK, "3 5 10=8:", "10-(5-3)", "#3-5+10", "reaches 8"),  # values below zero on the way are allowed
+        (SOME, "10 5 5=10:", "10*5/5", "#5+5", "reaches 10"),
+        (SOME, "10 5 5=10:", "10*5/5", "#5*5-5-10", "uses 5 too often"),
+        (TASK, "10 5 5=10:", "10*5/5", "#10", "leaves out 5, 5"),
+    ],
+)
+def test_reasons(task: Countdown, given: str, reference: str, answer: str, reason: str) -> None:
+    grade = task.grade(Problem("p", given, reference), answer)
+    assert (grade.correct, grade.reason) == (reason.startswith("reaches"), reason)
 
 
 def test_a_reference_that_is_none_is_an_error_and_no_wrong_answer() -> None:
@@ -241,15 +186,10 @@ def test_steps_by_hand() -> None:
     assert first.reference == "15+2*14"
 
 
-def test_parentheses_are_where_they_must_be() -> None:
+def test_pool_sizes_prefixes_and_parentheses() -> None:
     shown = [problem.reference for problem in TASK.problems("train")]
-    assert any("(" in text for text in shown)
-    assert any(")*" in text or "*(" in text for text in shown)
-    assert any("-(" in text for text in shown)
-
-
-def test_pool_sizes_and_prefixes() -> None:
-    assert (len(TASK.problems("train")), len(TASK.problems("held-out"))) == (10_000, 500)
+    assert all(any(sign in text for text in shown) for sign in (")*", "-("))
+    assert (len(shown), len(TASK.problems("held-out"))) == (10_000, 500)
     few = Countdown(numbers=2)
     assert (len(few.problems("train")), len(few.problems("held-out"))) == (520, 42)
     short = Countdown(train=40, held_out=10)

@@ -32,78 +32,39 @@ class Odd:
 
 
 def grade(problem, answer):
-    return VALUES[answer]()
+    return eval(answer)
 
 
 def raises(error):
     raise error
-
-
-VALUES = {
-    "one": lambda: 1,
-    "one.0": lambda: 1.0,
-    "more": lambda: 2.5,
-    "true": lambda: True,
-    "false": lambda: False,
-    "zero": lambda: 0,
-    "half": lambda: 0.5,
-    "almost": lambda: 0.999999,
-    "minus": lambda: -3,
-    "fraction": lambda: Fraction(1, 4),
-    "grade": lambda: Grade(0.25, True, extracted="x", reason="because"),
-    "grade: correct unset": lambda: Grade(1.0, None),
-    "grade: number": lambda: Grade(1, None, extracted=12),
-    "grade: error": lambda: Grade(1.0, True, error="the judge is away"),
-    "nan": lambda: float("nan"),
-    "inf": lambda: float("inf"),
-    "huge": lambda: 10**400,
-    "text": lambda: "1.0",
-    "none": lambda: None,
-    "list": lambda: [1.0],
-    "complex": lambda: 1j,
-    "odd": lambda: Odd(),
-    "grade: nan": lambda: Grade(float("nan"), True),
-    "grade: none": lambda: Grade(None, None),
-    "raises": lambda: raises(ValueError("bad\\nanswer")),
-    "assert": lambda: raises(AssertionError()),
-    "exit": lambda: raises(SystemExit(3)),
-    "unprintable": lambda: raises(Unprintable()),
-    "recursion": lambda: VALUES["recursion"](),
-}
 """
 GOOD = [
-    ("one", 1.0, True),
-    ("one.0", 1.0, True),
-    ("more", 2.5, True),
-    ("true", 1.0, True),
-    ("false", 0.0, False),
-    ("zero", 0.0, False),
-    ("half", 0.5, False),
-    ("almost", 0.999999, False),
-    ("minus", -3.0, False),
-    ("fraction", 0.25, False),
-    ("grade", 0.25, True),
-    ("grade: correct unset", 1.0, True),
-    ("grade: number", 1.0, True),
+    ("1", 1.0, True),
+    ("2.5", 2.5, True),
+    ("True", 1.0, True),
+    ("False", 0.0, False),
+    ("0.999999", 0.999999, False),
+    ("-3", -3.0, False),
+    ("Fraction(1, 4)", 0.25, False),
+    ("Grade(0.25, True, extracted='x', reason='because')", 0.25, True),
+    ("Grade(1, None, extracted=12)", 1.0, True),
 ]
 FAILING = [
-    ("grade: error", "the judge is away"),
-    ("nan", "ValueError: the grader returned nan, not a finite number"),
-    ("inf", "ValueError: the grader returned inf, not a finite number"),
-    ("huge", "OverflowError: "),
-    ("text", "TypeError: the grader returned '1.0', not a number"),
-    ("none", "TypeError: the grader returned None, not a number; is a return missing?"),
-    ("list", "TypeError: the grader returned [1.0], not a number"),
-    ("complex", "TypeError: the grader returned 1j, not a number"),
-    ("odd", "RuntimeError: no"),
-    ("grade: nan", "ValueError: the grader returned nan, not a finite number"),
-    ("grade: none", "TypeError: the grader returned None, not a number"),
-    ("raises", "ValueError: bad answer (graders.py:21)"),
-    ("assert", "AssertionError (graders.py:21)"),
-    ("exit", "SystemExit: 3 (graders.py:21)"),
-    ("unprintable", ""),
-    ("recursion", "RecursionError: "),
-    ("an answer that the function does not foresee", "KeyError: "),
+    ("Grade(1.0, True, error='the judge is away')", "the judge is away"),
+    ("float('nan')", "ValueError: the grader returned nan, not a finite number"),
+    ("float('inf')", "ValueError: the grader returned inf, not a finite number"),
+    ("10**400", "OverflowError: "),
+    ("'1.0'", "TypeError: the grader returned '1.0', not a number"),
+    ("None", "TypeError: the grader returned None, not a number; is a return missing?"),
+    ("1j", "TypeError: the grader returned 1j, not a number"),
+    ("Odd()", "RuntimeError: no"),
+    ("Grade(float('nan'), True)", "ValueError: the grader returned nan, not a finite number"),
+    ("Grade(None, None)", "TypeError: the grader returned None, not a number"),
+    ("raises(ValueError('bad\\nanswer'))", "ValueError: bad answer (graders.py:21)"),
+    ("raises(AssertionError())", "AssertionError (graders.py:21)"),
+    ("raises(SystemExit(3))", "SystemExit: 3 (graders.py:21)"),
+    ("raises(Unprintable())", ""),
+    ("grade(problem, answer)", "RecursionError: "),
 ]
 
 
@@ -174,27 +135,14 @@ def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(reward: float
     )
 
 
-def test_a_grade_is_passed_on(task: Task) -> None:
+def test_a_grade_is_passed_on_and_the_grader_named_by_its_file(task: Task, tmp_path: Path) -> None:
     problem = task.problems("train")[0]
-    assert task.grade(problem, "grade") == Grade(0.25, True, "x", "because")
-    assert task.grade(problem, "grade: number").extracted == "12"
-
-
-def test_the_grader_sees_problem_and_answer(tmp_path: Path) -> None:
-    code = "def grade(problem, answer):\n    return answer == problem.prompt + problem.reference\n"
-    task = build(write(tmp_path, numbered(10), code))
-    problem = task.problems("train")[0]
-    assert task.grade(problem, problem.prompt + problem.reference).correct is True
-    assert task.grade(problem, problem.reference).correct is False
-
-
-def test_grader_is_named_by_its_file(tmp_path: Path) -> None:
-    code = "def grade(problem, answer):\n    return 1.0\n"
-    task = build(write(tmp_path, numbered(10), code))
-    assert task.grader == "grade@" + hashlib.sha256(code.encode()).hexdigest()[:8]
-    other = tmp_path / "other"
-    other.mkdir()
-    assert build(write(other, numbered(10), code + "# changed\n")).grader != task.grader
+    assert task.grade(problem, "Grade(0.25, True, 'x', 'because')") == Grade(0.25, True, "x", "because")
+    assert task.grade(problem, "Grade(1, None, extracted=12)").extracted == "12"
+    assert task.grade(problem, "problem.reference == str(int(problem.prompt[:-3]) + 1)").correct is True
+    assert task.grader == "grade@" + hashlib.sha256(GRADERS.encode()).hexdigest()[:8]
+    (tmp_path / "other").mkdir()
+    assert build(write(tmp_path / "other", numbered(10), GRADERS + "# changed\n")).grader != task.grader
 
 
 @given(st.floats(0.15, 0.85), st.integers(30, 60))
@@ -208,11 +156,6 @@ def test_the_share_is_disjoint_complete_and_stable(tmp_path_factory: Any, share:
     more = build(folder, held_out=share)
     assert more.problems("train")[: len(train)] == train
     assert more.problems("held-out")[: len(held)] == held
-
-
-def test_a_share_is_about_that_share(tmp_path: Path) -> None:
-    task = build(write(tmp_path, numbered(2000)))
-    assert abs(len(task.problems("held-out")) / 2000 - 0.2) < 0.036  # four standard errors
 
 
 def test_a_second_file(tmp_path: Path) -> None:
@@ -247,11 +190,9 @@ ONE = '{"prompt": "a", "reference": "b"}\n'
         (ONE + "{broken\n", "problems.jsonl:2: not JSON: "),
         ("\n\n" + ONE + "[" * 100_000 + "\n", "problems.jsonl:4: not JSON: "),
         (ONE + "[1, 2]\n", "problems.jsonl:2: must be an object, .* not list"),
-        ('{"reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": "", "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": 7, "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": "a"}\n', 'problems.jsonl:1: "reference" is missing'),
-        ('{"prompt": "a", "reference": null}\n', 'problems.jsonl:1: "reference" is missing'),
         ('{"prompt": "a", "reference": true}\n', 'problems.jsonl:1: "reference" is missing'),
         ('{"prompt": "a", "reference": "b", "demonstration": 1}\n', '1: "demonstration" must be text'),
         ('{"prompt": "a", "reference": "b", "id": 1.5}\n', '1: "id" must be text or a whole number'),
@@ -279,11 +220,10 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
         ({"problems": "."}, "cannot be read"),
         ({"held_out": "none.jsonl"}, "no file .*none.jsonl"),
         ({"held_out": 0.0}, "held_out = 0.0 must be a share between 0 and 1, or a file's name"),
-        ({"held_out": 1}, "held_out = 1 must be a share"),
         ({"held_out": True}, "held_out = True must be a share"),
         (
             {"held_out": "problems.jsonl"},
-            r"problems.jsonl:1: this held-out problem has the id of the train problem .*:1$",
+            "problems.jsonl:1: this held-out problem has the id of the train problem .*:1$",
         ),
         ({"held_out": "leak.jsonl"}, r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$"),
         ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
@@ -296,10 +236,6 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
     (tmp_path / "leak.jsonl").write_text(lines({"id": "other", "prompt": "2+1=", "reference": 3}))
     with pytest.raises(LabError, match=message):
         build(tmp_path, **options)
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    write(tmp_path, "")
     (tmp_path / "problems.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LabError, match="cannot be read as UTF-8 text"):
         build(tmp_path)
@@ -346,8 +282,7 @@ SUM = Problem("a", "7+9=", "16")
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
     (tmp_path / "rewards.py").write_text(REWARDS)
-    lines = [{"id": str(n), "prompt": f"{n}+9=", "reference": str(n + 9)} for n in range(40)]
-    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    write(tmp_path, numbered(40))
 
     def made(function: str, **options: Any) -> Task:
         return build_task(f"rewards.py:{function}", {"problems": "problems.jsonl", **options}, tmp_path)
@@ -376,11 +311,8 @@ def test_a_reward_function_of_another_library_grades(
 
 
 def test_a_dict_of_verl_says_what_is_correct(make: Any) -> None:
-    task = make("verl_of_a_dict")
-    assert [(grade.reward, grade.correct) for grade in (task.grade(SUM, "7"), task.grade(SUM, "16"))] == [
-        (0.25, False),
-        (0.25, True),
-    ]
+    grades = [make("verl_of_a_dict").grade(SUM, answer) for answer in ("7", "16")]
+    assert [(grade.reward, grade.correct) for grade in grades] == [(0.25, False), (0.25, True)]
 
 
 @pytest.mark.parametrize(
@@ -437,9 +369,8 @@ def thread(problem, answer):
 
 @pytest.mark.parametrize("grader", ["sleeps", "computes"])
 def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader: str) -> None:
-    (tmp_path / "hangs.py").write_text(HANGS)
-    (tmp_path / "p.jsonl").write_text("".join(f'{{"prompt": "{n}", "reference": "1"}}\n' for n in range(40)))
-    task = build_task(f"hangs.py:{grader}", {"problems": "p.jsonl", "seconds": 1}, tmp_path)
+    (write(tmp_path, numbered(40)) / "hangs.py").write_text(HANGS)
+    task = build_task(f"hangs.py:{grader}", {"problems": "problems.jsonl", "seconds": 1}, tmp_path)
     [problem, *_] = task.problems("train")
 
     def graded(answer: str) -> Grade:
@@ -453,9 +384,8 @@ def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader
 
 def test_one_thread_makes_all_calls_of_a_grading_thread(tmp_path: Path) -> None:
     """A grader may keep what only one thread may use, such as a connection to SQLite."""
-    (tmp_path / "hangs.py").write_text(HANGS)
-    (tmp_path / "p.jsonl").write_text("".join(f'{{"prompt": "{n}", "reference": "1"}}\n' for n in range(40)))
-    task = build_task("hangs.py:thread", {"problems": "p.jsonl"}, tmp_path)
+    (write(tmp_path, numbered(40)) / "hangs.py").write_text(HANGS)
+    task = build_task("hangs.py:thread", {"problems": "problems.jsonl"}, tmp_path)
     problem = task.problems("train")[0]
     with ThreadPoolExecutor(1) as pool:
         rewards = list(pool.map(lambda _: grade_answer(task, problem, "", truncated=False).reward, range(3)))

@@ -1,20 +1,18 @@
 """docs/reference/tasks.md is run: its files are written out and used, its tables are compared with the code."""
 
 import inspect
+import json
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gspo_lab.registry import look_up
 from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, Turn, build_task
-from gspo_lab.tasks.addition import Addition, demonstration
-from gspo_lab.tasks.calculator import Calculator
-from gspo_lab.tasks.chain import Chain
-from gspo_lab.tasks.countdown import Countdown
+from gspo_lab.tasks.addition import demonstration
 from gspo_lab.tasks.custom import OPTIONS
-from gspo_lab.tasks.guess import Guess
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/tasks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
@@ -35,12 +33,10 @@ def test_the_users_own_task(folder: Path) -> None:
     assert task.stop == ("\n",)
     assert task.max_tokens == 16
     france, japan = Problem("fr", *FRANCE), Problem("jp", *JAPAN)
-    assert sorted(problem.id for split in ("train", "held-out") for problem in task.problems(split)) == ["fr", "jp"]
     assert {*task.problems("train"), *task.problems("held-out")} == {france, japan}
     for answer, reward in [(" Paris.", 1.0), ("It is Paris.", 0.5), ("London", 0.0), ("", 0.0)]:
         grade = task.grade(france, answer)
         assert (grade.reward, grade.correct, grade.error) == (reward, reward == 1.0, None)
-    assert re.fullmatch("grade@[0-9a-f]{8}", task.grader)
 
 
 FRANCE = ("The capital of France is", "Paris", " Paris.\n")
@@ -61,20 +57,6 @@ def test_the_parrot_replies_until_it_hears_the_reference(folder: Path) -> None:
     assert task.grade_turns(france, turns).reward == 0.5
 
 
-def test_the_examples_of_several_turns_are_the_environments_own() -> None:
-    problems = {"guess": Problem("g", "12-42:", "31"), "calculator": Problem("c", "47*36=", "1692")}
-    for name, problem in problems.items():
-        ((prompt, shown),) = rows(SECTIONS[name], 2)
-        assert prompt == f"`{problem.prompt}`"
-        texts, turns = [text.replace("⏎", "\n") for text in re.findall("`(.*?)`", shown)], []
-        for place, text in enumerate(texts):
-            if place % 2 == 0:
-                turns.append(Turn(text.removesuffix("\n")))
-            else:
-                assert build_task(name, {}).reply(problem, turns) == text
-        assert build_task(name, {}).grade_turns(problem, turns).correct
-
-
 def test_the_first_block_is_a_task() -> None:
     block = re.search(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     table = tomllib.loads(block[1])["task"]
@@ -88,34 +70,21 @@ def rows(section: str, columns: int) -> list[list[str]]:
 
 def test_the_examples_are_the_codes_own() -> None:
     for prompt, shown in rows(SECTIONS["addition"], 2):
-        numbers = [int(text) for text in prompt.strip("`=").split("+")]
-        assert demonstration(numbers) == shown.strip("`") + "\n"
-    for prompt, shown in rows(SECTIONS["chain"], 2):
-        task = Chain(length=25)
-        grade = task.grade(Problem("chain", prompt.strip("`"), ""), shown.strip("`"))
-        assert (grade.correct, grade.reason) == (True, f"{task.count} of {task.count} items are right")
-    pool = Countdown().problems("train")
-    examples = rows(SECTIONS["countdown"], 2)
-    assert [(f"`{one.prompt}`", f"`{(one.demonstration or '').strip()}`") for one in pool[:2]] == [
-        (*row,) for row in examples
-    ]
+        assert demonstration([int(text) for text in prompt.strip("`=").split("+")]) == shown.strip("`") + "\n"
+    examples = [(f"`{one.prompt}`", f"`{one.demonstration.strip()}`") for one in pool("countdown")[:2]]
+    assert examples == [(*row,) for row in rows(SECTIONS["countdown"], 2)]
 
 
-BUILT_IN = {"addition": Addition, "calculator": Calculator, "chain": Chain, "countdown": Countdown, "guess": Guess}
+def pool(name: str) -> Sequence[Problem]:
+    return build_task(name, {}).problems("train")
 
 
-def test_every_built_in_task_and_option_has_its_line() -> None:
-    assert set(TASKS) <= set(SECTIONS)
-    for name, made in BUILT_IN.items():
-        parameters = inspect.signature(made).parameters.values()
-        expected = [(f"`{one.name}`", shown(one.default)) for one in parameters]
+def test_every_option_of_a_task_has_its_line() -> None:
+    for name in TASKS:
+        parameters = inspect.signature(look_up("task", name, TASKS)).parameters.values()
+        expected = [(f"`{one.name}`", json.dumps(one.default)) for one in parameters]  # as TOML writes it
         assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected
     assert {row[0].strip("`") for row in rows(SECTIONS["Your own task"], 3)} == set(OPTIONS)
-
-
-def shown(default: object) -> str:
-    """A default as TOML writes it."""
-    return {str: f'"{default}"', bool: str(default).lower()}.get(type(default), str(default))
 
 
 BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text(encoding="utf-8")

@@ -13,60 +13,42 @@ from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k, read_number
 GOLD = Problem("gsm8k-test-1", "?", "1080")
 
 
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
-        (r"\boxed{1080}", True),
-        (r"\boxed{1,080}", True),
-        (r"\boxed{1{,}080}", True),
-        (r"\boxed{\$1080}", True),
-        (r"\boxed{1080.00}", True),
-        (r"\boxed{1080 \text{ dollars}}", True),
-        (r"\boxed{x = 1080}", True),
-        ("so\n#### 1080", True),
-        ("so\n#### $1,080.", True),
-        (r"#### 5" + "\n" + r"\boxed{1080}", True),
-        (r"\boxed{5}" + "\n#### 1080", True),
-        (r"<think>#### 5</think>#### 1080", True),
-        (
-            r"\boxed{1080\%}",
-            True,
-        ),  # lenient from here: a per cent sign, words, stars within, what the chain begins with
-        (r"\boxed{1080 apples}", True),
-        (r"\boxed{1080 / day}", True),
-        (r"\boxed{10*80}", True),
-        (r"\boxed{5 = 1080}", True),
-        (r"\boxed{10,80}", False),
-        (r"\boxed{1080.5}", False),
-        (r"\boxed{108}", False),
-        (r"\boxed{-1080}", False),
-        (r"\boxed{1080 or 1081}", False),
-        (r"\boxed{1080/1}", False),
-        ("1080", False),
-        ("####", False),
-        ("#### 1080\n" + r"\boxed{10", False),
-        (r"\boxed{1080}" + "\n#### 5", False),
-        ("<think>#### 1080", False),
-        ("\\boxed{１０８０}", False),
-    ],
-)
-def test_answers_graded_by_hand(answer: str, right: bool) -> None:
-    grade = Gsm8k().grade(GOLD, answer)
+RIGHT = [
+    *(
+        r"\boxed{1080}",
+        r"\boxed{1,080}",
+        r"\boxed{1{,}080}",
+        r"\boxed{\$1080}",
+        r"\boxed{1080.00}",
+        r"\boxed{x = 1080}",
+    ),
+    *(r"\boxed{1080 \text{ dollars}}", "so\n#### 1080", "so\n#### $1,080.", "#### 5\n\\boxed{1080}"),
+    *("\\boxed{5}\n#### 1080", "<think>#### 5</think>#### 1080"),
+    # Lenient: a per cent sign, words, stars within, what the chain begins with.
+    *(r"\boxed{1080\%}", r"\boxed{1080 apples}", r"\boxed{1080 / day}", r"\boxed{10*80}", r"\boxed{5 = 1080}"),
+]
+WRONG = [
+    *(
+        r"\boxed{10,80}",
+        r"\boxed{1080.5}",
+        r"\boxed{108}",
+        r"\boxed{-1080}",
+        r"\boxed{1080 or 1081}",
+        r"\boxed{1080/1}",
+    ),
+    *("1080", "####", "#### 1080\n\\boxed{10", "\\boxed{1080}\n#### 5", "<think>#### 1080", "\\boxed{１０８０}"),
+]
+
+
+@pytest.mark.parametrize("answer", [*RIGHT, *WRONG])
+def test_answers_graded_by_hand(answer: str) -> None:
+    grade, right = Gsm8k().grade(GOLD, answer), answer in RIGHT
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), grade.reason
 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [
-        ("18", "18"),
-        ("$18.", "18"),
-        (".5", "0.5"),
-        ("-3", "-3"),
-        ("−3", "-3"),
-        ("1,000,000", "1000000"),
-        ("5%", "5"),
-        ("+7", "7"),
-    ],
+    [("$18.", "18"), (".5", "0.5"), ("−3", "-3"), ("1,000,000", "1000000"), ("5%", "5"), ("+7", "7")],
 )
 def test_numbers(text: str, number: str) -> None:
     assert read_number(text) == Decimal(number)

@@ -1,6 +1,5 @@
 import collections
 import hashlib
-import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Problem
-from gspo_lab.tasks.countdown import Countdown
 from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, hash_fraction, shuffled
 
 DIGEST = """
@@ -21,9 +19,8 @@ import hashlib, sys
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.countdown import Countdown
 for task in (Addition(digits=2, train=500, held_out=100), Countdown(train=300, held_out=50)):
-    for split in ("train", "held-out"):
-        text = repr(list(task.problems(split)))
-        print(hashlib.sha256(text.encode()).hexdigest())
+    text = repr([list(task.problems(split)) for split in ("train", "held-out")])
+    print(hashlib.sha256(text.encode()).hexdigest())
 heavy = {"torch", "numpy", "pandas", "transformers", "plotly", "sqlite_utils"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -34,14 +31,7 @@ def test_shuffled_is_a_permutation(count: int, seed: int) -> None:
     assert sorted(shuffled(count, seed)) == list(range(count))
 
 
-def test_shuffled_does_not_keep_the_order() -> None:
-    order = list(shuffled(1000))
-    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(order)) < 20
-    first = sum(order[:500]) / 500
-    assert 430 < first < 570  # mean of a fair half of 0 .. 999: 499.5, standard error about 9
-
-
-@pytest.mark.parametrize(("digits", "terms"), [(2, 2), (3, 2), (6, 2), (6, 5)])
+@pytest.mark.parametrize(("digits", "terms"), [(2, 2), (6, 5)])
 def test_operands_are_uniform_and_unrelated(digits: int, terms: int) -> None:
     task = Addition(digits=digits, terms=terms, train=5000, held_out=10)
     rows = [[int(text) for text in problem.prompt[:-1].split("+")] for problem in task.problems("train")]
@@ -97,23 +87,14 @@ def test_pool_is_a_lazy_sequence() -> None:
         pool[3]
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "77"])
-def test_pools_are_equal_in_every_process(hash_seed: str) -> None:
-    expected = []
-    for task in (Addition(digits=2, train=500, held_out=100), Countdown(train=300, held_out=50)):
-        for split in ("train", "held-out"):
-            expected.append(hashlib.sha256(repr(list(task.problems(split))).encode()).hexdigest())
-    run = subprocess.run(
-        [sys.executable, "-c", DIGEST],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.split() == expected
+def test_pools_are_equal_in_every_process() -> None:
+    outputs = []
+    for seed in ("1", "77"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        outputs.append(subprocess.check_output([sys.executable, "-c", DIGEST], env=environment))
+    assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize("task", [Addition(digits=1), Countdown(numbers=2)])
-def test_unknown_split(task: Addition | Countdown) -> None:
+def test_unknown_split() -> None:
     with pytest.raises(LabError, match="no split 'test'"):
-        task.problems("test")
+        Addition(digits=1).problems("test")

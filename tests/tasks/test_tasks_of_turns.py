@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks import Grade, Problem, ReplyError, Turn, build_task, grade_answer
+from gspo_lab.tasks import Grade, Problem, ReplyError, Task, Turn, build_task, grade_answer
 from gspo_lab.tasks.calculator import demonstration, expression, result
 from gspo_lab.tasks.grader_dry_run import first_failure
 
@@ -33,11 +33,10 @@ PROBLEM = Problem("a", "?", "yes")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(MINE)
-    lines = [
-        {"id": str(n), "prompt": f"{n}?", "reference": "yes", "demonstration": ["x", "heard x", "yes"]}
-        for n in range(9)
-    ]
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    line = {"prompt": "?", "reference": "yes", "demonstration": ["x", "heard x", "yes"]}
+    (tmp_path / "p.jsonl").write_text(
+        "".join(json.dumps({"id": str(n), **line, "prompt": f"{n}?"}) + "\n" for n in range(9))
+    )
     return tmp_path
 
 
@@ -81,16 +80,13 @@ def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None
     [
         (1.0, (0.5, 0.5), None),
         (0.3, (0.1, 0.2), None),
-        (0.0, (0.0, 0.0), None),
         (3e-9, (1e-9, 2e-9), None),
         (4e-9, (1e-9, 2e-9), "add up to 3e-09, and the reward 4e-09"),
         (0.1, (0.3, -0.2), None),  # 0.1 but for the last bit of 0.3
-        (3e9, (1e9, 2e9 + 1e3), None),
         (3e9, (1e9, 2e9 + 1e4), "add up to 3.00001e+09, and the reward 3e+09"),
         (1.0, (0.5,), "1 rewards for 2 turns"),
         (1.0, (0.5, 0.25), "add up to 0.75, and the reward 1"),
         (1.0, (0.5, float("nan")), "add up to nan"),
-        (1.0, (0.5, float("inf")), "add up to inf"),
         (1.0, (float("-inf"), float("inf")), "add up to nan"),
     ],
 )
@@ -135,6 +131,16 @@ def test_a_reply_is_tried_before_a_study_trains(folder: Path) -> None:
     assert "an empty answer: no reply: AttributeError" in failure
 
 
+def turns_of(task: Task, problem: Problem) -> list[Turn]:
+    """The turns of a demonstration, of which each reply is the environment's own."""
+    shown, turns = problem.demonstrated_turns, []
+    for text, reply in zip(shown[::2], [*shown[1::2], None], strict=True):
+        assert text.endswith("\n")
+        turns.append(Turn(text[:-1]))
+        assert task.reply(problem, turns) == reply
+    return turns
+
+
 SUM = Problem("calc", "1+2*3=", "9")
 CALCULATOR = build_task("calculator", {"digits": 1, "terms": 3})
 
@@ -149,10 +155,8 @@ def test_from_left_to_right() -> None:
     ("text", "reply"),
     [
         ("47*36", "=1692\n"),
-        ("0+0", "=0\n"),
         ("1+2*3", "?\n"),
         ("-1+2", "?\n"),
-        ("2**9", "?\n"),
         ("", "?\n"),
         ("9" * 13 + "+1", "?\n"),
         ("#9", None),
@@ -175,10 +179,8 @@ def test_demonstrations_are_right_and_fit() -> None:
     assert CALCULATOR.max_turns == 4
     for problem in list(CALCULATOR.problems("train")[:300]) + list(CALCULATOR.problems("held-out")):
         shown = problem.demonstrated_turns
-        turns: list[Turn] = []
-        for text, reply in zip(shown[::2], [*shown[1::2], None], strict=True):
-            turns.append(Turn(text.removesuffix("\n")))
-            assert CALCULATOR.reply(problem, turns) == reply
+        assert shown is not None
+        turns = turns_of(CALCULATOR, problem)
         assert CALCULATOR.grade_turns(problem, turns).correct
         assert sum(map(len, shown)) <= CALCULATOR.max_tokens
 
@@ -223,7 +225,6 @@ def test_a_reply_compares_and_says_what_is_left(texts: tuple[str, ...], reply: s
     ("texts", "rewards", "correct"),
     [
         (("5",), (1.0,), True),
-        (("3", "6", "5"), (0.0, 0.0, 1.0), True),
         (("3", "1", "5"), (0.0, -0.1, 1.0), True),  # 1 was known to be too small
         (("9", "x", "4"), (-0.1, -0.1, 0.0), False),
         (("",), (-0.1,), False),
@@ -239,12 +240,7 @@ def test_demonstrations_are_what_the_environment_says_and_the_middle_always_find
     task = build_task("guess", {"width": 15, "max_turns": 4})
     most = 0
     for problem in task.problems("held-out"):
-        shown = problem.demonstrated_turns
-        turns: list[Turn] = []
-        for text, reply in zip(shown[::2], [*shown[1::2], None], strict=True):
-            assert text.endswith("\n")
-            turns.append(Turn(text[:-1]))
-            assert task.reply(problem, turns) == reply
+        turns, shown = turns_of(task, problem), problem.demonstrated_turns
         assert task.grade_turns(problem, turns).reward == 1.0
         assert sum(map(len, shown)) <= task.max_tokens
         most = max(most, len(turns))

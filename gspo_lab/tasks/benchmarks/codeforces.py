@@ -14,21 +14,19 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program, SandboxFailed
-from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
+from gspo_lab.tasks.base import Grade, Problem, choice, number_option
 from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find_files, rows
-from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
+from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
     CheckerFailed,
+    ProgramBenchmark,
     cases_digest,
-    extract_program,
     full_numbers,
     grade_checked,
     grade_program,
-    rule_of_output,
     sandbox,
 )
-from gspo_lab.tasks.benchmarks.published_benchmark import Published
 
 MIB = 1 << 20
 INTERPRETER_BYTES = 64 * MIB
@@ -40,7 +38,7 @@ SECTIONS = (("description", ""), ("input_format", "Input"), ("output_format", "O
 
 @dataclass(frozen=True, slots=True)
 class JudgedProblem:
-    """One problem as it is judged: its row, its official tests, and how many generated ones lie in `generated`."""
+    """A problem's row, its official tests, and the file of its generated ones."""
 
     row: DatasetRow
     official: tuple[Case, ...]
@@ -48,20 +46,15 @@ class JudgedProblem:
     limits: Limits
 
 
-class Codeforces(Published):
+class Codeforces(ProgramBenchmark):
     """Right is a program that passes all tests: the official ones and, where these are not complete, generated ones.
 
     Outputs are judged by the problem's checker where it has one, else by the rule `compare`. `tests = "official"` asks
-    only problems whose official tests are complete, and needs no large downloads. Time limits are the site's times
-    `time_factor`. Problems that are interactive or read files are left out.
+    only problems whose official tests are complete. Time limits are the site's times `time_factor`.
     """
 
     name = "codeforces"
     prompt_version = "codeforces/1"
-    runs_programs = True
-    # CodeElo allows eight attempts; the sampling is Qwen3's when thinking.
-    defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
-    max_tokens = 32_768
 
     def __init__(
         self,
@@ -71,23 +64,28 @@ class Codeforces(Published):
         time_factor: float = 1.0,
         unsafe: bool = False,
     ) -> None:
-        super().__init__(data)
+        super().__init__(data, compare, unsafe)
         self.tests = choice(self.name, "tests", tests, TESTS)
-        self.rule: ComparisonRule = choice(self.name, "compare", compare, RULES)
-        self.time_factor = above_0(self.name, "time_factor", time_factor, 100)
+        self.time_factor = number_option(self.name, "time_factor", time_factor, 100)
         self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/2"
-        self.unsafe = unsafe
         self._full: dict[str, tuple[float, ...] | str] = {}
         """By problem what its checker gives correct outputs, or why it is broken."""
         self._checking: dict[str, threading.Lock] = {}
 
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file."""
-        return tuple(_problem(judged) for judged in self._asked.values())
-
-    def stated(self, answer: str) -> str:
-        """Its program."""
-        return extract_program(answer)
+        problems = []
+        for name, judged in self._asked.items():
+            row = judged.row
+            reference = {
+                "rating": row.get("rating"),
+                "tests": len(judged.official) + (row["generated_tests"] if judged.generated else 0),
+                "sha256": cases_digest(judged.official)[:16],
+                "checker": bool(row["generated_checker"]),
+                "contest_start": row.get("contest_start"),
+            }
+            problems.append(Problem(name, _prompt(row), json.dumps(reference)))
+        return tuple(problems)
 
     def difficulty(self, problem: Problem) -> float | None:
         """Its rating on the site; None where it has none."""
@@ -122,7 +120,7 @@ class Codeforces(Published):
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
             return grade_checked(opened, program, cases, judged.limits, judged.row["generated_checker"], full)
-        return grade_program(opened, program, cases, judged.limits, self.rule, rule_of_output)
+        return grade_program(opened, program, cases, judged.limits, self.rule)
 
     def _cases(self, problem: Problem) -> tuple[Case, ...]:
         judged = self._asked[problem.id]
@@ -132,18 +130,17 @@ class Codeforces(Published):
 
     @functools.cached_property
     def _asked(self) -> Mapping[str, JudgedProblem]:
-        files = find_files(self.name, [self.name], CODEFORCES, self.data)
         problems: dict[str, JudgedProblem] = {}
-        read = 0
+        files, read = find_files(self.name, [self.name], CODEFORCES, self.data), 0
         for file in files:
             file.check()
             for place, row in enumerate(rows(file.path), start=1):
                 read += 1
-                judged = self._judged(f"{file.path}, row {place}", row, file)
-                if judged is not None and judged.row["id"] in problems:
-                    raise LabError(f"{file.path}, row {place}: the problem {judged.row['id']} is there twice")
-                if judged is not None:
-                    problems[judged.row["id"]] = judged
+                where = f"{file.path}, row {place}"
+                if (judged := self._judged(where, row, file)) is not None:
+                    if row["id"] in problems:
+                        raise LabError(f"{where}: the problem {row['id']} is there twice")
+                    problems[row["id"]] = judged
         if all(file.published for file in files) and read != CODEFORCES.rows:
             raise LabError(f"{self.name}: {read} problems in the published file, not {CODEFORCES.rows}")
         if not problems:
@@ -156,10 +153,8 @@ class Codeforces(Published):
             raise LabError(f"{where}: no text in id or description; is this open-r1/codeforces?")
         if row.get("input_mode") != "stdio" or row.get("interaction_format"):
             return None
-        complete = bool(row.get("official_tests_complete"))
-        official = tuple(_case(where, test) for test in row.get("official_tests") or [])
-        generated = None
-        if not complete:
+        official, generated = tuple(_case(where, test) for test in row.get("official_tests") or []), None
+        if not row.get("official_tests_complete"):
             if self.tests == "official":
                 return None
             generated = self._generated_file(where, row, file)
@@ -169,9 +164,8 @@ class Codeforces(Published):
         if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
             raise LabError(f"{where}: time_limit or memory_limit is not a number")
         limits = Limits(seconds=seconds * self.time_factor, memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES)
-        return JudgedProblem(
-            row | {"generated_checker": row.get("generated_checker") or ""}, official, generated, limits
-        )
+        row = row | {"generated_checker": row.get("generated_checker") or ""}
+        return JudgedProblem(row, official, generated, limits)
 
     def _generated_file(self, where: str, row: DatasetRow, file: DataFile) -> Path | None:
         """The contest's file of generated tests; None where the row says that there are none."""
@@ -204,18 +198,6 @@ def _case(where: str, test: Any) -> Case:
     if not isinstance(input_text, str) or not isinstance(expected, str):
         raise LabError(f"{where}: a test without the texts input and output")
     return Case(input_text.encode(), expected.encode())
-
-
-def _problem(judged: JudgedProblem) -> Problem:
-    row = judged.row
-    reference = {
-        "rating": row.get("rating"),
-        "tests": len(judged.official) + (row["generated_tests"] if judged.generated else 0),
-        "sha256": cases_digest(judged.official)[:16],
-        "checker": bool(row["generated_checker"]),
-        "contest_start": row.get("contest_start"),
-    }
-    return Problem(row["id"], _prompt(row), json.dumps(reference))
 
 
 def _prompt(row: DatasetRow) -> str:

@@ -24,20 +24,12 @@ DatasetRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a dataset on the Hub. `sha256` None: not known, the commit alone says which it is."""
-
-    path: str
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DatasetSource:
-    """Files of one commit of a dataset on the Hub that hold `rows` problems together."""
+    """Files of one commit of a dataset on the Hub that hold `rows` problems together: path -> sha256 where known."""
 
     repository: str
     commit: str
-    files: tuple[RemoteFile, ...]
+    files: Mapping[str, str | None]
     rows: int
 
 
@@ -78,7 +70,7 @@ def find_files(name: str, stems: Sequence[str], source: DatasetSource | None, da
             return [DataFile(path) for path in paths]
     if source is None:
         raise LabError(f"{name}: has no published source; name your file with data = 'FILE' or {VARIABLE}")
-    return [DataFile(fetch(name, source, file.path), file.sha256, published=True) for file in source.files]
+    return [DataFile(fetch(name, source, path), sha256, published=True) for path, sha256 in source.files.items()]
 
 
 def fetch(name: str, source: DatasetSource, file: str) -> Path:
@@ -89,16 +81,13 @@ def fetch(name: str, source: DatasetSource, file: str) -> Path:
         from huggingface_hub.errors import LocalEntryNotFoundError
     except ModuleNotFoundError as error:
         raise MissingExtra("huggingface_hub", "bench", f"{name}: fetching {source.repository}") from error
+    ask = functools.partial(hf_hub_download, source.repository, file, repo_type="dataset", revision=source.commit)
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
-            return Path(
-                hf_hub_download(
-                    source.repository, file, repo_type="dataset", revision=source.commit, local_files_only=True
-                )
-            )
+            return Path(ask(local_files_only=True))
         if silence := _silence(ENDPOINT):
             raise silence
-        return Path(hf_hub_download(source.repository, file, repo_type="dataset", revision=source.commit))
+        return Path(ask())
     except Exception as error:  # the client lets through what its HTTP library raises, which differs between versions
         stated = " ".join(f"{type(error).__name__}: {error}".split())[:160]
         raise LabError(
@@ -162,16 +151,17 @@ def digest(items: Any) -> str:
 
 
 def _named(path: Path, origin: str) -> list[Path]:
+    """The file, or the folder's data files, shorter names first: test.jsonl, test2.jsonl, ..., test10.jsonl."""
     if path.is_file():
         if path.suffix not in SUFFIXES:
             raise LabError(f"{origin}: {path} must end in {', '.join(SUFFIXES)}")
         return [path]
-    if path.is_dir():
-        files = _files(path)
-        if not files:
-            raise LabError(f"{origin}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}")
-        return files
-    raise LabError(f"{origin}: no file {path}")
+    if not path.is_dir():
+        raise LabError(f"{origin}: no file {path}")
+    files = [file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file()]
+    if not files:
+        raise LabError(f"{origin}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}")
+    return sorted(files, key=lambda file: (len(file.name), file.name))
 
 
 def _in_place(place: Path, stems: Sequence[str]) -> list[Path]:
@@ -180,20 +170,10 @@ def _in_place(place: Path, stems: Sequence[str]) -> list[Path]:
     if not place.is_dir():
         raise LabError(f"{VARIABLE}: no file or folder {place}")
     for stem in stems:
-        for suffix in SUFFIXES:
-            if (place / f"{stem}{suffix}").is_file():
-                return [place / f"{stem}{suffix}"]
-        if (place / stem).is_dir():
-            return _named(place / stem, VARIABLE)
+        for name in (*(f"{stem}{suffix}" for suffix in SUFFIXES), stem):
+            if (place / name).exists():
+                return _named(place / name, VARIABLE)
     return []
-
-
-def _files(folder: Path) -> list[Path]:
-    """The folder's data files, shorter names first: test.jsonl, test2.jsonl, ..., test10.jsonl."""
-    return sorted(
-        (path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()),
-        key=lambda path: (len(path.name), path.name),
-    )
 
 
 def _parquet_rows(path: Path) -> Iterator[DatasetRow]:
@@ -226,73 +206,55 @@ def _row(where: str, value: Any) -> DatasetRow:
 AIME24 = DatasetSource(
     "HuggingFaceH4/aime_2024",
     "2fe88a2f1091d5048c0f36abc874fb997b3dd99a",
-    (
-        RemoteFile(
-            "data/train-00000-of-00001.parquet", "26139847601a5037c237d5928b195e7260ca8074cf4f264b794af42847f79ccf"
-        ),
-    ),
+    {"data/train-00000-of-00001.parquet": "26139847601a5037c237d5928b195e7260ca8074cf4f264b794af42847f79ccf"},
     rows=30,
 )
-
 AIME25 = DatasetSource(
     "math-ai/aime25",
     "563bb8404243c5f09de6ec262f2db674fe5bce9b",
-    (RemoteFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331"),),
+    {"test.jsonl": "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331"},
     rows=30,
 )
-
 MATH500 = DatasetSource(
     "HuggingFaceH4/MATH-500",
     "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
-    (RemoteFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"),),
+    {"test.jsonl": "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"},
     rows=500,
 )
-
-_GSM8K_COMMIT = "740312add88f781978c0658806c59bc2815b9866"
-
+_GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 GSM8K: Mapping[str, DatasetSource] = {
     "train": DatasetSource(
-        "openai/gsm8k",
-        _GSM8K_COMMIT,
-        (
-            RemoteFile(
-                "main/train-00000-of-00001.parquet", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d"
-            ),
-        ),
+        *_GSM8K,
+        {"main/train-00000-of-00001.parquet": "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d"},
         rows=7_473,
     ),
     "held-out": DatasetSource(
-        "openai/gsm8k",
-        _GSM8K_COMMIT,
-        (
-            RemoteFile(
-                "main/test-00000-of-00001.parquet", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59"
-            ),
-        ),
+        *_GSM8K,
+        {"main/test-00000-of-00001.parquet": "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59"},
         rows=1_319,
     ),
 }
-
-_LCB_FILES = (
-    RemoteFile("test.jsonl", "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f"),
-    RemoteFile("test2.jsonl", "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3"),
-    RemoteFile("test3.jsonl", "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79"),
-    RemoteFile("test4.jsonl", "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da"),
-    RemoteFile("test5.jsonl", "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214"),
-    RemoteFile("test6.jsonl", "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5"),
-)
-
+_LCB_FILES = {
+    "test.jsonl": "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f",
+    "test2.jsonl": "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3",
+    "test3.jsonl": "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79",
+    "test4.jsonl": "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da",
+    "test5.jsonl": "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214",
+    "test6.jsonl": "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5",
+}
 LIVECODEBENCH: Mapping[str, DatasetSource] = {
     f"release_v{count}": DatasetSource(
-        "livecodebench/code_generation_lite", "0fe84c3912ea0c4d4a78037083943e8f0c4dd505", _LCB_FILES[:count], rows
+        "livecodebench/code_generation_lite",
+        "0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+        dict(list(_LCB_FILES.items())[:count]),
+        rows,
     )
     for count, rows in enumerate((400, 511, 612, 713, 880, 1_055), start=1)
 }
 """By release, each of which holds the files of those before it: release_v5 is files 1 to 5, together 880 problems."""
-
 CODEFORCES = DatasetSource(
     "open-r1/codeforces",
     "fbe3f6e903ee854eec2e69e9d96d0306cde59baf",
-    (RemoteFile("verifiable/test-00000-of-00001.parquet"),),
+    {"verifiable/test-00000-of-00001.parquet": None},
     rows=422,
 )

@@ -24,8 +24,7 @@ _SENTENCE = re.compile(r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-
 class Gsm8k(published.Published):
     """The number of the last box or behind the last `####`, whichever comes later, must equal the gold number.
 
-    `data` and `train_data` name files of the user's for the two splits instead of the Hub. A demonstration is the
-    worked solution without calculator marks, its answer boxed as the prompt asks.
+    `data` and `train_data` name files of the user's for the two splits instead of the Hub.
     """
 
     name = "gsm8k"
@@ -54,12 +53,9 @@ class Gsm8k(published.Published):
     def _read(self, split: str) -> tuple[Problem, ...]:
         source = GSM8K[split]
         files = find_files(f"{self.name} ({split})", STEMS[split], source, self.files[split])
+        items = published.read_items(self.name, files, source.rows, self.enough if split == "held-out" else None)
         label = {"train": "train", "held-out": "test"}[split]
-        enough = self.enough if split == "held-out" else None
-        return tuple(
-            _problem(f"{self.name}-{label}-{place}", item)
-            for place, item in enumerate(published.read_items(self.name, files, source.rows, enough), start=1)
-        )
+        return tuple(_problem(f"{self.name}-{label}-{place}", item) for place, item in enumerate(items, start=1))
 
     def stated(self, answer: str) -> str:
         """What stands in the last box or behind the last mark, whichever comes later."""

@@ -1,8 +1,7 @@
 """LiveCodeBench (arXiv 2403.07974), code generation: programs in Python, judged by hidden tests.
 
-The files are 4.4 GB and hold all tests, as JSON or as base64 of zlib of a pickle of one string of JSON. They are read
-through once; what was found is kept in the cache as an index, and a problem's tests are read from their place when an
-answer to it is graded, held to the sha256 of their line.
+The files are 4.4 GB and hold all tests. They are read through once; what was found is kept in the cache as an index,
+and a problem's tests are read from their place when an answer to it is graded, held to the sha256 of their line.
 """
 
 import base64
@@ -27,7 +26,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.paths import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
-from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
+from gspo_lab.tasks.base import Grade, Problem, number_option
 from gspo_lab.tasks.benchmarks.datasets import (
     LIVECODEBENCH,
     DataFile,
@@ -37,23 +36,12 @@ from gspo_lab.tasks.benchmarks.datasets import (
     find_files,
     lines,
 )
-from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule
-from gspo_lab.tasks.benchmarks.program_grading import (
-    Case,
-    cases_digest,
-    extract_program,
-    grade_program,
-    rule_of_output,
-    rule_of_value,
-    sandbox,
-)
-from gspo_lab.tasks.benchmarks.published_benchmark import Published
+from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
+from gspo_lab.tasks.benchmarks.program_grading import Case, ProgramBenchmark, cases_digest, grade_program, sandbox
 
-INDEX_VERSION = 1
-COLUMNS = (
-    *("question_title", "question_content", "platform", "question_id", "contest_id", "contest_date"),
-    *("starter_code", "difficulty", "public_test_cases", "private_test_cases", "metadata"),
-)
+INDEX_VERSION = 2
+KEPT = ("question_id", "question_title", "question_content", "platform", "contest_date", "difficulty", "starter_code")
+COLUMNS = (*KEPT, "contest_id", "public_test_cases", "private_test_cases", "metadata")
 _WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
 
 
@@ -61,13 +49,13 @@ _WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
 class Entry:
     """One problem without its tests, and where its line is: file, offset, bytes, sha256."""
 
-    id: str
-    title: str
-    statement: str
+    question_id: str
+    question_title: str
+    question_content: str
     platform: str
-    date: str
+    contest_date: str
     difficulty: str
-    starter: str
+    starter_code: str
     function: str | None
     tests: int
     tests_sha256: str
@@ -108,16 +96,21 @@ class ReleaseWindow:
 def read_entries(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> list[Entry]:
     """The problems in the window, in the order of the files, from the index in the cache or by reading through.
 
-    LabError where the files do not hold `count` different problems (None: any number), where a file is not the
-    published one, and where tests in the window cannot be decoded.
+    LabError where the files do not hold `count` different problems (None: any number) or cannot be read.
     """
-    stated = [[str(file.path), *_stamp(file.path), file.sha256] for file in files]
+    try:
+        stats = [file.path.stat() for file in files]
+    except OSError as error:
+        raise LabError(f"{error.filename}: cannot be read: {error}") from error
+    stated = [[str(f.path), stat.st_size, stat.st_mtime_ns, f.sha256] for f, stat in zip(files, stats, strict=True)]
     key = [INDEX_VERSION, stated, [str(window), count]]
     path = cache_folder() / "benchmarks" / f"livecodebench-{digest(key)[:16]}.json"
     if path.is_file():
         return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     entries = list(_scan(files, window, count))
-    _keep(path, [asdict(entry) for entry in entries])
+    # Whole or not at all; a cache that cannot be written stops nothing.
+    with contextlib.suppress(OSError), atomic_file(path, shared=True) as beside:
+        beside.write_text(json.dumps([asdict(entry) for entry in entries]), encoding="utf-8")
     return entries
 
 
@@ -131,8 +124,8 @@ def read_cases(entry: Entry) -> list[Case]:
     except OSError as error:
         raise LabError(f"{entry.file}: cannot be read any more: {error}") from error
     if hashlib.sha256(line).hexdigest() != entry.sha256:
-        raise LabError(f"{entry.file}: the line of {entry.id} has changed; start again")
-    return _cases(f"{entry.file}, {entry.id}", json.loads(line))
+        raise LabError(f"{entry.file}: the line of {entry.question_id} has changed; start again")
+    return decode_cases(f"{entry.file}, {entry.question_id}", json.loads(line), functional=entry.function is not None)
 
 
 def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> Iterator[Entry]:
@@ -164,21 +157,15 @@ def _row(where: str, line: bytes) -> DatasetRow:
         datetime.fromisoformat(row["contest_date"]).replace(tzinfo=None)
     except ValueError as error:
         raise LabError(f"{where}: the contest_date {row['contest_date']!r} is not an ISO date") from error
-    checked: DatasetRow = row
-    return checked
+    return dict(row)
 
 
 def _entry(where: str, row: DatasetRow, path: Path, offset: int, line: bytes) -> Entry:
-    cases = _cases(where, row)
+    function = _function(where, row)
+    cases = decode_cases(where, row, functional=function is not None)
     return Entry(
-        id=row["question_id"],
-        title=row["question_title"],
-        statement=row["question_content"],
-        platform=row["platform"],
-        date=row["contest_date"],
-        difficulty=row["difficulty"],
-        starter=row["starter_code"],
-        function=_function(where, row),
+        **{name: row[name] for name in KEPT},
+        function=function,
         tests=len(cases),
         tests_sha256=cases_digest(cases),
         file=str(path),
@@ -186,11 +173,6 @@ def _entry(where: str, row: DatasetRow, path: Path, offset: int, line: bytes) ->
         length=len(line),
         sha256=hashlib.sha256(line).hexdigest(),
     )
-
-
-def _cases(where: str, row: DatasetRow) -> list[Case]:
-    function = _function(where, row)
-    return decode_cases(where, row["public_test_cases"], row["private_test_cases"], functional=function is not None)
 
 
 def _function(where: str, row: DatasetRow) -> str | None:
@@ -202,20 +184,6 @@ def _function(where: str, row: DatasetRow) -> str | None:
     if name is not None and not (isinstance(name, str) and name.isidentifier()):
         raise LabError(f"{where}: func_name {name!r:.40} is not the name of a function")
     return name
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise LabError(f"{path}: cannot be read: {error}") from error
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _keep(path: Path, data: object) -> None:
-    """Write the index whole or not at all; a cache that cannot be written stops nothing."""
-    with contextlib.suppress(OSError), atomic_file(path, shared=True) as beside:
-        beside.write_text(json.dumps(data), encoding="utf-8")
 
 
 LARGEST = 2 << 30
@@ -232,27 +200,25 @@ class _OnlyText(pickle.Unpickler):
         raise pickle.UnpicklingError("persistent ids are refused")
 
 
-def decode_cases(where: str, public: str, private: str, *, functional: bool) -> list[Case]:
-    """Public, then private tests; LabError where they cannot be decoded, are of another kind, or are none.
+def decode_cases(where: str, row: Mapping[str, Any], *, functional: bool) -> list[Case]:
+    """Public, then private tests of a row; LabError where they cannot be decoded, are of another kind, or are none.
 
     `functional` tests hold JSON values: one per line as input, one as output.
     """
-    listed = [*_listed(where, "public_test_cases", _json(public)), *_private(where, private)]
-    if not listed:
-        raise LabError(f"{where}: no tests; without any, every program would pass")
-    kind = "functional" if functional else "stdin"
-    return [_case(where, kind, entry) for entry in listed]
-
-
-def _private(where: str, text: str) -> list[Any]:
-    tests = _json(text)
-    if tests is None:
+    public, private = _json(row["public_test_cases"]), _json(row["private_test_cases"])
+    if private is None:
         try:
-            tests = _json(_unpacked(text))
+            private = _json(_unpacked(row["private_test_cases"]))
         # A pickle may fail in many ways; none of them may pass for an empty list of tests.
         except Exception as error:
             raise LabError(f"{where}: private_test_cases cannot be decoded: {type(error).__name__}: {error}") from error
-    return _listed(where, "private_test_cases", tests)
+    for column, tests in (("public_test_cases", public), ("private_test_cases", private)):
+        if not isinstance(tests, list):
+            raise LabError(f"{where}: {column} is not a JSON list of tests")
+    if not public + private:
+        raise LabError(f"{where}: no tests; without any, every program would pass")
+    kind = "functional" if functional else "stdin"
+    return [_case(where, kind, entry) for entry in public + private]
 
 
 def _unpacked(text: str) -> str:
@@ -276,12 +242,6 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _listed(where: str, column: str, tests: Any) -> list[Any]:
-    if not isinstance(tests, list):
-        raise LabError(f"{where}: {column} is not a JSON list of tests")
-    return tests
 
 
 def _case(where: str, kind: str, entry: Any) -> Case:
@@ -319,19 +279,14 @@ OWN = "file"
 _NAME = re.compile(r"livecodebench(?:-(?P<release>v\d|file))?(?:-(?P<window>\d{4}-\d{4}|all))?")
 
 
-class LiveCodeBench(Published):
+class LiveCodeBench(ProgramBenchmark):
     """The problems of a release whose contests lie in a window; the GSPO paper's is v5, 2024-10 to 2025-02: 166.
 
     `release` is LiveCodeBench's release_vN, files 1 to N, also written vN; `"file"`: the rows of `data`, however many.
-    `window` is YYMM-YYMM or "all". `compare` is a rule of `compare.py`. Tests may take `seconds` of CPU time each.
-    `unsafe` runs programs without isolation where nothing isolates them.
+    `window` is YYMM-YYMM or "all". Tests may take `seconds` of CPU time each.
     """
 
     prompt_version = "lcb/1"
-    runs_programs = True
-    # Samples and window are the GSPO paper's; the sampling Qwen3's when thinking.
-    defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
-    max_tokens = 32_768
 
     def __init__(
         self,
@@ -352,15 +307,13 @@ class LiveCodeBench(Published):
             raise LabError(
                 "livecodebench: release = 'file' takes the rows of your own file; name it with data = 'FILE'"
             )
-        seconds = above_0("livecodebench", "seconds", seconds, 600)
+        seconds = number_option("livecodebench", "seconds", seconds, 600)
         window = window or ("all" if self.release == OWN else "2410-2502")
         self.window = None if window == "all" else ReleaseWindow.named(window)
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
-        self.rule: ComparisonRule = choice("livecodebench", "compare", compare, RULES)
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
-        super().__init__(data)
+        super().__init__(data, compare, unsafe)
         self.limits = Limits(seconds=seconds, memory_bytes=4 * GIB)
-        self.unsafe = unsafe
 
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file within the window of dates."""
@@ -374,16 +327,11 @@ class LiveCodeBench(Published):
             raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
         return {key: value for key, value in match.groupdict().items() if value}
 
-    def stated(self, answer: str) -> str:
-        """Its program."""
-        return extract_program(answer)
-
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
         entry = self._entries[problem.id]
         program = Program(stated, entry.function)
-        strictest = rule_of_output if entry.function is None else rule_of_value
-        return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule, strictest)
+        return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule)
 
     @functools.cached_property
     def _entries(self) -> Mapping[str, Entry]:
@@ -392,41 +340,40 @@ class LiveCodeBench(Published):
         entries = read_entries(files, self.window, None if source is None else source.rows)
         if not entries:
             raise LabError(f"{self.name}: no problem of the release lies in the window")
-        return {entry.id: entry for entry in entries}
+        return {entry.question_id: entry for entry in entries}
 
 
 def _of_release(files: list[DataFile], source: DatasetSource | None) -> list[DataFile]:
     """Of a folder with the published files those of the release; other files as they are."""
     if source is None:
         return files
-    largest = LIVECODEBENCH["release_v6"].files
-    if not all(file.path.name in {remote.path for remote in largest} for file in files):
+    if not all(file.path.name in LIVECODEBENCH["release_v6"].files for file in files):
         return files
     by_name = {file.path.name: file for file in files}
-    missing = [file.path for file in source.files if file.path not in by_name]
+    missing = [name for name in source.files if name not in by_name]
     if missing:
         raise LabError(f"{files[0].path.parent}: the release needs {', '.join(missing)} too")
-    return [by_name[file.path] for file in source.files]
+    return [by_name[name] for name in source.files]
 
 
 def _problem(entry: Entry) -> Problem:
-    flags = ERRATA.get(entry.id, ERRATA.get(entry.title))
+    flags = ERRATA.get(entry.question_id, ERRATA.get(entry.question_title))
     reference = {
         "tests": entry.tests,
         "sha256": entry.tests_sha256[:16],
         "platform": entry.platform,
         "difficulty": entry.difficulty,
-        "date": entry.date,
+        "date": entry.contest_date,
         **({} if flags is None else {"errata": flags}),
     }
-    return Problem(entry.id, _prompt(entry), json.dumps(reference))
+    return Problem(entry.question_id, _prompt(entry), json.dumps(reference))
 
 
 def _prompt(entry: Entry) -> str:
     """The official headings and fences, with the instruction at the head of the user's message (see docs)."""
-    if entry.starter.strip():
+    if entry.starter_code.strip():
         form = "Complete the starter code below and give the whole program in one block, fenced as it is."
-        code = entry.starter
+        code = entry.starter_code
     else:
         form = (
             "Read the input from standard input and write the answer to standard output, without trying it on the "
@@ -435,6 +382,6 @@ def _prompt(entry: Entry) -> str:
         code = "# YOUR CODE HERE"
     return (
         "You are an expert Python programmer. Write a correct Python program for the problem below, one that meets its "
-        f"specification and passes all tests.\n\n### Question:\n{entry.statement}\n\n### Format:\n{form}\n"
+        f"specification and passes all tests.\n\n### Question:\n{entry.question_content}\n\n### Format:\n{form}\n"
         f"```python\n{code}\n```\n\n### Answer:\n"
     )

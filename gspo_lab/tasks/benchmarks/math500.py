@@ -8,14 +8,16 @@ import contextlib
 import json
 import os
 import re
-import selectors
+import resource
 import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from importlib import metadata
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.tasks.base import Defaults, Grade, Problem
@@ -28,6 +30,7 @@ VERSION = "0.9.0"
 CPU_SECONDS = 5
 WALL_SECONDS = 60.0
 START_SECONDS = 120.0
+MEMORY_BYTES = 4 << 30
 
 
 class Undecided(Exception):
@@ -55,9 +58,10 @@ class Expressions:
         self._cpu_seconds = cpu_seconds
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
-        self._ender: weakref.finalize[[subprocess.Popen[bytes]], Expressions] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection
+        self._ender: weakref.finalize[[subprocess.Popen[bytes], Connection], Expressions]
 
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
@@ -65,8 +69,13 @@ class Expressions:
         Undecided where that cannot be told of this answer; WorkerFailed where it could be told of none.
         """
         with self._lock:
-            process = self._running()
-            reply = self._exchange(process, json.dumps([gold, answer]).encode() + b"\n", self._wall_seconds)
+            if self._owner != os.getpid() and self._process is not None:
+                self._ender.detach()  # a forked child must not end its parent's process
+                self._process = None
+            if self._process is None or self._process.poll() is not None:
+                self._end()
+                self._start()
+            reply = self._exchange([gold, answer], self._wall_seconds)
         if reply == "memory":
             raise Undecided("comparing it takes too much memory")
         if reply == "gold":
@@ -78,89 +87,93 @@ class Expressions:
         with self._lock:
             self._end()
 
-    def _running(self) -> "subprocess.Popen[bytes]":
-        if self._owner != os.getpid():
-            self._forget()  # a forked child must not end its parent's process
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        self._end()
+    def _start(self) -> None:
         check_installed()
-        command = [sys.executable, "-m", "gspo_lab.tasks.benchmarks.math_worker", str(self._cpu_seconds)]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        self._connection, theirs = Pipe()
+        command = [sys.executable, "-m", __name__, str(self._cpu_seconds), str(theirs.fileno())]
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=[theirs.fileno()], start_new_session=True
         )
-        self._process, self._owner = process, os.getpid()
-        self._ender = weakref.finalize(self, _ended, process)
-        if self._exchange(process, b"", START_SECONDS) != "ready":
+        theirs.close()
+        self._owner = os.getpid()
+        self._ender = weakref.finalize(self, _ended, self._process, self._connection)
+        if self._exchange(None, START_SECONDS) != "ready":
             raise WorkerFailed("the comparing process did not begin as it should")
-        return process
 
-    def _exchange(self, process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> str:
-        """One line to the process and its reply; the process is ended where there is none in time."""
-        assert process.stdin is not None
+    def _exchange(self, pair: list[str] | None, seconds: float) -> str:
+        """The reply to a pair, or the first message; the process is ended where there is none in time."""
         try:
-            process.stdin.write(line)
-            process.stdin.flush()
-            reply = _line(process, time.monotonic() + seconds)
-        except BrokenPipeError:
-            reply = b""
+            if pair is not None:
+                self._connection.send_bytes(json.dumps(pair).encode())
+            if not self._connection.poll(seconds):
+                raise WorkerFailed(f"no reply within {seconds:g} s; is the machine overloaded?")
+            return str(json.loads(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            code = self._end(patience=10.0)  # it has closed its end: it is dying of its own
+            if pair and code == -signal.SIGXCPU:
+                raise Undecided(f"comparing it takes more than {self._cpu_seconds} s of CPU time") from None
+            if pair and code in (-signal.SIGSEGV, -signal.SIGABRT):
+                raise Undecided("comparing it breaks math-verify") from None
+            raise WorkerFailed(f"the comparing process ended with code {code}") from None
         except BaseException:  # an interrupt between question and reply would shift all later replies by one
             self._end()
             raise
-        if reply is None:
-            self._end()
-            raise WorkerFailed(f"no reply within {seconds:g} s; is the machine overloaded?")
-        if not reply.endswith(b"\n"):
-            code = self._end(patience=10.0)  # it has closed its output: it is dying of its own
-            if line and code == -signal.SIGXCPU:
-                raise Undecided(f"comparing it takes more than {self._cpu_seconds} s of CPU time")
-            if line and code in (-signal.SIGSEGV, -signal.SIGABRT):
-                raise Undecided("comparing it breaks math-verify")
-            raise WorkerFailed(f"the comparing process ended with code {code}")
-        return str(json.loads(reply))
 
     def _end(self, patience: float = 0.0) -> int | None:
-        process = self._forget()
-        return None if process is None else _ended(process, patience)
-
-    def _forget(self) -> "subprocess.Popen[bytes] | None":
         process, self._process = self._process, None
-        if self._ender is not None:
-            self._ender.detach()
-            self._ender = None
-        return process
+        if process is None:
+            return None
+        self._ender.detach()
+        return _ended(process, self._connection, patience)
 
 
-def _line(process: "subprocess.Popen[bytes]", until: float) -> bytes | None:
-    """The next line of the process, a part of one where it has ended, None where the time is up."""
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        out = b""
-        while not out.endswith(b"\n"):
-            left = until - time.monotonic()
-            if left <= 0 or not selector.select(left):
-                return None
-            part = os.read(process.stdout.fileno(), 4096)
-            if not part:
-                return out
-            out += part
-    return out
-
-
-def _ended(process: "subprocess.Popen[bytes]", patience: float = 0.0) -> int:
+def _ended(process: "subprocess.Popen[bytes]", connection: Connection, patience: float = 0.0) -> int:
     """End the process, at once unless it is given time to end by itself; its exit code."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         code = process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(BrokenPipeError):
-            pipe.close()
+    connection.close()
     return code
+
+
+def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
+    """What the process does: says "ready", then takes `["gold", "answer"]` and gives "equal", "differs", "gold" (it
+    parses to nothing), "answer" or "memory". The kernel ends it where one pair takes more CPU time than allowed."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    from math_verify import parse, verify
+    from math_verify.parser import LatexExtractionConfig
+
+    boxed = [LatexExtractionConfig(boxed_match_priority=0)]
+
+    def read(text: str) -> list[Any]:
+        # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in for them.
+        expressions: list[Any] = parse(
+            f"\\boxed{{{text}}}", extraction_config=boxed, fallback_mode="no_fallback", parsing_timeout=None
+        )
+        return expressions
+
+    def compared(gold: str, answer: str) -> str:
+        try:
+            if not (right := read(gold)):
+                return "gold"
+            if not (stated := read(answer)):
+                return "answer"
+            return "equal" if verify(right, stated, timeout_seconds=None) else "differs"
+        except MemoryError:
+            return "memory"
+
+    reply = "ready"
+    while True:
+        connection.send_bytes(json.dumps(reply).encode())
+        pair = json.loads(connection.recv_bytes())
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        reply = compared(*pair)
 
 
 SHOWN = 120
@@ -220,3 +233,8 @@ def _bare(text: str) -> str:
     text = text.strip().strip("$")
     worded = _TEXT.fullmatch(text)
     return "".join((worded[1] if worded else text).split())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError):
+        compare_pairs(int(sys.argv[1]), Connection(int(sys.argv[2])))

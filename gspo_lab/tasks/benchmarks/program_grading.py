@@ -5,22 +5,23 @@ bytes, after the program has ended.
 
 A checker is a Python program of the data set's, which a model wrote. So it runs in the sandbox too, after the program
 and apart from it. It is called with three files, the input, the correct output and the program's, and prints a number.
-Some print 1 and some 100 for a right output. So each is first shown the correct output of every test as if a program
-had printed it: that number is the test's full one. A checker that gives a correct output none is broken. Then no answer
-to the problem is graded, whatever it says: graded answers would be those that fail before the checker is asked.
+Some print 1 and some 100 for a right output. So each is first shown the correct output of every test: what it prints
+then is the test's full number. One that gives a correct output none is broken, and no answer to its problem is graded.
 """
 
 import atexit
 import functools
 import hashlib
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
-from gspo_lab.tasks.base import Grade
+from gspo_lab.tasks.base import Defaults, Grade, choice
 from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule, output_rule, value_rule
-from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer, spoken
+from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer, Published, spoken
 
 FENCE = "```"
 SHOWN = 200
@@ -34,10 +35,6 @@ class Case:
 
     input: bytes
     output: bytes
-
-
-Strictest = Callable[[Case, ExecutionResult], ComparisonRule | None]
-"""The strictest rule by which a test that finished is passed; None: by none. Each later rule of RULES takes it too."""
 
 
 _OPENING = threading.Lock()
@@ -81,18 +78,26 @@ def extract_program(answer: str) -> str:
     return program
 
 
-def rule_of_output(case: Case, outcome: ExecutionResult) -> ComparisonRule | None:
-    """Of a script: by which rule its stdout is the expected one."""
-    return output_rule(case.output, outcome.stdout)
+class ProgramBenchmark(Published, ABC):
+    """A benchmark whose answers are programs. `unsafe` runs them without isolation where nothing isolates them."""
 
+    runs_programs = True
+    # Samples are those of the GSPO paper and of CodeElo; the sampling is Qwen3's when thinking.
+    defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
+    max_tokens = 32_768
 
-def rule_of_value(case: Case, outcome: ExecutionResult) -> ComparisonRule | None:
-    """Of a function: by which rule it returned the expected value."""
-    return value_rule(case.output, outcome.result, bool(outcome.exact))
+    def __init__(self, data: str | None, compare: ComparisonRule, unsafe: bool) -> None:
+        super().__init__(data)
+        self.rule: ComparisonRule = choice(self.name, "compare", compare, RULES)
+        self.unsafe = unsafe
+
+    def stated(self, answer: str) -> str:
+        """Its program."""
+        return extract_program(answer)
 
 
 def grade_program(
-    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: ComparisonRule, strictest: Strictest
+    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: ComparisonRule
 ) -> Grade:
     """Right is a program that passes every test by `rule`; it is run until no rule has it right any more.
 
@@ -104,18 +109,25 @@ def grade_program(
     failures: dict[ComparisonRule, str] = {}
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
-        passed = strictest(cases[index], outcome) if outcome.ending == "finished" else None
+        passed, expected = None, cases[index].output
+        if outcome.ending == "finished" and program.function is None:
+            passed = output_rule(expected, outcome.stdout)
+        elif outcome.ending == "finished":
+            passed = value_rule(expected, outcome.result, bool(outcome.exact))
         for failed in RULES if passed is None else RULES[: RULES.index(passed)]:
             failures.setdefault(failed, f"test {index + 1} of {len(cases)}: {failure_text(outcome)}")
         return len(failures) < len(RULES)
 
+    problem = None
     try:
         outcomes = opened.run(program, [case.input for case in cases], limits, go_on=go_on, keep_output=False)
+        if any(outcome.ending == "killed" for outcome in outcomes):
+            problem = "a test was ended from outside"
+        elif len(outcomes) < len(cases) and len(failures) < len(RULES):
+            problem = f"only {len(outcomes)} of {len(cases)} tests were run"
     except SandboxFailed as error:
-        return Grade(None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level)
-    killed = any(outcome.ending == "killed" for outcome in outcomes)
-    if killed or (len(outcomes) < len(cases) and len(failures) < len(RULES)):
-        problem = "a test was ended from outside" if killed else f"only {len(outcomes)} of {len(cases)} tests were run"
+        problem = str(error)
+    if problem is not None:
         return Grade(None, None, program.source, error=f"the sandbox failed: {problem}", isolation=opened.level)
     right = rule not in failures
     reason = failures.get(rule, f"passed all {len(cases)} tests")
@@ -171,12 +183,15 @@ def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[
             raise SandboxFailed("the checker was not run to its end")
         if number is None or number <= 0:
             test = f"test {len(numbers) + 1} of {len(cases)}"
-            raise CheckerFailed(f"{test}: the checker gives the correct output no number above 0: {_said(outcome)}")
+            printed = repr(outcome.stdout[:80]) if outcome.ending == "finished" else failure_text(outcome)
+            raise CheckerFailed(f"{test}: the checker gives the correct output no number above 0: {printed}")
         numbers.append(number)
         return True
 
-    for several in _batches(cases, [len(case.output) for case in cases]):
-        _check(opened, checker, several, [case.output for case in several], go_on)
+    while len(numbers) < len(cases):  # in parts of not much more than KEPT_BYTES
+        sizes = itertools.accumulate(len(case.output) for case in cases[len(numbers) :])
+        part = cases[len(numbers) :][: sum(size <= KEPT_BYTES for size in sizes) + 1]
+        _check(opened, checker, part, [case.output for case in part], go_on)
     return tuple(numbers)
 
 
@@ -250,16 +265,6 @@ def _check(
     opened.run(Program(_CALL.format(source=checker)), inputs, LIMITS, go_on=go_on, keep_output=False)
 
 
-def _batches(cases: Sequence[Case], sizes: Sequence[int]) -> Iterator[Sequence[Case]]:
-    """The tests in order, in parts of not much more than KEPT_BYTES."""
-    start, size_sum = 0, 0
-    for place, size in enumerate(sizes, start=1):
-        size_sum += size
-        if size_sum > KEPT_BYTES or place == len(sizes):
-            yield cases[start:place]
-            start, size_sum = place, 0
-
-
 def _number(outcome: ExecutionResult) -> float | None:
     """The one number that the checker printed, and nothing else; None for any other end."""
     if outcome.ending != "finished":
@@ -268,9 +273,3 @@ def _number(outcome: ExecutionResult) -> float | None:
         return float(outcome.stdout.decode("ascii").strip())
     except ValueError:
         return None
-
-
-def _said(outcome: ExecutionResult) -> str:
-    if outcome.ending != "finished":
-        return failure_text(outcome)
-    return repr(outcome.stdout[:80])

@@ -80,15 +80,11 @@ class Published(Task, ABC):
     @property
     def data_digest(self) -> str | None:
         """sha256 of ids, prompts and references, in order."""
-        return self._digest
+        return digest([[problem.id, problem.prompt, problem.reference] for problem in self._held_out])
 
     @functools.cached_property
     def _held_out(self) -> tuple[Problem, ...]:
         return self.read()
-
-    @functools.cached_property
-    def _digest(self) -> str:
-        return digest([[problem.id, problem.prompt, problem.reference] for problem in self._held_out])
 
 
 PROMPT_VERSION = "boxed/1"
