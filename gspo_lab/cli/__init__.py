@@ -35,7 +35,7 @@ def _options(
 
 PANELS = {
     "Run": {"check": "plan", "plan": "plan", "advise": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
-    "Read": {"report": "report", "list": "read", "show": "read", "claims": "read"},
+    "Read": {"report": "run", "list": "read", "show": "read", "claims": "read"},
     "Verify": {"certify": "verify", "diff": "verify", "regrade": "verify", "calibrate": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},
     "Maintain": {"engines": "exchange", "rebuild": "exchange"},

@@ -18,10 +18,9 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
-from gspo_lab.report.figure_html import Figures, figure, legend
 from gspo_lab.report.markup import format_number, percent, table, text
-from gspo_lab.report.palette import COLOURS, DARK, LIGHT, arm_colours, dash
-from gspo_lab.report.plotly_json import plot, template
+from gspo_lab.report.page import Figures, figure, legend
+from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
 from gspo_lab.report.sections.curves import (
     CLIPPED,
     EXPERT_CHANGE,

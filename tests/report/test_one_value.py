@@ -53,9 +53,8 @@ from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart, Section
 from gspo_lab.report.markup import format_number, percent
 from gspo_lab.report.page import study_comparison
-from gspo_lab.report.sections.clipping import COLUMNS, clipping
-from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
 from gspo_lab.study import Study as StudyFile
@@ -240,7 +239,7 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
     if isinstance(mutation, str):
         fewer = decided(decision(found).seeds[:-1])
         monkeypatch.setattr("gspo_lab.findings.decision.Decision.runs", property(lambda decision: fewer))
-        monkeypatch.setattr(import_module("gspo_lab.report.sections.clipping"), "RECORDED", fewer)
+        monkeypatch.setattr(import_module("gspo_lab.report.sections.updates"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
         for module in ("gspo_lab.conduct.study_outcome", "gspo_lab.report.arm_table"):

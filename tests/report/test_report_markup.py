@@ -1,8 +1,8 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from gspo_lab.report.figure_html import rounded, script_json
 from gspo_lab.report.markup import Html, fenced, format_number, h, markdown_table, plain, signed, text, unbroken
+from gspo_lab.report.page import rounded, script_json
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:

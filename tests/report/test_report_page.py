@@ -18,7 +18,7 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.markup import plain
-from gspo_lab.report.page_html import plotly
+from gspo_lab.report.page import plotly
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 

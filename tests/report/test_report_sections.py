@@ -20,12 +20,11 @@ from gspo_lab.readings.graded import PROBLEM, SAMPLING, GradedAnswers, flips, no
 from gspo_lab.readings.graded import SEED as TRAINING
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
-from gspo_lab.report.calibration_badge import calibration_line, calibration_lines, record, uneven_line
 from gspo_lab.report.markup import marked
-from gspo_lab.report.palette import LIGHT
-from gspo_lab.report.sections.diagnostics import COVERED, skipping
+from gspo_lab.report.plotly_json import LIGHT
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
-from gspo_lab.report.verdict_details import numbers, summary
+from gspo_lab.report.sections.updates import COVERED, skipping
+from gspo_lab.report.verdict_details import calibration_line, calibration_lines, numbers, record, summary, uneven_line
 from gspo_lab.stats.calibration import run_calibration
 from gspo_lab.stats.simulation_cells import CELLS
 from gspo_lab.stats.verdict import Rule, Scores, decide_all

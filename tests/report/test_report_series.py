@@ -14,12 +14,10 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Section, SectionWriter, Series
-from gspo_lab.report.sections.clipping import clipping
-from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
-from gspo_lab.report.sections.diagnostics import diagnostics
-from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.sections.stability import collapse
+from gspo_lab.report.sections.updates import clipping, diagnostics, experts, replayed
 from gspo_lab.report.series import Points, curve, lines
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps, read_updates

@@ -17,7 +17,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
 from gspo_lab.report.markup import between
-from gspo_lab.report.sections.grounds import grounds
+from gspo_lab.report.sections.answer import grounds
 from gspo_lab.report.verdict_details import facts
 from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.stats.ranking import ranking

@@ -1,39 +1,66 @@
-"""The answer to the study's question: a card with what to conclude and what not, and the table of the arms."""
+"""The answer to the study's question, why to believe it, its limits, and the declared claims."""
 
+import json
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
+from gspo_lab.claims import LIBRARY, Estimate, Result, judge
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
+from gspo_lab.findings.matched import starting_limits, study_certificate
 from gspo_lab.findings.paired_comparisons import new_problems
 from gspo_lab.findings.paired_comparisons import ranked as ranked_of
-from gspo_lab.findings.stability import stability_verdicts
+from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
-from gspo_lab.readings import Reading, Source, Steps, Window, read
+from gspo_lab.matching import Certificate
+from gspo_lab.matching.run_pair import UNKNOWN
+from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import Html, h, plain, unbroken
-from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progress_of
+from gspo_lab.report.markup import (
+    NONE,
+    NOT_MEASURED,
+    Html,
+    between,
+    format_number,
+    h,
+    join,
+    markdown_table,
+    plain,
+    table,
+    unbroken,
+)
 from gspo_lab.report.sections.replications import linked
-from gspo_lab.report.verdict_details import head, numbers, summary
+from gspo_lab.report.verdict_details import calibration_lines, facts, head, notes, numbers, summary
 from gspo_lab.states import State
+from gspo_lab.stats.ranking import Ranking
+from gspo_lab.study import Declaration
+from gspo_lab.study.import_origin import ABSENT
 from gspo_lab.words import (
     answer_sentences,
     answer_to_json,
     became,
+    because,
     best_arms,
     chip,
+    claim_to_json,
     decided_sentences,
+    flags,
     ground_text,
     headline,
     lines,
     sentence,
+    sentences,
+    short,
+    tone,
+    unstable_runs,
 )
+from gspo_lab.words.text import capital, counted, level, listed
 
 
 def answer(study: Source) -> Section | None:
@@ -115,3 +142,330 @@ def time_left(study: Source) -> str:
     left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(study) if run.state != State.FINISHED)
     seconds = left * max(known) / len(running)
     return f"About {duration(seconds)} of training are left at the slowest pace so far, without evaluations."
+
+
+Grade = Literal["good", "warn", "neutral"]
+MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
+ENOUGH, LEAST = 5, 3
+"""Pairs from which "equivalent" can be said, and from which there is an interval at all."""
+RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
+
+
+class TrustItem(NamedTuple):
+    """One thing that the answer rests on. Good only where all that it needs was recorded."""
+
+    name: str
+    text: str
+    grade: Grade
+    target: str
+
+
+def grounds(study: Source) -> Section | None:
+    """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
+    decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
+    badges = []
+    for ground in _grounds(study):
+        mark = h("b", MARKS[ground.grade], aria_hidden="true")
+        text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
+        link = h("a", ground.name, href=f"#{ground.target}")
+        badges.append(h("li", mark, link, " ", text, class_=f"badge {ground.grade}"))
+    body: list[Html] = [h("ul", *badges, class_="trust")]
+    if verdicts:
+        wider = new_problems(study)
+        planned = len(decided.seeds)
+        columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
+        names = list(next(iter(columns.values())))
+        rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
+        body.append(table(["", *columns], rows, caption="What each verdict rests on"))
+        for verdict in verdicts:
+            body.append(h("p", f"{sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
+    if ranked is not None:
+        caption = (
+            f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
+            f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
+        )
+        body.append(table(RANKS, _ranks(ranked), caption=caption))
+    rule = " ".join(sentences(decided.described))
+    if verdicts:
+        rule = (
+            f"Decided on {decided.primary}: a run's score is the mean of its last {study.declaration.verdict.last} "
+            f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
+            f"baseline. {' '.join(flags(decided))}"
+        ).strip()
+    scores = list(decided.verdicts.values())
+    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
+    parts = ("" if ranked is None else markdown_table(RANKS, _ranks(ranked)), rates, plain(rule))
+    body += [h("p", rule, class_="soft")] if rule else []
+    return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
+
+
+def _grounds(study: Source) -> Iterator[TrustItem]:
+    """Matching and completeness first: without them there is no verdict."""
+    declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
+    lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
+    grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
+    yield TrustItem("Matching", badge_text(matched), grade, "certificate")
+    planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
+    states = [run.state for run in runs_of(study)]
+    whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
+    blocked = runs.all_collapsed or (any(decision(study).missing.values()) and State.RUNNING not in states)
+    grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
+    yield TrustItem("Runs", progress_of(study), grade, "provenance")
+    pairs = min((verdict.paired.n for verdict in verdicts), default=len(declared.deciding))
+    grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
+    yield TrustItem("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
+    yield TrustItem("Starting models", *_starts(study), "limits")
+    yield TrustItem("Model", models(study), "neutral", "limits")
+    if verdicts:
+        family, alpha = len(verdicts), verdicts[0].alpha
+        shared = f", shared by {family} arms (Holm)" if family > 1 else ""
+        yield TrustItem("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
+        yield TrustItem("New problems", *_new_problems(study), "scores")
+        rates = calibration_lines(verdicts)
+        measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
+        yield TrustItem("Calibration", measured, "good" if rates else "neutral", "calibration")
+    grade = "warn" if all_executions(study).contradicted else "neutral"
+    yield TrustItem("Replications", linked(all_executions(study)) or "none yet", grade, "replications")
+
+
+def progress_of(study: Source) -> str:
+    """How many runs are finished, what became of the others, and how many were unstable."""
+    states = Counter(run.state for run in runs_of(study))
+    planned = len(study.declaration.arms) * len(study.declaration.seeds)
+    finished = states[State.FINISHED]
+    if decision(study).stopped and finished == states.total() < planned:
+        text = f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
+    elif finished == planned:
+        text = f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
+    else:
+        counts = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
+        if (unborn := planned - states.total()) > 0:
+            counts.append(f"{unborn} {'not begun' if study.declaration.recorded is None else 'not imported'}")
+        text = f"{finished} of {planned} runs are finished ({', '.join(counts)})."
+    failed = [
+        f"{run.arm} seed {run.seed} {grader_errors(study)[run.id]:.1%}"
+        for run in runs_of(study)
+        if grader_errors(study).get(run.id)
+    ]
+    if failed:
+        text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
+    return f"{text} {unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
+
+
+def badge_text(matched: Certificate) -> str:
+    """Whether the runs are matched, in one line; an accepted mismatch is always given with its reason."""
+    accepted = (f"Mismatch accepted: {acceptance.reason}" for acceptance in matched.acceptances)
+    return ". ".join([capital(matched.summary), *accepted])
+
+
+def _starts(study: Source) -> tuple[str, Grade]:
+    if not all(study.declaration.is_known(arm, "model") for arm in study.arms):
+        return ABSENT, "neutral"
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if not all(settings.embedded for settings in by_arm):
+        return "one checkpoint, which is the question", "neutral"
+    per_seed = all(settings.warm_start.per_seed for settings in by_arm)
+    return ("one per seed", "good") if per_seed else ("one for all seeds", "neutral")
+
+
+def models(study: Source) -> str:
+    """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
+    names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
+    sizes = {
+        json.loads(text).get("parameters")
+        for text in study.evidence.runs(study.study)["facts"]
+        if isinstance(text, str)
+    } - {None}
+    counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
+    return f"{', '.join(names)}, {counts} parameters"
+
+
+def _new_problems(study: Source) -> tuple[str, Grade]:
+    """The widest interval that holds for other problems too, and whether every arm has one."""
+    known = [ends for ends in new_problems(study).values() if ends.low is not None and ends.high is not None]
+    if not known:
+        return NOT_MEASURED, "neutral"
+    widest = max(known, key=lambda interval: (interval.high or 0.0) - (interval.low or 0.0))
+    shown = between(widest.low, widest.high) + (", the widest" if len(known) > 1 else "")
+    verdicts = decision(study).verdicts.values()
+    stored = len(known) == len(verdicts) and all(verdict.paired.items_sd is not None for verdict in verdicts)
+    return shown, "good" if stored else "neutral"
+
+
+def _ranks(ranked: Ranking) -> list[list[str]]:
+    rows = []
+    for place in ranked.places:
+        places = str(place.first) if place.first == place.last else f"{place.first} to {place.last}"
+        rows.append(
+            [place.arm, format_number(place.mean), str(place.place), places, ", ".join(map(str, place.by_seed))]
+        )
+    return rows
+
+
+CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
+"""Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
+
+
+IMPORTED = (
+    "These runs were imported: they are compared as logged. What no log says (prompts, code, weights, most settings) "
+    "may differ between the arms, and nothing here would show it.",
+    "Question, arms and the rule of the verdict were declared when the runs were imported, after they were made.",
+    "A row of a log may be a mean over several updates: nothing here says what a single update did.",
+)
+
+
+def limits_section(study: Source) -> Section | None:
+    """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
+    lines = [*limitations(study.declaration), *_open_grades(study), *_unfinished(study)]
+    body = [h("ul", *(h("li", line) for line in lines))]
+    if not study.declaration.claims:
+        against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
+        listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
+        title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
+        body.append(h("details", h("summary", title), h("ul", *listed)))
+    markdown = "\n".join(f"- {plain(line)}" for line in lines)
+    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines}, markdown)
+
+
+def do_not_conclude(study: Source) -> str:
+    """One sentence: what the study says nothing about."""
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if study.declaration.recorded is not None or not by_arm:
+        return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
+    tokens = average(value.value for value in read(study, Reading("response_tokens_mean", Window(Steps.ALL))).values())
+    mean = "" if tokens is None else f" (here {format_number(tokens, 2)} tokens on average)"
+    out = [f"larger models (here {models(study)})", f"longer answers{mean}"]
+    if not all(settings.embedded and settings.warm_start.per_seed for settings in by_arm):
+        out.append("other starting models (here one, shared by all seeds)")
+    return f"Do not conclude anything about {listed(out, 'or')}."
+
+
+def _open_grades(study: Source) -> list[str]:
+    ended = decision(study).ended
+    errors = sum(run.errors for run in ended if run.final is not None)
+    if not errors:
+        return []
+    return [
+        f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
+        "where the same word comes out with all of them counted as wrong, and where neither arm has more of them than "
+        "chance explains (sign test over problems). What a grader would have said of them is not known."
+    ]
+
+
+def _tuned(declared: Declaration, tasks: str) -> list[str]:
+    tune = declared.tune
+    if tune is None or not tune.chosen:
+        return [f"One task ({tasks}), one set of settings: another learning rate or clip range may turn the order."]
+    keys = ", ".join(dict.fromkeys(key for arm in tune.candidates for key in tune.keys(arm)))
+    out = [
+        f"One task ({tasks}). Each arm chose {keys} on a small budget among {tune.number} candidates, and declares all "
+        "else: other candidates, a larger budget or other settings may turn the order."
+    ]
+    if tune.metric == declared.primary:
+        out.append(
+            f"The trials were asked the problems of {tune.metric} that decide here, too: of every arm alike, the best "
+            "score of a few was taken, which is a little better than it will be on other problems."
+        )
+    return out
+
+
+def _unfinished(study: Source) -> list[str]:
+    if all(arm.settings.rollout.tokens_per_step is None for arm in study.declaration.arms.values()):
+        return []
+    waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
+    left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
+    return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
+
+
+def limitations(declared: Declaration) -> list[str]:
+    """What the reader should not conclude, from what this study is."""
+    by_arm = [arm.settings for arm in declared.arms.values()]
+    seeds = len(declared.seeds)
+    out = [
+        f"The check {name} says that this comparison says little. The study's author answers: {reason}"
+        for name, reason in declared.waived.items()
+    ]
+    if seeds < 3:
+        out.append(f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the least.")
+    elif seeds < 5:
+        out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
+    out += starting_limits(declared)
+    if declared.recorded is not None:
+        return [*out, *IMPORTED]
+    models = sorted({settings.model for settings in by_arm})
+    if any(settings.embedded for settings in by_arm):
+        out.append(
+            f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
+            "objectives work, not what they do to a large model with long responses."
+        )
+    tasks = sorted({settings.task.name for settings in by_arm})
+    out += _tuned(declared, ", ".join(tasks))
+    if any(settings.rollout.coupled for settings in by_arm):
+        out.append(
+            "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
+            "seeds."
+        )
+    out.append("Only the declared score carries the verdict; the curves and the other numbers are descriptive.")
+    if not any(bench for settings in by_arm for bench in settings.bench):
+        out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
+    return out
+
+
+INTRODUCTION = (
+    "Statements fixed before the first step, each held against what was recorded. Supported and contradicted need the "
+    "whole interval over seeds on that side, after Holm's adjustment over the declared claims; one run never "
+    "decides, and no seed that was added later counts. Only the primary score carries the study's verdict."
+)
+BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolved": "inconclusive"}
+"""What a number says that decides nothing."""
+HEAD = ("claim", "its source says", "here", "verdict", "reason")
+
+
+def claims(study: Source) -> Section | None:
+    """One row per declared claim, and under each the published evidence against it."""
+    if not study.declaration.claims:
+        return None
+    results = judge(study)
+    claims_ = [result.claim for result in results]
+    rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
+    body: list[Html] = [
+        h("p", INTRODUCTION),
+        table(HEAD, [_row(result) for result in results], class_="prose"),
+    ]
+    if rows:
+        shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
+        body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
+    listed = [
+        (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
+        for result in results
+    ]
+    against = [f"- {plain(id)}, against: {plain(text)} ({plain(source)})" for id, text, source in rows]
+    data = {"claims": [claim_to_json(result) for result in results]}
+    markdown = "\n".join([markdown_table(HEAD, listed), "", *against]).strip()
+    return Section("claims", "Claims", tuple(body), data, markdown)
+
+
+def _verdict(result: Result) -> tuple[Html, str]:
+    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
+    return word, because(result.verdict) or ""
+
+
+def _row(result: Result) -> tuple[Html | str, ...]:
+    claim, parts = result.claim, _parts(result)
+    measured = join([h("div", part) for part in parts]) if parts else NOT_MEASURED
+    about = h("div", f"{claim.source} · grade {claim.grade}", class_="soft")
+    name = join([h("strong", claim.id), h("div", claim.statement), about])
+    link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.parts else ""
+    return name, claim.value, join([measured, link]), *_verdict(result)
+
+
+def _parts(result: Result) -> list[str]:
+    beside = [f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.supplementary]
+    return [*map(_estimate, result.parts), *beside]
+
+
+def _estimate(part: Estimate) -> str:
+    where = part.interval
+    return f"{part.name}: {format_number(part.estimate)}" + (
+        f" ({format_number(where[0])} to {format_number(where[1])})" if where else ""
+    )

@@ -38,8 +38,8 @@ from gspo_lab.stats.curve_summaries import mean_of_runs
 from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.store.records import read_steps
 from gspo_lab.study.contrast import side_names
-from gspo_lab.words.answers import unstable_counts
 from gspo_lab.words.text import MINUS, difference, level
+from gspo_lab.words.verdicts import unstable_counts
 
 BAND = (
     "Pairs are runs of one seed. Faint: pairs. Thick: their mean. Shaded: the {level} t interval at each point by "

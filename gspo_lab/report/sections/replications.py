@@ -13,8 +13,8 @@ from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdo
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.decision import OUTCOMES, precision_note
 from gspo_lab.words.text import MINUS, difference
+from gspo_lab.words.verdicts import OUTCOMES, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (

@@ -1,20 +1,176 @@
-"""A sweep's section: collapsed runs and scores by swept value, and the value at which half of the runs collapse."""
+"""Which runs were unstable, when and after what; a sweep's collapses by swept value; response length."""
 
-from collections.abc import Callable, Mapping
-from operator import attrgetter
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
+
+import numpy as np
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
 from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
 from gspo_lab.findings.length_scaling import lengths as lengths_of
+from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source, average
+from gspo_lab.readings.curves import entropy_collapses
+from gspo_lab.readings.curves import onsets as onsets_of
+from gspo_lab.readings.read import SIGNALS
 from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, markdown_table, percent, plain, table
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
+from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, Onset, Stability, entropy_adrift, length_pinned
 from gspo_lab.words import decided_sentences
-from gspo_lab.words.decision import bounds, interval
+from gspo_lab.words.verdicts import bounds, interval
+
+RULES = (
+    "A run is unstable if it collapsed, regressed, or ended below half of its best score. Regression: the reward's "
+    "moving average stays below its peak by half of what it had gained (and three times its noise) for the required "
+    "number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is "
+    "not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
+    f"{FROZEN} steps after the warm-up for 5 steps on end. Entropy collapses where its moving average stays below "
+    f"{SMALL_ENTROPY:.0%} of its start for the required number of steps; that alone makes no run unstable. The same "
+    "rules for every arm, fixed before the run."
+)
+HEAD = ["run", "collapsed at", "by", "regressed at", "entropy collapsed at", "signals that crossed before", "flags"]
+NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change", "entropy")
+TOLD = dict(zip(SIGNALS, NAMES, strict=True))
+
+
+def collapse(study: Source) -> Section | None:
+    """One row per run that collapsed or regressed, or whose entropy did, with the signals that crossed before, and how
+    often they crossed in stable runs."""
+    judged = stabilities(study)
+    if not judged:
+        return None
+    tracks = [track for track in course(study).tracks if track.run in judged]
+    spent = {run: onset.step for run, onset in entropy_collapses(study).items() if onset.judged and run in judged}
+    events = {track.run: _event(judged[track.run], spent.get(track.run)) for track in tracks}
+    listed = [track for track in tracks if events[track.run] is not None]
+    seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
+    known = [run for run in ended if run.stability is not None]
+    summary = _summary([run for run in known if seeds.has(run)])
+    if not all(map(seeds.has, known)):
+        summary += f" Counted: {seeds.label()}."
+    if gone := sum(step is not None for step in spent.values()):
+        summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
+    title = "Collapse and what came before"
+    if not listed:
+        return Section("collapse", title, (h("p", summary), h("p", RULES, class_="soft")), {"runs": {}}, summary)
+    onsets = {track.run: onsets_of(study, track.run) for track in tracks}
+    rows = [_row(track, judged[track.run], onsets[track.run], spent.get(track.run)) for track in listed]
+    alarms = _false_alarms(tracks, judged, onsets)
+    data = {
+        "runs": {
+            f"{track.arm} s{track.seed}": _data(judged[track.run], onsets[track.run], spent.get(track.run))
+            for track in listed
+        },
+        "false_alarms": alarms,
+        "reading": "stability.step",
+    }
+    fallen = [track.run for track in tracks if _fell(judged[track.run]) is not None]
+    known_signals = [run for run in fallen if any(signal.judged for signal in onsets[run].values())]
+    summary = f"{summary} {_first([_before(events[run], onsets[run]) for run in known_signals])}".rstrip()
+    body = (h("p", summary), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
+    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
+
+
+def _fell(stable: Stability) -> int | None:
+    return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
+
+
+def _event(stable: Stability, entropy: int | None) -> int | None:
+    """When the run became unstable; of a stable one when its entropy collapsed."""
+    fell = _fell(stable)
+    return entropy if fell is None else fell
+
+
+def _summary(runs: list[RunOutcome]) -> str:
+    known = [run for run in runs if run.stability_judged]
+    collapsed = sum(run.collapsed for run in known)
+    halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in known)
+    unstable = sum(run.unstable for run in known)
+    counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
+    counts["only ended below half of their best score"] = halved
+    how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    sentences = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
+    if not known:
+        sentences = [f"Whether runs were unstable is {NOT_JUDGED}."]
+    if short := sum(not run.judged for run in runs):
+        sentences.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
+    return " ".join(sentences)
+
+
+def _before(event: int | None, onsets: Mapping[str, Onset]) -> dict[str, int]:
+    """The signals that crossed before the event, the earliest first."""
+    crossed = [(signal, onset.step) for signal, onset in onsets.items() if onset.step is not None]
+    return dict(
+        sorted(((signal, step) for signal, step in crossed if event is None or step < event), key=itemgetter(1))
+    )
+
+
+def _first(before: Sequence[Mapping[str, int]]) -> str:
+    if not before:
+        return ""
+    firsts = [[signal for signal, step in crossings.items() if step == min(crossings.values())] for crossings in before]
+    counted = Counter(TOLD[signal] for signals in firsts for signal in signals).most_common()
+    parts = [f"{signal} in {count}" for signal, count in counted]
+    parts += [f"nothing in {firsts.count([])}"] if [] in firsts else []
+    return f"What left its range first, in {len(before)} unstable runs: {', '.join(parts)}."
+
+
+def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> list[str]:
+    event = _event(stable, entropy) or 0
+    early = [f"{TOLD[signal]} at {step} ({event - step} before)" for signal, step in _before(event, onsets).items()]
+    if not any(onset.judged for onset in onsets.values()):
+        early = ["too few steps to judge" if onsets else NOT_MEASURED]
+    dates = ("" if step is None else str(step) for step in (stable.collapse, stable.regression, entropy))
+    collapsed, regressed, entropy_at = dates
+    run, flags = f"{track.arm} s{track.seed}", "; ".join(_flags(track))
+    return [run, collapsed, stable.cause or "", regressed, entropy_at, "; ".join(early) or "none", flags]
+
+
+def _flags(track: Track) -> list[str]:
+    entropy, out = track.columns["entropy"], []
+    known = np.isfinite(entropy)
+    if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
+        out.append(f"entropy above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
+    cut = track.columns["truncated_responses"]
+    pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(float(share))]
+    if pinned:
+        out.append(f"more than 90 % of responses cut at the limit around step {pinned[0]:g}")
+    return out
+
+
+def _false_alarms(
+    tracks: list[Track], judged: dict[str, Stability], onsets: Mapping[str, Mapping[str, Onset]]
+) -> dict[str, list[int]]:
+    """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
+    stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
+    crossings = {signal: [onsets[run][signal] for run in stable if signal in onsets[run]] for signal in SIGNALS}
+    known = {signal: [onset for onset in of_runs if onset.judged] for signal, of_runs in crossings.items()}
+    return {
+        signal: [sum(onset.step is not None for onset in of_runs), len(of_runs)]
+        for signal, of_runs in known.items()
+        if of_runs
+    }
+
+
+def _alarmed(alarms: dict[str, list[int]]) -> str:
+    if not alarms:
+        return "False alarms: no stable run is long enough to count them."
+    counts = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
+    return f"False alarms, that is crossings in runs that stayed stable: {counts}."
+
+
+def _data(stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> dict[str, Any]:
+    of_run = {name: getattr(stable, name) for name in ("collapse", "cause", "regression")}
+    signals = {signal: onset.step for signal, onset in onsets.items() if onset.judged}
+    before = _before(_event(stable, entropy), onsets)
+    return {**of_run, "entropy_collapse": entropy, "signals": signals, "crossed_before": before}
+
 
 FITTED = (
     "Per arm a Firth-penalised logistic fit of collapse on log10 of the swept value; intervals from its profile, so "
