@@ -213,8 +213,7 @@ def report(
     runs: Folders = [options.RUNS],  # noqa: B006 - typer copies it
 ) -> None:
     """Write the report as one HTML file, with JSON and Markdown."""
-    names, folders = studies or [], list(dict.fromkeys(runs))
-    elsewhere = tuple(dict.fromkeys(include or ()))
+    names, folders, elsewhere = studies or [], list(dict.fromkeys(runs)), list(dict.fromkeys(include or ()))
     if elsewhere and (len(names) > 1 or len(folders) > 1):
         raise LabError("--include: goes with one study of one folder of runs; name that study alone")
     if accept_mismatch is not None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,27 +200,20 @@ def _regrade(
 
 
 def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str, Any]]:
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    graders: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
+    groups: dict[tuple[str, str], list[Regraded]] = {}
     for (_, evaluation), answers in regraded.items():
         for answer in answers:
-            key = (answer.stored.bench, evaluation)
-            old, new = graders.setdefault(key, (set(), set()))
-            old.add(str(answer.stored.grader))
-            if answer.grade is not None:
-                new.add(str(answer.grade.grader))
-            counts.setdefault(key, Counter())[_fate(answer)] += 1
-    return [
-        {
-            "bench": bench,
-            "evaluation": evaluation or "(as it trained)",
-            "grader": " → ".join(dict.fromkeys(", ".join(sorted(names)) for names in graders[key] if names)),
-            "answers": count.total(),
-            **{fate: count[fate] for fate in FATES},
-        }
-        for key, count in counts.items()
-        for bench, evaluation in [key]
-    ]
+            groups.setdefault((answer.stored.bench, evaluation), []).append(answer)
+    rows = []
+    for (bench, evaluation), answers in groups.items():
+        old = {str(answer.stored.grader) for answer in answers}
+        new = {str(answer.grade.grader) for answer in answers if answer.grade is not None}
+        graders = dict.fromkeys(", ".join(sorted(names)) for names in (old, new) if names)
+        row: dict[str, Any] = {"bench": bench, "evaluation": evaluation or "(as it trained)"}
+        fates = Counter(map(_fate, answers))
+        row |= {"grader": " → ".join(graders), "answers": len(answers)} | {fate: fates[fate] for fate in FATES}
+        rows.append(row)
+    return rows
 
 
 FATES = ("now right", "now wrong", "now not graded", "problem gone")
@@ -275,12 +269,10 @@ def calibrate(
     from gspo_lab.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
-        done = 0
+        done = count(1)
 
         def progress(row: "CalibrationRow") -> None:
-            nonlocal done
-            done += 1
-            status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
+            status.update(f"{next(done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         table = run_calibration(simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS))
     rows = [row.to_json() for row in table.rows]

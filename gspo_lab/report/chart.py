@@ -2,7 +2,7 @@
 numbers, so that all three say the same."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -111,6 +111,10 @@ class Chart:
         """The axis of the values: holds all of them, and those that were published."""
         values = [*self.values(), *(reference.value for reference in self.references)]
         return log_axis(values) if self.log else linear_axis(values, whole=self.whole)
+
+    def placed(self, values: Sequence[Value]) -> list[Value]:
+        """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest decade."""
+        return [self.axis.zero if value == 0 and self.log else value for value in values]
 
     def format_value(self, value: Value, digits: int = 3) -> str:
         """A value as the chart tells it."""

@@ -95,33 +95,24 @@ def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
         [format_position(row[0]), *(cell if isinstance(cell, str) else chart.format_value(cell) for cell in row[1:])]
         for row in rows
     ]
-    words = sentence(chart)
-    about = (h("p", chart.note) if chart.note else None, table(head, shown, caption=caption))
-    return h(
-        "figure",
-        heading,
-        h("figcaption", chart.title) if chart.finding else None,
-        h("div", words, class_="plot", role="img", aria_label=words),
-        h("details", h("summary", "Method and numbers"), *about),
-        id=chart.id,
-        class_=f"of-{chart.kind}" + (" small" if chart.small else ""),
-    )
+    words, note = sentence(chart), h("p", chart.note) if chart.note else None
+    below = h("figcaption", chart.title) if chart.finding else None
+    place = h("div", words, class_="plot", role="img", aria_label=words)
+    about = h("details", h("summary", "Method and numbers"), note, table(head, shown, caption=caption))
+    look = f"of-{chart.kind}" + (" small" if chart.small else "")
+    return h("figure", heading, below, place, about, id=chart.id, class_=look)
 
 
 def legend(arms: Mapping[str, int]) -> Html:
     """The page's one legend: each button hides an arm, or all seeds, in every figure."""
-    buttons = [
-        h("button", _key(arm, colour), arm, type="button", data_hide=f"arm {arm}", aria_pressed="true", title=arm)
-        for arm, colour in arms.items()
-    ]
-    seeds = h("button", "seeds", type="button", data_hide="seeds", aria_pressed="true")
-    return h("div", *buttons, seeds, class_="who", role="group", aria_label="Shown in all figures", hidden=True)
-
-
-def _key(arm: str, colour: int) -> Html:
-    dashes = None if dash(colour) == "solid" else dash(colour).replace("px", "")
-    line = h("line", x1="0", x2="30", y1="4", y2="4", stroke_dasharray=dashes)
-    return h("svg", line, class_="key", data_arm=arm, viewBox="0 0 30 8", aria_hidden="true")
+    buttons = []
+    for arm, colour in arms.items():
+        dashes = None if dash(colour) == "solid" else dash(colour).replace("px", "")
+        line = h("line", x1="0", x2="30", y1="4", y2="4", stroke_dasharray=dashes)
+        key = h("svg", line, class_="key", data_arm=arm, viewBox="0 0 30 8", aria_hidden="true")
+        buttons.append(h("button", key, arm, type="button", data_hide=f"arm {arm}", aria_pressed="true", title=arm))
+    buttons.append(h("button", "seeds", type="button", data_hide="seeds", aria_pressed="true"))
+    return h("div", *buttons, class_="who", role="group", aria_label="Shown in all figures", hidden=True)
 
 
 def script_json(data: Any) -> Html:
@@ -200,17 +191,15 @@ def document(
     )
     figures = Figures(arms)
     several = len(articles) > 1
-    shown = [_article(article, figures, f"{slug(article.title)}." if several else "") for article in articles]
+    shown = [_section(section, figures, "", "") for section in front]
+    shown += [_article(article, figures, f"{slug(article.title)}." if several else "") for article in articles]
+    made = "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network."
     body = h(
         "body",
         h("a", "Skip to the answer", href="#_answer", class_="skip"),
         _bar(articles, front, arms),
-        h("main", *(_section(section, figures, "", "") for section in front), *shown, id="_answer", tabindex="-1"),
-        h(
-            "footer",
-            "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network.",
-            h("span", f" {OFF_PAPER}", class_="paper"),
-        ),
+        h("main", *shown, id="_answer", tabindex="-1"),
+        h("footer", made, h("span", f" {OFF_PAPER}", class_="paper")),
         figures.script(),
         h("script", Html(library), type="text/plain", id="plotly-gzip"),
         h("template", id=maps),
@@ -301,11 +290,8 @@ def plotly() -> tuple[str, str, str]:
         raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")
     library = Path(spec.origin).with_name("package_data").joinpath("plotly.min.js").read_bytes()
     maps = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
-    return (
-        base64.b64encode(gzip.compress(library, 6, mtime=0)).decode(),
-        _hash(library),
-        maps[1].decode() if maps else "",
-    )
+    packed = base64.b64encode(gzip.compress(library, 6, mtime=0)).decode()
+    return packed, _hash(library), maps[1].decode() if maps else ""
 
 
 def _asset(name: str) -> str:
@@ -341,7 +327,10 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
-    articles = [Article(of.label, of.declaration.question, _sections(of), written_on(of)) for of in sources]
+    articles = []
+    for study in sources:
+        written = {group: tuple(filter(None, (write(study) for write in SECTIONS[group]))) for group in GROUPS}
+        articles.append(Article(study.label, study.declaration.question, written, written_on(study)))
     front = [study_comparison(sources)] if len(sources) > 1 else []
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -374,11 +363,6 @@ def written_on(study: Source) -> str:
     return datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
 
 
-def _sections(study: Source) -> dict[str, tuple[Section, ...]]:
-    written = {group: [write(study) for write in writers] for group, writers in SECTIONS.items()}
-    return {group: tuple(section for section in sections if section) for group, sections in written.items()}
-
-
 def _gist(article: Article, *, several: bool) -> list[str]:
     lines = [line for section in article.every if section.id == "answer" for line in section.lines]
     return [f"{article.title}: {line}" for line in lines] if several else lines
@@ -392,8 +376,7 @@ def _data(sections: Sequence[Section]) -> dict[str, Any]:
             head, rows, caption = numbers(chart)
             charts[chart.id] = {"columns": head, "rows": rows, "caption": caption, "reading": chart.reading}
         out[section.id] = {**section.data, **({"figures": charts} if charts else {})}
-    clean: dict[str, Any] = round_floats(out)
-    return clean
+    return dict(round_floats(out))
 
 
 def round_floats(data: Any) -> Any:
@@ -411,10 +394,10 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     several = len(articles) > 1
     for article in articles:
         lines = _gist(article, several=several)
-        more = [] if len(lines) <= GIST else [f"and {len(lines) - GIST + 1} more lines below"]
-        shown = [*lines[: GIST - len(more)], *more]
+        if len(lines) > GIST:
+            lines = [*lines[: GIST - 1], f"and {len(lines) - GIST + 1} more lines below"]
         parts += [] if several else [plain(article.question)]
-        parts.append("\n".join(f"- {plain(line)}" for line in shown))
+        parts.append("\n".join(f"- {plain(line)}" for line in lines))
     parts.append(f"[The report]({quote(name)}.html) and [its numbers]({quote(name)}.json)")
     parts.append("<details><summary>Everything else</summary>")
     parts += [f"## {section.title}\n\n{section.markdown}" for section in front]
@@ -438,20 +421,16 @@ def study_comparison(sources: Sequence[Source]) -> Section:
         for arm in study.arms:
             finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
             scores.setdefault(arm, {})[study.label] = average(finals)
-    labels = [study.label for study in sources]
-    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
+    names = [study.label for study in sources]
+    head, of_arms = ["study", "verdict", "difference to its baseline", "interval", "pairs"], ["arm", *names]
     rows = [
-        [arm, *(format_number(means[label]) if label in means else NONE for label in labels)]
+        [arm, *(format_number(means[name]) if name in means else NONE for name in names)]
         for arm, means in scores.items()
     ]
+    caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
     body = (
         h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
         table(head, verdicts, caption="Verdicts"),
-        table(
-            ["arm", *labels],
-            rows,
-            caption="Final score on each study's primary benchmark, mean over the seeds that its verdict rests on",
-        ),
+        table(of_arms, rows, caption=caption),
     )
-    markdown = markdown_table(["arm", *labels], rows)
-    return Section("together", "Studies side by side", body, {"scores": scores}, markdown)
+    return Section("together", "Studies side by side", body, {"scores": scores}, markdown_table(of_arms, rows))

@@ -233,11 +233,6 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     return out
 
 
-def _placed(chart: Chart, values: Sequence[Value]) -> list[Value]:
-    """On a logarithmic axis zero has a place of its own, below the lowest decade."""
-    return [chart.axis.zero if value == 0 and chart.log else value for value in values]
-
-
 def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     """Bands below, then the faint lines of seeds, then means; what the figure is about lies on top."""
     about = [series for series in chart.series if series.label in chart.focus]
@@ -251,8 +246,11 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
         line["dash"] = dash(index) if mean and not grey else "solid"
         if chart.steps:
             line["shape"] = "hv"
-        marked = _marked(series.y)
-        more: Json = {"x": list(series.x), "y": _placed(chart, series.y), "line": line, "mode": "lines"}
+        marked = known = [value is not None for value in series.y]
+        if sum(known) > FEW:  # then only those that no line reaches
+            around = zip([False, *known], known, [*known[1:], False], strict=False)
+            marked = [here and not before and not after for before, here, after in around]
+        more: Json = {"x": list(series.x), "y": chart.placed(series.y), "line": line, "mode": "lines"}
         if any(marked):
             sizes = [(7 if mean else 5) if mark else 0 for mark in marked]
             more |= {"mode": "lines+markers", "marker": {"color": colour, "size": sizes, "line": {"width": 0}}}
@@ -262,15 +260,6 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             trace["meta"]["at"] = {axis: list(places) for axis, places in series.at.items()}
         out.append(trace)
     return out
-
-
-def _marked(values: Sequence[Value]) -> list[bool]:
-    """Which points of a line are marked: all of few, and any that no line reaches."""
-    known = [value is not None for value in values]
-    if sum(known) <= FEW:
-        return known
-    around = zip([False, *known], known, [*known[1:], False], strict=False)
-    return [here and not before and not after for before, here, after in around]
 
 
 def _band(series: Series, colour: str) -> Json:
@@ -313,15 +302,14 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
         x = [chart.categories.index(str(place)) + offsets[series.label] + beside for place in series.x]
-        look = {"x": x, "y": _placed(chart, series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
+        look = {"x": x, "y": chart.placed(series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
         out.append(_trace(chart, series, **look))
     return out
 
 
 def _at(chart: Chart, value: float) -> float:
-    if not chart.log:
-        return value
-    return math.log10(value if value != 0 or chart.axis.zero is None else chart.axis.zero)
+    [place] = chart.placed([value])
+    return math.log10(place or 0.0) if chart.log else value
 
 
 def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
@@ -371,8 +359,8 @@ def _values_above(chart: Chart) -> list[Json]:
 
 
 def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": LIGHT["soft"], "width": 1.2,
-            "dash": "dot"}, "layer": "below"}  # fmt: skip
+    look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
     name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 10.5},
             "bgcolor": LIGHT["paper"], "opacity": 0.9}  # fmt: skip
     values = [(reference.value, inert(reference.label)) for reference in chart.references]

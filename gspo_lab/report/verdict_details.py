@@ -36,7 +36,9 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
         for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
             out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
     else:
-        out["interval, new problems too"] = _new_problems(wider)
+        lacking = "too few pairs" if wider is None else wider.reason
+        ends = (None, None) if wider is None else (wider.low, wider.high)
+        out["interval, new problems too"] = between(*ends, f"{NOT_MEASURED}: {lacking}")
     return out | {
         "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
@@ -51,11 +53,8 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     compared = comparison(verdict)
     paired = compared.paired
     # That one seed turns the sign already stands in a score's sentence.
-    out = [
-        reason_text(note)
-        for note in compared.notes
-        if compared is not verdict or note.code != "one seed turns the sign"
-    ]
+    told = "one seed turns the sign" if compared is verdict else ""
+    out = [reason_text(note) for note in compared.notes if note.code != told]
     if compared.word == "not resolved" and compared.more_seeds:
         more = counted(compared.more_seeds, "more seed")
         out.append(f"about {more} would settle it at the spread seen, itself uncertain")
@@ -78,16 +77,14 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     paired = compared.paired
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
-    name = f"{compared.subject} {MINUS} {compared.baseline}:"
-    if stability:
-        name = (
-            f"Drop from best of {compared.subject}, relative to the gain, smaller than that of {compared.baseline} by"
-        )
+    first, second = compared.subject, compared.baseline
+    drop = f"Drop from best of {first}, relative to the gain, smaller than that of {second} by"
+    name = drop if stability else f"{first} {MINUS} {second}:"
     parts = [f"{name} {difference(paired.estimate, (paired.low, paired.high), compared.alpha)}"]
     if adjusted := _adjusted(compared):
         parts.append(f"interval of the verdict {adjusted}")
     if wider is not None and wider.low is not None and not stability:
-        parts.append(f"new problems too {_new_problems(wider)}")
+        parts.append(f"new problems too {between(wider.low, wider.high)}")
     parts += [f"margin ±{compared.margin:.3g}", counted(paired.n, "pair")]
     if compared.smallest_detectable is not None:
         parts.append(f"smallest detectable effect {_detectable(compared)}")
@@ -109,13 +106,6 @@ def _detectable(verdict: Comparison) -> str:
     return f"{format_number(verdict.smallest_detectable, 2)} ({format_number(low, 2)} to {format_number(high, 2)})"
 
 
-def _new_problems(wider: TwoWay | None) -> str:
-    """The interval over seeds and problems, which decides nothing."""
-    if wider is None or wider.low is None:
-        return f"{NOT_MEASURED}: {'too few pairs' if wider is None else wider.reason}"
-    return between(wider.low, wider.high)
-
-
 def head(verdict: Verdict) -> dict[str, Any]:
     """What every surface states of a verdict, for the .json."""
     names = ("question", "subject", "baseline", "word", "direction", "estimate", "level")
@@ -131,28 +121,20 @@ def head(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-LIMITS = ("estimate", "low", "high")
-
-
 def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     """The verdict and all of its numbers for the .json."""
+    limits = ("estimate", "low", "high")
     if isinstance(verdict, StabilityVerdict):
-        return {
-            **head(verdict),
-            "fell": [list(proportion) for proportion in verdict.unstable],
-            "p": verdict.p,
-            "loses_less": {
-                **_fields(verdict.drop.paired, LIMITS), "margin": verdict.margin, "word": verdict.drop.word
-            },
-            "loses_less_points": _fields(verdict.points, LIMITS),
-            "final": _fields(verdict.final, LIMITS),
-        }  # fmt: skip
+        drop = {**_fields(verdict.drop.paired, limits), "margin": verdict.margin, "word": verdict.drop.word}
+        final = {"loses_less_points": _fields(verdict.points, limits), "final": _fields(verdict.final, limits)}
+        fell = [list(proportion) for proportion in verdict.unstable]
+        return {**head(verdict), "fell": fell, "p": verdict.p, "loses_less": drop, **final}
     verdict = comparison(verdict)
     paired, uneven = verdict.paired, uneven_line(verdict)
     names = ("better", "margin", "alpha", "smallest_detectable", "seeds_for_margin", "seeds_for_equivalence")
     return {
         **head(verdict),
-        **_fields(paired, (*LIMITS, "p", "sd")),
+        **_fields(paired, (*limits, "p", "sd")),
         **_fields(verdict, names),
         "new_problems_too": None if wider is None or wider.low is None else [wider.low, wider.high],
         "sd_by_answers": paired.items_sd,
@@ -210,14 +192,13 @@ def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
     none where nothing was measured (n < 3, another alpha)."""
     n, alpha, family = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, len(verdicts)
     looks = verdicts[0].rule.looks
-    lines = [
-        calibration_line(n, alpha),
-        _row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family)
-        if family > 1
-        else None,
-        _row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)") if len(looks) > 1 else None,
-        any(verdict.word == "practically equivalent" for verdict in verdicts) and _equivalence_line(n, alpha),
-    ]
+    lines = [calibration_line(n, alpha)]
+    if family > 1:
+        lines.append(_row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family))
+    if len(looks) > 1:
+        lines.append(_row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)"))
+    if any(verdict.word == "practically equivalent" for verdict in verdicts):
+        lines.append(_equivalence_line(n, alpha))
     return [line for line in lines if line]
 
 
@@ -249,9 +230,7 @@ def uneven_line(verdict: Comparison) -> str | None:
     if verdict.better is None or not any(k for k, _ in verdict.unstable or ()):
         return None
     looks = verdict.rule.looks
-    methods = (
-        (cells.UNEVEN_HOLM, cells.UNEVEN_LOOKED) if verdict.family > 1 else (cells.UNEVEN_PAIRED, cells.UNEVEN_LOOKED)
-    )
+    methods = (cells.UNEVEN_HOLM if verdict.family > 1 else cells.UNEVEN_PAIRED, cells.UNEVEN_LOOKED)
     if verdict.question == "contrast":
         methods = (cells.UNEVEN_CONTRAST, cells.UNEVEN_CONTRAST_LOOKED)
     elif verdict.rule.order:

@@ -8,18 +8,10 @@ from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, VerdictLabel
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
-FORMER = "the rule of version 0.1"
-"""It judged each arm by its own plain interval, from three pairs on."""
-
 
 def _shared(arms: int, looks: int, level: float, alpha: float) -> str:
     shared = [f"{arms} arms"] * (arms > 1) + [f"{looks} declared looks"] * (looks > 1)
     return f"{' and '.join(shared)} share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
-
-
-def _formerly(word: VerdictLabel, few: bool) -> str:
-    why = f"fewer than {LEAST_FOR_EQUIVALENCE} pairs" if few else "the spread, arms and looks counted in"
-    return f"{why}: under {FORMER} this read '{word}'"
 
 
 def _uneven(counts: str, subject: str, baseline: str, more: tuple[int, int], p: float) -> str:
@@ -27,22 +19,6 @@ def _uneven(counts: str, subject: str, baseline: str, more: tuple[int, int], p: 
         f"more answers of one arm could not be graded, beyond chance ({counts}; the larger share is {subject}'s on "
         f"{more[1]} problems and {baseline}'s on {more[0]}, p = {p:.2g})"
     )
-
-
-def _ungraded(counts: str, left_out: Verdict, counted_wrong: Verdict) -> str:
-    return (
-        f"answers that could not be graded ({counts}) decide: left out it reads '{label(left_out)}', counted as "
-        f"incorrect '{label(counted_wrong)}'"
-    )
-
-
-def _incomplete(running: bool, complete: int, planned: int) -> str:
-    why = "the study is still running" if running else "runs are missing"
-    return f"{why}, {complete} of {planned} pairs are complete"
-
-
-def _not_counted(seeds: Sequence[int], runs: int) -> str:
-    return f"not counted: {counted(runs, 'run')} of other seeds ({', '.join(map(str, seeds))})"
 
 
 def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> str:
@@ -61,11 +37,6 @@ def _ratio(seed: int, values: Mapping[str, float]) -> str:
     return f"a ratio needs values above 0; at seed {seed} {text}"
 
 
-def _claim_ungraded(left_out: str | None, counted_wrong: str | None) -> str:
-    first, second = (word or "inconclusive" for word in (left_out, counted_wrong))
-    return f"answers that could not be graded decide: left out it is {first}, counted as incorrect {second}"
-
-
 def _unstable(counts: Mapping[str, tuple[int, int]]) -> str:
     text = ", ".join(f"{arm} {count} of {judged}" for arm, (count, judged) in counts.items())
     return f"unstable runs: {text}; where runs are unstable, a claim's error rate is above alpha (gspo-lab calibrate)"
@@ -76,13 +47,11 @@ def _warm_up(arm: str, steps: int, planned: int, later: bool) -> str:
     return f"{arm} has no update after the learning rate's warm-up{after}: {steps} of {planned} steps warm up"
 
 
-def _could_have_seen(name: str, ratio: bool, detectable: float) -> str:
-    return f"{name}: these seeds could have seen a {'factor' if ratio else 'difference'} of {detectable:.3g}"
-
-
 SAY: dict[str, Callable[..., str] | str] = {
     "not matched": "{why}",
-    "pairs incomplete": _incomplete,
+    "pairs incomplete": lambda running, complete, planned: (
+        f"{'the study is still running' if running else 'runs are missing'}, {complete} of {planned} pairs are complete"
+    ),
     "stopped before it": "{arm}, which the declared order tests before it, is inconclusive",
     "nothing unstable opposite": "{steady} drops less from its best, but no run of {falling} was unstable",
     "more unstable runs": "{steady} drops less from its best, but more of its runs were unstable",
@@ -90,7 +59,10 @@ SAY: dict[str, Callable[..., str] | str] = {
         "{steady} drops less from its best, but its final score may be worse by more than the margin"
     ),
     "ungraded answers are uneven": _uneven,
-    "ungraded answers decide": _ungraded,
+    "ungraded answers decide": lambda counts, left_out, counted_wrong: (
+        f"answers that could not be graded ({counts}) decide: left out it reads '{label(left_out)}', counted as "
+        f"incorrect '{label(counted_wrong)}'"
+    ),
     "one seed turns the sign": "leaving out one seed turns the sign of the difference",
     "a difference within the margin": (
         "the interval excludes 0: there is a difference, and it is smaller than the margin"
@@ -101,12 +73,17 @@ SAY: dict[str, Callable[..., str] | str] = {
     "reads otherwise alone": (
         "this interval alone reads '{word}', but with arms and looks counted in that must pass p < {level:.3g}"
     ),
-    "read otherwise in version 0.1": _formerly,
+    "read otherwise in version 0.1": lambda word, few: (
+        f"{f'fewer than {LEAST_FOR_EQUIVALENCE} pairs' if few else 'the spread, arms and looks counted in'}: "
+        f"under the rule of version 0.1 this read '{word}'"
+    ),
     "checkpoint": lambda models: f" starting from {listed(models)}",
     "one starting model": " on this one starting model",
     "these starting models": " on these starting models",
     "no clip fraction": lambda **data: f"the clip fraction is not measured: {_warm_up(**data, later=False)}",
-    "not counted": _not_counted,
+    "not counted": lambda seeds, runs: (
+        f"not counted: {counted(runs, 'run')} of other seeds ({', '.join(map(str, seeds))})"
+    ),
     "not counted pairs": _other_pairs,
     "trials": "no verdict: these are the trials on which the arms of {of} chose",
     "no benchmark": "no verdict: the study declares no benchmark, so the score that would decide is not measured",
@@ -157,7 +134,10 @@ SAY: dict[str, Callable[..., str] | str] = {
         f"rollout batches are split into {' and '.join(map(str, counts))} mini-batches: the first update is of other "
         "responses"
     ),
-    "ungraded answers decide a claim": _claim_ungraded,
+    "ungraded answers decide a claim": lambda left_out, counted_wrong: (
+        f"answers that could not be graded decide: left out it is {left_out or 'inconclusive'}, counted as incorrect "
+        f"{counted_wrong or 'inconclusive'}"
+    ),
     "broken": lambda part, bug: (
         f"{'this is a bug: ' * bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required"
     ),
@@ -167,7 +147,9 @@ SAY: dict[str, Callable[..., str] | str] = {
     "alone it would be": "the interval alone would be {side}",
     "both sides": "the interval covers both sides",
     "no interval decides": "no interval decides",
-    "could have seen": _could_have_seen,
+    "could have seen": lambda name, ratio, detectable: (
+        f"{name}: these seeds could have seen a {'factor' if ratio else 'difference'} of {detectable:.3g}"
+    ),
     "neither side": "{name} is on neither side",
     "Holm's rule": "Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}",
     "support lacks": lambda reason: f"support would also have needed what is lacking here: {reason_text(reason)}",

@@ -9,7 +9,7 @@ from gspo_lab.findings.decision import Decision
 from gspo_lab.findings.dose_response import ArmResponse, DoseResponse
 from gspo_lab.findings.executions import VerdictReplication
 from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, Lengths
-from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome
+from gspo_lab.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import UnstableRunCounts
 from gspo_lab.findings.ungraded_answers import Ungraded
 from gspo_lab.stats import PairedT
@@ -121,14 +121,12 @@ def grouped(verdicts: Sequence[Verdict]) -> str:
     groups: dict[tuple[VerdictLabel, int], list[Verdict]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.word, verdict.direction), []).append(verdict)
-    return "; ".join(map(_group, groups.values()))
-
-
-def _group(verdicts: Sequence[Verdict]) -> str:
-    subjects = [verdict.subject for verdict in verdicts]
-    if verdicts[0].word == "withheld":
-        return f"no verdict on {listed(subjects, 'or')}"
-    return f"{listed(subjects)} {short(verdicts[0])}"
+    parts = []
+    for (word, _), alike in groups.items():
+        subjects = [verdict.subject for verdict in alike]
+        withheld = word == "withheld"
+        parts.append(f"no verdict on {listed(subjects, 'or')}" if withheld else f"{listed(subjects)} {short(alike[0])}")
+    return "; ".join(parts)
 
 
 SHOWN = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "word", "detectable")
@@ -137,6 +135,11 @@ SHOWN = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "word
 
 def claim_to_json(result: Result) -> dict[str, Any]:
     """For a report's .json and for scripts."""
+
+    def number(part: Estimate) -> dict[str, Any]:
+        note = None if part.reason is None else reason_text(part.reason)
+        return {**{name: getattr(part, name) for name in SHOWN}, "note": note}
+
     return {
         **result.claim.as_data(),
         "word": result.word,
@@ -147,14 +150,9 @@ def claim_to_json(result: Result) -> dict[str, Any]:
         "unstable_runs": {arm: {"runs": k, "of": n} for arm, (k, n) in result.unstable.items()},
         "p": result.p,
         "p_adjusted": result.p_adjusted,
-        "parts": [_number(part) for part in result.parts],
-        "also": [_number(part) for part in result.supplementary],
+        "parts": list(map(number, result.parts)),
+        "also": list(map(number, result.supplementary)),
     }
-
-
-def _number(part: Estimate) -> dict[str, Any]:
-    note = None if part.reason is None else reason_text(part.reason)
-    return {**{name: getattr(part, name) for name in SHOWN}, "note": note}
 
 
 CHIPS = {"regime not reached": "no unstable runs", "not resolved": "inconclusive", "withheld": "no verdict"}
@@ -186,13 +184,11 @@ def answer_sentences(answer: StudyAnswer) -> list[str]:
 
 def ground_text(answer: StudyAnswer) -> str:
     """Its ground. The numbers that the answer itself states are not repeated."""
-    return " ".join(filter(None, (_ground(reason, answer) for reason in answer.grounds)))
-
-
-def _ground(reason: Reason, answer: StudyAnswer) -> str:
-    if reason.code == "differences" and not answer.why:
-        return f"Margin ±{answer.verdicts[0].margin:g}."
-    return _say(reason)
+    grounds = [
+        f"Margin ±{answer.verdicts[0].margin:g}." if reason.code == "differences" and not answer.why else _say(reason)
+        for reason in answer.grounds
+    ]
+    return " ".join(filter(None, grounds))
 
 
 def lines(answer: StudyAnswer) -> tuple[str, str, str]:
@@ -202,12 +198,8 @@ def lines(answer: StudyAnswer) -> tuple[str, str, str]:
 
 def to_json(answer: StudyAnswer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
-    texts = {
-        "label": chip(answer),
-        "said": answer_text(answer),
-        "rests_on": ground_text(answer),
-        "next": answer.command,
-    }
+    said, ground = answer_text(answer), ground_text(answer)
+    texts = {"label": chip(answer), "said": said, "rests_on": ground, "next": answer.command}
     return {"word": answer.word, "colour": answer.colour, **texts}
 
 
@@ -278,15 +270,6 @@ def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
     return f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
 
 
-def _missing(runs: Sequence[str]) -> str:
-    more = f" and {len(runs) - 4} more" if len(runs) > 4 else ""
-    return f"{', '.join(runs[:4])}{more}."
-
-
-def _finished(finished: int, planned: int, collapsed: int) -> str:
-    return f"{finished} of {planned} runs are finished{f', {collapsed} of them collapsed' if collapsed else ''}."
-
-
 def _causes(steps: tuple[int, int] | None, causes: Sequence[str]) -> str:
     if steps is None:
         return "Every run that could be judged."
@@ -296,12 +279,14 @@ def _causes(steps: tuple[int, int] | None, causes: Sequence[str]) -> str:
 
 GROUNDS: Mapping[str, Callable[..., str] | str] = {
     "runs": lambda runs: f"{counted(runs, 'run')}.",
-    "runs finished": _finished,
+    "runs finished": lambda finished, planned, collapsed: (
+        f"{finished} of {planned} runs are finished{f', {collapsed} of them collapsed' if collapsed else ''}."
+    ),
     "still running": "Not answered yet: the study is still running.",
     "all collapsed": "All {runs} runs collapsed, in every arm: nothing is left to compare.",
     "causes": _causes,
     "runs missing": lambda runs: f"Not answered: {counted(runs, 'run')} {'is' if runs == 1 else 'are'} missing.",
-    "these runs": _missing,
+    "these runs": lambda runs: f"{', '.join(runs[:4])}{f' and {len(runs) - 4} more' if len(runs) > 4 else ''}.",
     "barred": lambda verdict: f"Not answered: {because(verdict)}.",
     "too few seeds": lambda seeds: (
         f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least {LEAST_SEEDS} are needed."
@@ -340,14 +325,12 @@ def decided_sentences(decided: Decision) -> list[str]:
 
 def flags(decided: Decision) -> list[str]:
     """What a reader of the verdicts must know of single runs and of looks. All of these runs are counted."""
+    ended = [(f"{run.arm} seed {run.seed}", run) for run in decided.ended]
+    dead = [f"{name} ({run.nonfinite})" for name, run in ended if run.nonfinite]
     runs = {
-        "Collapsed and still counted": [_name(run) for run in decided.ended if run.collapsed],
-        "Updates that were not finite, skipped or of a dead model": [
-            f"{_name(run)} ({run.nonfinite})" for run in decided.ended if run.nonfinite
-        ],
-        "Evaluations that could not be graded repeat the one before": [
-            _name(run) for run in decided.ended if run.carried
-        ],
+        "Collapsed and still counted": [name for name, run in ended if run.collapsed],
+        "Updates that were not finite, skipped or of a dead model": dead,
+        "Evaluations that could not be graded repeat the one before": [name for name, run in ended if run.carried],
     }
     tuning = decided.matched.tuning
     looked = f"Resolved at the declared look after {len(decided.seeds)} of {decided.planned} seeds."
@@ -367,10 +350,6 @@ def ungraded(lacking: Ungraded) -> str:
     apart = f"{verdict.subject} {MINUS} {verdict.baseline}"
     number = "" if verdict.estimate is None else f" {apart} is {signed(verdict.estimate)}:"
     return f"Answers not graded: {lacking.counts}. Counted as incorrect,{number} {label(verdict)}."
-
-
-def _name(run: RunOutcome) -> str:
-    return f"{run.arm} seed {run.seed}"
 
 
 def became(word: VerdictReplication) -> str:

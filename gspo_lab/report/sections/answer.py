@@ -2,12 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from gspo_lab.claims import LIBRARY, Estimate, Result, judge
 from gspo_lab.claims import answer as answer_to
-from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import all_executions
 from gspo_lab.findings.matched import starting_limits, study_certificate
@@ -38,7 +37,6 @@ from gspo_lab.report.markup import (
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import calibration_lines, facts, head, notes, numbers, summary
 from gspo_lab.states import State
-from gspo_lab.stats.ranking import Ranking
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
 from gspo_lab.words import (
@@ -90,10 +88,15 @@ def answer(study: Source) -> Section | None:
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
         data["ranking"] = {**ranking.to_json(), "sentence": best_arms(ranking), "reading": reading}
+    said, *limits = answer_sentences(answered)
+    families = decided_sentences(decided) if decided.doses else []
+    if said == " ".join(families):  # of a sweep: first how its rules compare
+        *limits, said = families
+    below = h("small", unbroken(" ".join(limits))) if limits else None
     card = h(
         "div",
         h("p", chip(answered), class_="chip"),
-        _headline(answered, decided_sentences(decided) if decided.doses else (), denied),
+        h("p", unbroken(f"{said} {denied}".strip()), below, class_="headline"),
         h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code", unbroken(answered.command)), class_="next"),
@@ -117,14 +120,6 @@ def answer(study: Source) -> Section | None:
     return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
 
 
-def _headline(answered: StudyAnswer, families: Sequence[str], denied: str) -> Html:
-    first, *limits = answer_sentences(answered)
-    if first == " ".join(families):  # of a sweep: first how its rules compare
-        *limits, first = families
-    below = h("small", unbroken(" ".join(limits))) if limits else None
-    return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")
-
-
 def time_left(study: Source) -> str:
     """Of a running study: what its runs still have to train at their pace so far, those under way side by side."""
     running = [run for run in runs_of(study) if run.state == State.RUNNING]
@@ -132,10 +127,8 @@ def time_left(study: Source) -> str:
         return ""
     from gspo_lab.progress import duration  # takes rich along, which no page of a finished study needs
 
-    pace, done = (
-        read(study, Reading("seconds_step", Window(Steps.ALL))),
-        study.evidence.runs(study.study).set_index("run_id")["steps_done"],
-    )
+    pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
+    done = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
     known = [value.value for value in pace.values() if value.value is not None]
     if not known:
         return "No step has been timed yet."
@@ -163,7 +156,7 @@ class TrustItem(NamedTuple):
 def grounds(study: Source) -> Section | None:
     """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
     decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
-    badges = []
+    badges, ranks = [], list[list[str]]()
     for ground in _grounds(study):
         mark = h("b", MARKS[ground.grade], aria_hidden="true")
         text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
@@ -171,8 +164,7 @@ def grounds(study: Source) -> Section | None:
         badges.append(h("li", mark, link, " ", text, class_=f"badge {ground.grade}"))
     body: list[Html] = [h("ul", *badges, class_="trust")]
     if verdicts:
-        wider = new_problems(study)
-        planned = len(decided.seeds)
+        wider, planned = new_problems(study), len(decided.seeds)
         columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
         names = list(next(iter(columns.values())))
         rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
@@ -184,7 +176,11 @@ def grounds(study: Source) -> Section | None:
             f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
             f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
         )
-        body.append(table(RANKS, _ranks(ranked), caption=caption))
+        for at in ranked.places:
+            places = str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
+            seeds = ", ".join(map(str, at.by_seed))
+            ranks.append([at.arm, format_number(at.mean), str(at.place), places, seeds])
+        body.append(table(RANKS, ranks, caption=caption))
     rule = " ".join(sentences(decided.described))
     if verdicts:
         rule = (
@@ -194,7 +190,7 @@ def grounds(study: Source) -> Section | None:
         ).strip()
     scores = list(decided.verdicts.values())
     rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
-    parts = ("" if ranked is None else markdown_table(RANKS, _ranks(ranked)), rates, plain(rule))
+    parts = ("" if ranked is None else markdown_table(RANKS, ranks), rates, plain(rule))
     body += [h("p", rule, class_="soft")] if rule else []
     return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
 
@@ -242,12 +238,8 @@ def progress_of(study: Source) -> str:
         if (unborn := planned - states.total()) > 0:
             counts.append(f"{unborn} {'not begun' if study.declaration.recorded is None else 'not imported'}")
         text = f"{finished} of {planned} runs are finished ({', '.join(counts)})."
-    failed = [
-        f"{run.arm} seed {run.seed} {grader_errors(study)[run.id]:.1%}"
-        for run in runs_of(study)
-        if grader_errors(study).get(run.id)
-    ]
-    if failed:
+    shares = {f"{run.arm} seed {run.seed}": grader_errors(study).get(run.id) for run in runs_of(study)}
+    if failed := [f"{name} {share:.1%}" for name, share in shares.items() if share]:
         text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
     return f"{text} {unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
 
@@ -271,11 +263,8 @@ def _starts(study: Source) -> tuple[str, Grade]:
 def models(study: Source) -> str:
     """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
     names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
-    sizes = {
-        json.loads(text).get("parameters")
-        for text in study.evidence.runs(study.study)["facts"]
-        if isinstance(text, str)
-    } - {None}
+    facts_ = (json.loads(text) for text in study.evidence.runs(study.study)["facts"] if isinstance(text, str))
+    sizes = {known.get("parameters") for known in facts_} - {None}
     counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
     return f"{', '.join(names)}, {counts} parameters"
 
@@ -292,16 +281,6 @@ def _new_problems(study: Source) -> tuple[str, Grade]:
     return shown, "good" if stored else "neutral"
 
 
-def _ranks(ranked: Ranking) -> list[list[str]]:
-    rows = []
-    for place in ranked.places:
-        places = str(place.first) if place.first == place.last else f"{place.first} to {place.last}"
-        rows.append(
-            [place.arm, format_number(place.mean), str(place.place), places, ", ".join(map(str, place.by_seed))]
-        )
-    return rows
-
-
 CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
 """Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
 
@@ -316,7 +295,17 @@ IMPORTED = (
 
 def limits_section(study: Source) -> Section | None:
     """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
-    lines = [*limitations(study.declaration), *_open_grades(study), *_unfinished(study)]
+    lines = limitations(study.declaration)
+    if errors := sum(run.errors for run in decision(study).ended if run.final is not None):
+        lines.append(
+            f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
+            "where the same word comes out with all of them counted as wrong, and where neither arm has more of them "
+            "than chance explains (sign test over problems). What a grader would have said of them is not known."
+        )
+    if any(arm.settings.rollout.tokens_per_step is not None for arm in study.declaration.arms.values()):
+        waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
+        left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
+        lines.append(f"{left} responses were asked for and not over when their runs ended: sampled, never trained on.")
     body = [h("ul", *(h("li", line) for line in lines))]
     if not study.declaration.claims:
         against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
@@ -340,18 +329,6 @@ def do_not_conclude(study: Source) -> str:
     return f"Do not conclude anything about {listed(out, 'or')}."
 
 
-def _open_grades(study: Source) -> list[str]:
-    ended = decision(study).ended
-    errors = sum(run.errors for run in ended if run.final is not None)
-    if not errors:
-        return []
-    return [
-        f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
-        "where the same word comes out with all of them counted as wrong, and where neither arm has more of them than "
-        "chance explains (sign test over problems). What a grader would have said of them is not known."
-    ]
-
-
 def _tuned(declared: Declaration, tasks: str) -> list[str]:
     tune = declared.tune
     if tune is None or not tune.chosen:
@@ -367,14 +344,6 @@ def _tuned(declared: Declaration, tasks: str) -> list[str]:
             "score of a few was taken, which is a little better than it will be on other problems."
         )
     return out
-
-
-def _unfinished(study: Source) -> list[str]:
-    if all(arm.settings.rollout.tokens_per_step is None for arm in study.declaration.arms.values()):
-        return []
-    waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
-    left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
-    return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
 
 
 def limitations(declared: Declaration) -> list[str]:
@@ -428,10 +397,7 @@ def claims(study: Source) -> Section | None:
     results = judge(study)
     claims_ = [result.claim for result in results]
     rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
-    body: list[Html] = [
-        h("p", INTRODUCTION),
-        table(HEAD, [_row(result) for result in results], class_="prose"),
-    ]
+    body: list[Html] = [h("p", INTRODUCTION), table(HEAD, map(_row, results), class_="prose")]
     if rows:
         shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
         body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
@@ -465,7 +431,5 @@ def _parts(result: Result) -> list[str]:
 
 
 def _estimate(part: Estimate) -> str:
-    where = part.interval
-    return f"{part.name}: {format_number(part.estimate)}" + (
-        f" ({format_number(where[0])} to {format_number(where[1])})" if where else ""
-    )
+    ends = f" ({format_number(part.interval[0])} to {format_number(part.interval[1])})" if part.interval else ""
+    return f"{part.name}: {format_number(part.estimate)}{ends}"

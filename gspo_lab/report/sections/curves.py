@@ -1,5 +1,6 @@
 """The open figures: reward and score by compute, paired differences, clipped tokens, stability, routing."""
 
+import functools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,6 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
-from gspo_lab.stats.array_checks import Bools, Floats
 from gspo_lab.stats.curve_summaries import mean_of_runs
 from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.store.records import read_steps
@@ -137,57 +137,31 @@ def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | 
     alpha = declared.verdict.alpha
     series = [line for arm in subjects for line in _pairs(arm, by_arm[baseline], by_arm.get(arm, {}), alpha)]
     last = steps_of(study) - (0 if name.startswith("score") else 1)
-    return Chart(
-        f"m-{name}-difference",
-        f"{title}: {subjects[0] if both else 'arm'} {MINUS} {baseline}",
-        "step",
-        "difference",
-        tuple(series),
-        note=BAND.format(level=level(alpha)),
-        reach=(0.0, float(max(1, last))),
-        reading=f"{'score' if name.startswith('score') else 'reward_mean'}.difference",
-    ) if series else None  # fmt: skip
+    if not series:
+        return None
+    title = f"{title}: {subjects[0] if both else 'arm'} {MINUS} {baseline}"
+    reading = f"{'score' if name.startswith('score') else 'reward_mean'}.difference"
+    return Chart(f"m-{name}-difference", title, "step", "difference", tuple(series), reading=reading,
+                 note=BAND.format(level=level(alpha)), reach=(0.0, float(max(1, last))))  # fmt: skip
 
 
 def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
     """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
     steps that every pair has."""
-    common = sorted(base.keys() & subject.keys())
-    seeds = [seed for seed in common if _finite_points(base[seed]).any() and _finite_points(subject[seed]).any()]
-    known = [points for seed in seeds for points in (base[seed], subject[seed])]
-    if not known:
-        return []
-    steps = known[0].x[_finite_points(known[0])]
-    for points_ in known[1:]:
-        steps = np.intersect1d(steps, points_.x[_finite_points(points_)])
+    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
+    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
+    known = [line.x[np.isfinite(line.y)] for seed in seeds for line in both[seed]]
+    steps = functools.reduce(np.intersect1d, known) if known else np.empty(0)
     if not len(steps):
         return []
-
-    def heights(line: Points) -> Floats:
-        known = _finite_points(line)
-        return line.y[known][np.searchsorted(line.x[known], steps)]
-
-    apart = np.array([heights(subject[seed]) - heights(base[seed]) for seed in seeds])
+    heights = [[line.y[np.searchsorted(line.x, steps)] for line in both[seed]] for seed in seeds]
+    apart = np.array([second - first for first, second in heights])
     x = tuple(steps.tolist())
     thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
     judged = pointwise_t(apart, alpha)
     ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
     mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
     return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
-
-
-def _finite_points(line: Points) -> Bools:
-    return np.isfinite(line.y)
-
-
-def _few(study: Source, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The counts of four arms or fewer; of more arms the pair's, and the others' sum."""
-    about = arm_pair(study)
-    if len(counts) <= FEW_ARMS or about is None:
-        return dict(counts)
-    grey = [count for arm, count in counts.items() if arm not in about]
-    totals = (sum(k for k, _ in grey), sum(n for _, n in grey))
-    return {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": totals}
 
 
 def unstable_from(run: RunOutcome, last: int) -> int | None:
@@ -210,10 +184,14 @@ def _stable(study: Source) -> Chart | None:
     counts = {arm: (sum(run.unstable for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
     if not counts:
         return None
-    note = STABLE.format(runs=decision(study).runs.label())
+    about, note = arm_pair(study), STABLE.format(runs=decision(study).runs.label())
+    if len(counts) > FEW_ARMS and about is not None:  # those of the pair, and the others' sum
+        others = zip(*(count for arm, count in counts.items() if arm not in about), strict=True)
+        unstable, known = map(sum, others)
+        counts = {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": (unstable, known)}
     return Chart("m-stable", "Runs still stable", "step", "share of runs", tuple(series), note=note, whole=True,
                   share=True, steps=True, reach=(0.0, float(last)), reading="stable",
-                  finding=unstable_counts(_few(study, counts)))  # fmt: skip
+                  finding=unstable_counts(counts))  # fmt: skip
 
 
 def arm_pair(study: Source) -> tuple[str, str] | None:
@@ -258,10 +236,9 @@ def clip_gap(study: Source) -> str:
     if arms is None or arm_pair(study) not in (arms, arms[::-1]):
         return ""
     first, second = arms
-    values = read(study, CLIP_EVERYWHERE)
     shares: dict[str, dict[int, float]] = {first: {}, second: {}}
     for run in runs(study, FINISHED, (first, second)):
-        if (share := values[run.id].value) is not None:
+        if (share := read(study, CLIP_EVERYWHERE)[run.id].value) is not None:
             shares[run.arm][run.seed] = share
     low, high = (average(by_seed.values()) for by_seed in shares.values())
     if low is None or high is None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -32,6 +33,7 @@ from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
 from gspo_lab.study.tune import Tune, budget, schedule
 from gspo_lab.study.tuning_trials import label
+from gspo_lab.words.text import capital
 
 
 def provenance(study: Source) -> Section | None:
@@ -62,11 +64,11 @@ def provenance(study: Source) -> Section | None:
     else:
         body.append(h("p", f"Versions and device: {NOT_MEASURED}", class_="missing"))
     if varying:
-        rows = [
+        by_run = [
             [key, "; ".join(f"{run}: {setting(entry, NOT_MEASURED)}" for run, entry in runs.items())]
             for key, runs in varying.items()
         ]
-        listing = table(["fact", "by run"], rows)
+        listing = table(["fact", "by run"], by_run)
         body.append(h("details", h("summary", f"{len(varying)} facts in which runs differ"), listing))
     data = {"facts": known, "facts_by_run": varying, "commands": commands, "digest": declared.digest}
     data |= {"origins": origins, "damaged": damaged, "gaps": gaps, "ends": ends, "foreign": foreign}
@@ -150,6 +152,9 @@ INTRODUCTION = (
 )
 
 
+DIFFERS = partial(h, "span", class_="differs")
+
+
 def certificate(study: Source) -> Section | None:
     """A table of check and state over all pairs, every pair's detail folded, and what was accepted with its reason."""
     matched = study_certificate(study)
@@ -158,8 +163,8 @@ def certificate(study: Source) -> Section | None:
     states = matched.states()
     columns = [state for state in WORST_FIRST[::-1] if any(count[state] for count in states.values())]
     rows = [
-        [name, *(_differs(n) if n and state == UNDECLARED else str(n or "") for state, n in count.items())]
-        for name, count in ((name, {state: count[state] for state in columns}) for name, count in states.items())
+        [name, *(DIFFERS(count[at]) if count[at] and at == UNDECLARED else str(count[at] or "") for at in columns)]
+        for name, count in states.items()
     ]
     head = ["check", "state", "seen", "pairs"]
     details = [
@@ -185,10 +190,6 @@ def certificate(study: Source) -> Section | None:
     return Section("certificate", "Certificate", tuple(body), data, markdown)
 
 
-def _differs(text: Any) -> Html:
-    return h("span", text, class_="differs")
-
-
 def settings(study: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
     arms, order, is_known = study.declaration.arms, study.arms, study.declaration.is_known
@@ -198,7 +199,7 @@ def settings(study: Source) -> Section | None:
     values = {key: [resolved[arm].get(key, ABSENT if imported else None) for arm in order] for key in keys}
     shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
     odd = {key for first, second in combinations(order, 2) for key in undeclared(arms[first], arms[second])}
-    declared = {key: _differs("no") if key in odd else "yes" for key in keys}
+    declared = {key: DIFFERS("no") if key in odd else "yes" for key in keys}
     rows = [[key, *map(setting, values[key]), declared[key]] for key in keys if key not in shared]
     head = ["setting", *order, "declared"]
     body: list[Html] = []
@@ -228,32 +229,26 @@ def imported_metrics(study: Source) -> Section | None:
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
     for arm, names in known.names.items():
         for metric in names:
-            value = (
-                "in the figures" if metric.column else "in the scores" if metric.score else format_number(metric.value)
-            )
-            values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = value
+            place = "in the figures" if metric.column else "in the scores" if metric.score else ""
+            key = (metric.name, metric.meaning, metric.column)
+            values.setdefault(key, {})[arm] = place or format_number(metric.value)
+    ordered = sorted(values, key=lambda key: (key[1] is None, key[2] is None, key[0]))
     rows = [
-        [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in study.arms)]
-        for (name, meaning, column), of_arm in sorted(
-            values.items(), key=lambda entry: (entry[0][1] is None, entry[0][2] is None, entry[0][0])
-        )
+        [key[0], key[1] or "not understood", key[2] or NONE, *(values[key].get(arm, NONE) for arm in study.arms)]
+        for key in ordered
     ]
     head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in study.arms)]
     lines = (*known.warnings, *known.apart)
     body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in lines)]
     body.append(h("details", h("summary", f"The {len(rows)} names in the logs"), table(head, rows, class_="prose")))
-    data: dict[str, Any] = {
-        "warnings": list(known.warnings),
-        "not_compared": list(known.apart),
-        "not_understood": known.strange,
-        "names": {
-            arm: {
-                metric.name: {key: entry for key, entry in vars(metric).items() if key != "name" and entry is not None}
-                for metric in names
-            }
-            for arm, names in known.names.items()
-        },
+    by_arm = {
+        arm: {
+            metric_.name: {k: v for k, v in vars(metric_).items() if k != "name" and v is not None} for metric_ in names
+        }
+        for arm, names in known.names.items()
     }
+    data = {"warnings": list(known.warnings), "not_compared": list(known.apart), "not_understood": known.strange}
+    data["names"] = by_arm
     markdown = "\n".join(f"- {plain(line)}" for line in lines) + f"\n\n{markdown_table(head, rows)}"
     return Section("logged", "As logged", tuple(body), data, markdown.strip(), lines)
 
@@ -272,9 +267,7 @@ def tuning(study: Source) -> Section | None:
     trials = trials_of(study)
     seeds = ", ".join(map(str, tune.seeds))
     spent = budget(tune)
-    summary = (
-        f"{spent[0].upper()}{spent[1:]}; the seeds, {seeds}, are none of the study's. Chosen: {choices_text(tune)}."
-    )
+    summary = f"{capital(spent)}; the seeds, {seeds}, are none of the study's. Chosen: {choices_text(tune)}."
     rule = (
         f"Successive halving: {schedule(tune)}; what is kept goes on. A candidate of which a seed collapses or dies "
         "comes last; of equal ones the nearest to what the arm declares goes on."
@@ -282,12 +275,12 @@ def tuning(study: Source) -> Section | None:
     body: list[Html | Chart] = [h("p", summary), h("p", rule, class_="soft")]
     if trials is None:
         body.append(h("p", f"The trials, {tune.trials}, are not in this database.", class_="missing"))
-        return Section("tuning", "Tuning", tuple(body), _data(tune, None), plain(summary))
+        return Section("tuning", "Tuning", tuple(body), _trials_data(tune, None), plain(summary))
     body += [_chart(tune, trials, arm) for arm in tune.candidates]
     rows = [row for arm in tune.candidates for row in _rows(tune, trials, arm)]
     body.append(h("details", h("summary", "Every candidate, round by round"), table(HEAD, rows)))
     markdown = f"{plain(summary)}\n\n{markdown_table(HEAD, rows)}"
-    return Section("tuning", "Tuning", tuple(body), _data(tune, trials), markdown)
+    return Section("tuning", "Tuning", tuple(body), _trials_data(tune, trials), markdown)
 
 
 def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
@@ -317,7 +310,7 @@ def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
     return out
 
 
-def _data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
+def _trials_data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
     rounds = [
         {
             "steps": tuning_round.steps,

@@ -1,7 +1,7 @@
 """Which runs were unstable, when and after what; a sweep's collapses by swept value; response length."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, markdown_table, percent, plain, table
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
-from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, Onset, Stability, entropy_adrift, length_pinned
+from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, entropy_adrift, length_pinned
 from gspo_lab.words import decided_sentences
 from gspo_lab.words.verdicts import bounds, interval
 
@@ -47,7 +47,10 @@ def collapse(study: Source) -> Section | None:
         return None
     tracks = [track for track in course(study).tracks if track.run in judged]
     spent = {run: onset.step for run, onset in entropy_collapses(study).items() if onset.judged and run in judged}
-    events = {track.run: _event(judged[track.run], spent.get(track.run)) for track in tracks}
+    dated = {run: [step for step in (of.collapse, of.regression) if step is not None] for run, of in judged.items()}
+    fell = {run: min(steps, default=None) for run, steps in dated.items()}
+    # When a run became unstable; of a stable one when its entropy collapsed.
+    events = {run: spent.get(run) if step is None else step for run, step in fell.items()}
     listed = [track for track in tracks if events[track.run] is not None]
     seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
     known = [run for run in ended if run.stability is not None]
@@ -56,35 +59,44 @@ def collapse(study: Source) -> Section | None:
         summary += f" Counted: {seeds.label()}."
     if gone := sum(step is not None for step in spent.values()):
         summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
-    title = "Collapse and what came before"
+    title, rules = "Collapse and what came before", h("p", RULES, class_="soft")
     if not listed:
-        return Section("collapse", title, (h("p", summary), h("p", RULES, class_="soft")), {"runs": {}}, summary)
+        return Section("collapse", title, (h("p", summary), rules), {"runs": {}}, summary)
     onsets = {track.run: onsets_of(study, track.run) for track in tracks}
-    rows = [_row(track, judged[track.run], onsets[track.run], spent.get(track.run)) for track in listed]
-    alarms = _false_alarms(tracks, judged, onsets)
-    data = {
-        "runs": {
-            f"{track.arm} s{track.seed}": _data(judged[track.run], onsets[track.run], spent.get(track.run))
-            for track in listed
-        },
-        "false_alarms": alarms,
-        "reading": "stability.step",
-    }
-    fallen = [track.run for track in tracks if _fell(judged[track.run]) is not None]
-    known_signals = [run for run in fallen if any(signal.judged for signal in onsets[run].values())]
-    summary = f"{summary} {_first([_before(events[run], onsets[run]) for run in known_signals])}".rstrip()
-    body = (h("p", summary), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
-    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
-
-
-def _fell(stable: Stability) -> int | None:
-    return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
-
-
-def _event(stable: Stability, entropy: int | None) -> int | None:
-    """When the run became unstable; of a stable one when its entropy collapsed."""
-    fell = _fell(stable)
-    return entropy if fell is None else fell
+    runs, rows, firsts = {}, [], []
+    for track in listed:
+        stable, entropy, signals, event = judged[track.run], spent.get(track.run), onsets[track.run], events[track.run]
+        crossed = {signal: onset.step for signal, onset in signals.items() if onset.step is not None}
+        before = {signal: step for signal, step in sorted(crossed.items(), key=itemgetter(1)) if step < (event or 0)}
+        early = [f"{TOLD[signal]} at {step} ({(event or 0) - step} before)" for signal, step in before.items()]
+        known_signals = {signal: onset.step for signal, onset in signals.items() if onset.judged}
+        if not known_signals:
+            early = ["too few steps to judge" if signals else NOT_MEASURED]
+        elif fell[track.run] is not None:
+            firsts.append([TOLD[signal] for signal, step in before.items() if step == min(before.values())])
+        dates = ("" if step is None else str(step) for step in (stable.collapse, stable.regression, entropy))
+        at, regressed, entropy_at = dates
+        name, shown = f"{track.arm} s{track.seed}", "; ".join(early) or "none"
+        rows.append([name, at, stable.cause or "", regressed, entropy_at, shown, "; ".join(_flags(track))])
+        fate = {key: getattr(stable, key) for key in ("collapse", "cause", "regression")}
+        runs[name] = {**fate, "entropy_collapse": entropy, "signals": known_signals, "crossed_before": before}
+    if firsts:
+        counts = Counter(signal for signals_ in firsts for signal in signals_).most_common()
+        parts = [f"{signal} in {count}" for signal, count in counts]
+        parts += [f"nothing in {firsts.count([])}"] if [] in firsts else []
+        summary += f" What left its range first, in {len(firsts)} unstable runs: {', '.join(parts)}."
+    steady = [onsets[track.run] for track in tracks if judged[track.run].judged and fell[track.run] is None]
+    alarms = {}
+    for signal in SIGNALS:
+        if of_runs := [signals[signal] for signals in steady if signal in signals and signals[signal].judged]:
+            alarms[signal] = [sum(onset.step is not None for onset in of_runs), len(of_runs)]
+    alarmed = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
+    told = f"False alarms, that is crossings in runs that stayed stable: {alarmed}."
+    if not alarms:
+        told = "False alarms: no stable run is long enough to count them."
+    data = {"runs": runs, "false_alarms": alarms, "reading": "stability.step"}
+    body = (h("p", summary), table(HEAD, rows), h("p", told), rules)
+    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{told}")
 
 
 def _summary(runs: list[RunOutcome]) -> str:
@@ -103,35 +115,6 @@ def _summary(runs: list[RunOutcome]) -> str:
     return " ".join(sentences)
 
 
-def _before(event: int | None, onsets: Mapping[str, Onset]) -> dict[str, int]:
-    """The signals that crossed before the event, the earliest first."""
-    crossed = [(signal, onset.step) for signal, onset in onsets.items() if onset.step is not None]
-    return dict(
-        sorted(((signal, step) for signal, step in crossed if event is None or step < event), key=itemgetter(1))
-    )
-
-
-def _first(before: Sequence[Mapping[str, int]]) -> str:
-    if not before:
-        return ""
-    firsts = [[signal for signal, step in crossings.items() if step == min(crossings.values())] for crossings in before]
-    counted = Counter(TOLD[signal] for signals in firsts for signal in signals).most_common()
-    parts = [f"{signal} in {count}" for signal, count in counted]
-    parts += [f"nothing in {firsts.count([])}"] if [] in firsts else []
-    return f"What left its range first, in {len(before)} unstable runs: {', '.join(parts)}."
-
-
-def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> list[str]:
-    event = _event(stable, entropy) or 0
-    early = [f"{TOLD[signal]} at {step} ({event - step} before)" for signal, step in _before(event, onsets).items()]
-    if not any(onset.judged for onset in onsets.values()):
-        early = ["too few steps to judge" if onsets else NOT_MEASURED]
-    dates = ("" if step is None else str(step) for step in (stable.collapse, stable.regression, entropy))
-    collapsed, regressed, entropy_at = dates
-    run, flags = f"{track.arm} s{track.seed}", "; ".join(_flags(track))
-    return [run, collapsed, stable.cause or "", regressed, entropy_at, "; ".join(early) or "none", flags]
-
-
 def _flags(track: Track) -> list[str]:
     entropy, out = track.columns["entropy"], []
     known = np.isfinite(entropy)
@@ -142,34 +125,6 @@ def _flags(track: Track) -> list[str]:
     if pinned:
         out.append(f"more than 90 % of responses cut at the limit around step {pinned[0]:g}")
     return out
-
-
-def _false_alarms(
-    tracks: list[Track], judged: dict[str, Stability], onsets: Mapping[str, Mapping[str, Onset]]
-) -> dict[str, list[int]]:
-    """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
-    stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
-    crossings = {signal: [onsets[run][signal] for run in stable if signal in onsets[run]] for signal in SIGNALS}
-    known = {signal: [onset for onset in of_runs if onset.judged] for signal, of_runs in crossings.items()}
-    return {
-        signal: [sum(onset.step is not None for onset in of_runs), len(of_runs)]
-        for signal, of_runs in known.items()
-        if of_runs
-    }
-
-
-def _alarmed(alarms: dict[str, list[int]]) -> str:
-    if not alarms:
-        return "False alarms: no stable run is long enough to count them."
-    counts = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
-    return f"False alarms, that is crossings in runs that stayed stable: {counts}."
-
-
-def _data(stable: Stability, onsets: Mapping[str, Onset], entropy: int | None) -> dict[str, Any]:
-    of_run = {name: getattr(stable, name) for name in ("collapse", "cause", "regression")}
-    signals = {signal: onset.step for signal, onset in onsets.items() if onset.judged}
-    before = _before(_event(stable, entropy), onsets)
-    return {**of_run, "entropy_collapse": entropy, "signals": signals, "crossed_before": before}
 
 
 FITTED = (
@@ -183,11 +138,11 @@ def stability(study: Source) -> Section | None:
     doses, lines = dose_response(study), decided_sentences(decision(study))
     if doses is None:
         return None
-    rows = []
-    for arm in doses.arms:
-        for point in arm.points:
-            collapsed = f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED
-            rows.append([arm.arm, f"{point.dose:g}", collapsed, format_number(point.score)])
+    rows = [
+        [arm.arm, f"{at.dose:g}", f"{at.collapsed} of {at.runs}" if at.runs else NOT_MEASURED, format_number(at.score)]
+        for arm in doses.arms
+        for at in arm.points
+    ]
     body: tuple[Html | Chart, ...] = (
         h("ul", *(h("li", line) for line in lines)),
         h("p", FITTED, class_="soft"),
