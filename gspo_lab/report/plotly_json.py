@@ -141,16 +141,10 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
             layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
     else:
         data, layout["annotations"] = _dots(chart, colours), _values_above(chart)
-        names = chart.categories
-        layout["xaxis"] |= {
-            "range": [-0.5, len(names) - 0.5],
-            "tickvals": [*range(len(names))],
-            "zeroline": False,
-            "ticktext": [inert(name) for name in names],
-            "tickangle": 0,
-            "showgrid": False,
-            "unifiedhovertitle": {"text": "%{customdata[0]}"},
-        }
+        names = list(map(inert, chart.categories))
+        ticks = {"tickvals": [*range(len(names))], "ticktext": names, "tickangle": 0}
+        layout["xaxis"] |= {"range": [-0.5, len(names) - 0.5], "zeroline": False, "showgrid": False, **ticks}
+        layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
     layout["shapes"], names_of_values = _references(chart)
     layout["annotations"] += names_of_values
     return {"data": data, "layout": layout}
@@ -159,14 +153,8 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
 def template(scheme: dict[str, str]) -> Json:
     """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no share, and Plotly
     sets superscripts by a style of their own, which the page's policy forbids."""
-    axis = {
-        "gridcolor": scheme["line"],
-        "linecolor": scheme["line"],
-        "zerolinecolor": scheme["line"],
-        "exponentformat": "e",
-        "zeroline": False,
-        "title": {"font": {"size": 12.5}, "standoff": 8},
-    }
+    axis: Json = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
+    axis |= {"exponentformat": "e", "zeroline": False, "title": {"font": {"size": 12.5}, "standoff": 8}}
     return {
         "layout": {
             "font": {"family": FONT, "size": 12, "color": scheme["soft"]},
@@ -211,14 +199,8 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     silent then: they would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
     value, and the band."""
     label, dots = inert(series.label), chart.kind == "dots"
-    out: Json = {
-        "type": "scatter",
-        "name": inert(series.named),
-        "legendgroup": label,
-        "showlegend": series.seed is None,
-        "meta": {"series": series.label, "seed": series.seed},
-        **more,
-    }
+    out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label, **more}
+    out |= {"showlegend": series.seed is None, "meta": {"series": series.label, "seed": series.seed}}
     if series.seed is not None and any(mean.label == series.label for mean in chart.means):
         out["hoverinfo"] = "skip"
         if not dots:

@@ -1,4 +1,4 @@
-"""Twelve studies whose first screen must say something else, made of records as workers leave them, and their pictures.
+"""Studies whose first screen must say something else, made of records as workers leave them, and their pictures.
 
 PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # twelve reports, six pictures of each
 """
@@ -38,12 +38,13 @@ SIZES = ((390, 844), (1280, 900), (1600, 1000))
 
 
 class Case(NamedTuple):
-    """A study, how its runs went, and the word and colour that its page must show."""
+    """A study, how its runs went, and the word, the colour and a part of the sentences that its page must show."""
 
     toml: str
     how: dict[str, Any]
     word: str
     colour: str
+    sentence: str = ""
 
 
 def scored(score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False) -> Any:
@@ -86,8 +87,10 @@ def other_torch(run: Run, record: Record) -> Record:
     return record
 
 
+BETTER = "gspo is better than grpo by more than the margin on this one starting model."
+OTHER_TORCH = "undeclared difference in packages: torch (seeds 0, 1, 2, 3, 4)"
 CASES = {
-    "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green"),
+    "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green", BETTER),
     "equivalent": Case(
         TWO_ARMS + "[verdict]\nmargin = 0.3\n", {"seeds": 5, "change": scored(rising)}, "equivalent", "green"
     ),
@@ -98,7 +101,10 @@ CASES = {
     "all-collapsed": Case(
         FOUR_ARMS, {"seeds": 3, "steps": 12, "change": scored(rising, lambda run: True)}, "all collapsed", "red"
     ),
-    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red"),
+    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red", OTHER_TORCH),
+    "one-failed": Case(TWO_ARMS, {"end": one_failed}, "withheld", "red", "runs are missing, 2 of 3 pairs are complete"),
+    "one-arm": Case(ONE_ARM, {}, "withheld", "grey", "No verdict: grpo is the only arm, so there is nothing to"),
+    "no-benchmark": Case(NO_BENCH, {}, "withheld", "grey", "No verdict: the study declares no benchmark"),
     "running": Case(
         TWO_ARMS,
         {
@@ -119,7 +125,9 @@ CASES = {
         "grey",
     ),
     "import": Case("", {}, "gspo better", "green"),
-    "one-seed": Case(TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey"),
+    "one-seed": Case(
+        TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey", "1 pair of runs; an interval"
+    ),
     "twelve-arms": Case(TWELVE, {"seeds": 5, "change": scored(ahead)}, "resolved in part", "blue"),
 }
 

@@ -140,7 +140,7 @@ def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> Non
     assert rising != declared
 
 
-def test_the_filter_of_the_transcripts_and_its_link(browser: Browser, page: Path) -> None:
+def test_the_filter_of_the_transcripts_and_the_links_to_it_and_to_one(browser: Browser, page: Path) -> None:
     browser.open(page, "#transcripts")
     shown = "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
     every = browser.evaluate(shown)
@@ -151,10 +151,6 @@ def test_the_filter_of_the_transcripts_and_its_link(browser: Browser, page: Path
     assert browser.evaluate("document.querySelector('.filters [aria-pressed=true]').dataset.show") == "longest"
     browser.open(page, browser.evaluate("location.hash"))
     assert browser.evaluate(shown) == longest
-
-
-def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Path) -> None:
-    browser.open(page)
     target = browser.evaluate("[...document.querySelectorAll('.item')].at(-1).id")
     browser.open(page, f"#{target}")
     browser.wait_for(f"document.getElementById('{target}').open")

@@ -58,7 +58,18 @@ def clipping(study: Source) -> Section | None:
     counterfactual = Chart("m-would-clip", "Both rules on the same batches", "arm whose batches these are",
                            "share of tokens", both, reading=WOULD_CLIP["grpo"].key,
                            note=about.strip() + "." * bool(ranges), **look)  # fmt: skip
-    rows = {arm: _row(study, arm) for arm in arms}
+    rows: dict[str, dict[str, Any]] = {}
+    warnings = []
+    for arm in arms:
+        shares = {name: summarise(study, reading, arm, RECORDED).mean for name, (_, reading) in COLUMNS.items()}
+        note = "" if clips(study.declaration, arm) else NO_CLIP
+        rows[arm] = {**shares, "note": "saturated" if saturated(study, arm) else note}
+        if saturated(study, arm):
+            warnings.append(
+                f"{arm} is saturated: on mini-batches ≥ 1 it clips {percent(active_share(study, arm))} of the tokens "
+                f"with an advantage (above {SATURATED:.0%}). With a mean ratio near 1 a range cannot clip much more, "
+                "so its clip fraction is a ceiling, not a measurement of the rule."
+            )
     head = ["arm", *(title for title, _ in COLUMNS.values()), "note"]
     shown = [
         [arm, *(NO_CLIP if row["note"] == NO_CLIP else percent(row[name]) for name in COLUMNS), row["note"]]
@@ -66,25 +77,10 @@ def clipping(study: Source) -> Section | None:
     ]
     caption = "Share of tokens clipped after the learning rate's warm-up, mean over recorded runs"
     body: list[Part] = [by_minibatch, counterfactual, table(head, shown, caption=caption)]
-    body += [h("p", _saturation(study, arm), class_="warn") for arm in arms if saturated(study, arm)]
+    body += [h("p", warning, class_="warn") for warning in warnings]
     readings = {name: reading.key for name, (_, reading) in COLUMNS.items()}
     data = {"arms": rows, "readings": readings, "seeds": RECORDED.label()}
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
-
-
-def _row(study: Source, arm: str) -> dict[str, Any]:
-    note = "saturated" if saturated(study, arm) else "" if clips(study.declaration, arm) else NO_CLIP
-    shares = {name: summarise(study, reading, arm, RECORDED).mean for name, (_, reading) in COLUMNS.items()}
-    return {**shares, "note": note}
-
-
-def _saturation(study: Source, arm: str) -> str:
-    share = percent(active_share(study, arm))
-    return (
-        f"{arm} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
-        f"{SATURATED:.0%}). With a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "
-        "not a measurement of the rule."
-    )
 
 
 EXPERT_CHANGE = (
@@ -120,9 +116,8 @@ def experts(study: Source) -> Section | None:
         for arm, row in rows.items()
     ]
     cost = table(COST, shown, caption="What replay costs, mean over steps, then over seeds")
-    return Section("experts", "Experts and routing replay", (h("p", EXPERT_CHANGE), *charts, cost),
-                   {"replay_cost": rows},
-                   markdown_table(COST, shown))  # fmt: skip
+    body = (h("p", EXPERT_CHANGE), *charts, cost)
+    return Section("experts", "Experts and routing replay", body, {"replay_cost": rows}, markdown_table(COST, shown))
 
 
 def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
@@ -236,20 +231,18 @@ def by_length(study: Source) -> Chart:
     last = course(study).last
     stride = max(1, -(-(last + 1) // (recorded * DETAILS))) * recorded
     details = responses(study, ("length", "sum_log_ratio"), LATER, range(0, last + 1, stride))
-    lengths: dict[str, Floats] = {}
-    ratios: dict[str, Floats] = {}
+    by_arm: dict[str, tuple[Floats, Floats]] = {}
     for arm in study.arms:
         parts = [details[run.id] for run in runs(study) if run.arm == arm and len(details[run.id]["length"])]
         if parts:  # an update whose responses all had no advantage measured none
-            lengths[arm] = np.concatenate([part["length"] for part in parts])
-            ratios[arm] = np.concatenate([part["sum_log_ratio"] / np.maximum(part["length"], 1) for part in parts])
+            lengths, sums = (np.concatenate([part[key] for part in parts]) for key in ("length", "sum_log_ratio"))
+            by_arm[arm] = lengths, sums / np.maximum(lengths, 1)
+    bounds = shared_bounds([lengths for lengths, _ in by_arm.values()], BINS) if by_arm else None
     series = []
-    if lengths:
-        bounds = shared_bounds(lengths.values(), BINS)
-        for arm in lengths:
-            if points := spread_by_length(lengths[arm], ratios[arm], bounds, LEAST):
-                x, y = zip(*points, strict=True)
-                series.append(Series(arm, x, y))
+    for arm, (lengths, ratios) in by_arm.items():
+        if bounds is not None and (points := spread_by_length(lengths, ratios, bounds, LEAST)):
+            x, y = zip(*points, strict=True)
+            series.append(Series(arm, x, y))
     note = (
         f"Standard deviation of log s over responses of like length, all seeds together; bins of at least {LEAST} "
         f"responses with bounds that all arms share. Read at every {stride}th step."
