@@ -1,17 +1,11 @@
-"""Studies whose first screen must say something else, made of records as workers leave them, and their pictures.
+"""Studies whose first screen must say something else, made of records as workers leave them."""
 
-PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # twelve reports, six pictures of each
-"""
-
-import shutil
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from browser import Browser
 from calling import gspo_lab
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
@@ -34,7 +28,6 @@ SCORES = ((0.50, 0.62), (0.48, 0.63), (0.52, 0.60), (0.49, 0.66), (0.51, 0.64))
 TWELVE = TWO_ARMS + "".join(
     f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n' for width in range(5, 15)
 )
-SIZES = ((390, 844), (1280, 900), (1600, 1000))
 
 
 class Case(NamedTuple):
@@ -160,21 +153,3 @@ def alive(database: Path, runs: list[str]) -> None:
 
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany("UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs])
-
-
-def pictures(folder: Path) -> None:
-    """Every case at every size, light and dark."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program is not None, "no chromium on the PATH"
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = {name: page_of(name, folder) for name in CASES}
-    with Browser(program) as browser:
-        for name, page in pages.items():
-            for width, height in SIZES:
-                for dark in (False, True):
-                    browser.open(page, width=width, height=height, dark=dark)
-                    browser.screenshot(folder / f"{name}-{width}-{'dark' if dark else 'light'}.png")
-
-
-if __name__ == "__main__":
-    pictures(Path(sys.argv[1]))

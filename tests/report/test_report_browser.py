@@ -106,19 +106,6 @@ def test_one_switch_changes_the_x_axis_of_all_training_curves(browser: Browser, 
     assert browser.complaints() == []
 
 
-def test_the_axis_is_part_of_the_link(browser: Browser, page: Path) -> None:
-    browser.open(page, "#m-reward;x=device%20seconds")
-    browser.wait_for("document.querySelector('#m-reward .main-svg')")
-    assert axis_title(browser, "m-reward") == "device seconds"
-    assert browser.evaluate("document.querySelector('.axis :checked').value") == "device seconds"
-    lines = {tuple(line) for line in plotted(browser, "m-reward")}
-    assert len(lines) > 1, "arms with replay take longer"
-    # Another link keeps the axis.
-    browser.evaluate("document.querySelector('a[href=\\'#m-entropy\\']').click()")
-    browser.wait_for("location.hash === '#m-entropy;x=device%20seconds'")
-    browser.wait_for("document.getElementById('m-entropy').classList.contains('aimed')")
-
-
 SCORES = "[...document.querySelectorAll('#scores table')][0]"
 
 

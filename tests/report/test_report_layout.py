@@ -84,6 +84,9 @@ def test_the_baseline_is_part_of_the_link(browser: Browser, page: Path) -> None:
     assert browser.evaluate(chosen) == "gspo"
     assert browser.evaluate("document.querySelectorAll('.variant')[2].checkVisibility()")
     assert browser.evaluate("document.querySelector('.axis :checked').value") == "prompts"
+    browser.evaluate("document.querySelector('a[href=\\'#m-entropy\\']').click()")
+    browser.wait_for("location.hash.startsWith('#m-entropy;') && location.hash.includes('x=prompts')")
+    browser.wait_for("document.getElementById('m-entropy').classList.contains('aimed')")
 
 
 PAPER = 718
