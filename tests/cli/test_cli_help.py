@@ -64,11 +64,6 @@ def test_each_earlier_option_has_a_present_one(command: str) -> None:
     assert not accepted & set(OPTIONS[command])
 
 
-@pytest.mark.parametrize("name", ["run", "report", "check", "list", "show", "eval"])
-def test_scripts_are_served(name: str) -> None:
-    assert "--json" in {option for parameter in COMMANDS[name].params for option in parameter.opts}
-
-
 LIGHT = """
 import json, sys
 from gspo_lab.cli import main

@@ -212,9 +212,14 @@ def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
     assert rows[1].split()[-2:] == ["0.4", "0.75"], "each number stands in its own column"
 
 
-def test_report_takes_the_latest_study_or_those_named(lab: Path) -> None:
+def test_report_takes_the_latest_study_or_those_named_and_tells_its_answer(lab: Path) -> None:
     said = gspo_lab("report")
     assert (said.code, said.out) == (0, "reports/seen.html\n")
+    first, _, after = said.err.splitlines()[:3]
+    assert first == "Not answered: 1 run is missing."
+    assert after.startswith("Next: gspo-lab run ")
+    assert "No verdict on gspo against grpo: " in said.err
+    assert "3 of 4 runs are finished" in said.err
     page = (lab / "reports/seen.html").read_text(encoding="utf-8")
     assert "Is seen only here to be looked at?" in page
     data = gspo_lab("report", "older", "seen", "--output-dir", "both", "--json").json
@@ -266,17 +271,6 @@ def test_report_puts_several_databases_on_one_page(lab: Path) -> None:
     wrong = gspo_lab("report", "sen", "--runs", "runs", "--runs", "elsewhere")
     assert wrong.code == 2
     assert "no study 'sen' (did you mean 'seen'?) in runs, elsewhere" in wrong.err
-
-
-def test_the_report_tells_its_answer_beside_the_path(lab: Path) -> None:
-    said = gspo_lab("report")
-    assert said.out == "reports/seen.html\n"
-    first, _, after = said.err.splitlines()[:3]
-    assert first == "Not answered: 1 run is missing."
-    assert after.startswith("Next: gspo-lab run ")
-    (verdict,) = [line for line in said.err.splitlines() if line.startswith("No verdict on gspo against grpo: ")]
-    assert "pairs" in verdict
-    assert "3 of 4 runs are finished" in said.err
 
 
 def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, rendered
-from synthetic_lab import HOSTILE, TWO_ARMS, make_lab, right, without
+from synthetic_lab import HOSTILE, TWO_ARMS, make_lab, right
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching import accept_mismatch
@@ -18,7 +18,6 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.markup import plain
-from gspo_lab.report.page import plotly
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 
@@ -54,13 +53,6 @@ def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[
 
 def test_identical_data_gives_identical_bytes(finished: Path, report: Report) -> None:
     assert rendered(finished, "moe") == report
-
-
-def test_the_library_is_there_exactly_once(report: Report) -> None:
-    library, *_ = plotly()
-    assert report.html.count(library) == 1
-    assert report.html.count('id="plotly-gzip"') == 1
-    assert "plotly.js v" not in report.html
 
 
 def test_nothing_is_loaded_from_anywhere(report: Report) -> None:
@@ -153,16 +145,6 @@ def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     assert cost["gspo-replay"]["bytes"] == 160000
     assert cost["gspo-replay"]["share"] == pytest.approx(0.031 / 1.1, rel=1e-5)
     assert cost["gspo"]["replay"] == "none"
-
-
-def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
-    gone = ("entropy", "mismatch_k3", "grad_norm", "clip_fraction_active_tokens", "reward_mean", "nonfinite")
-    found = rendered(make_lab(tmp_path, seeds=1, change=without(*gone)), "toy")
-    for id_ in ("m-entropy", "m-mismatch-k3", "m-grad-norm", "m-reward"):
-        figure = re.search(rf'<figure id="{id_}".*?</figure>', found.html, re.DOTALL)
-        assert "not measured" in figure[0]
-        assert 'class="plot"' not in figure[0]
-    assert figures(found, "diagnostics")["m-entropy"]["rows"] == []
 
 
 FORGE = (
@@ -269,12 +251,18 @@ def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
 
 
 def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
-    database = make_lab(tmp_path, change=exact_scores)
-    path = tmp_path / "runs" / "toy" / "gspo" / "s1" / "run.json"
-    specification = json.loads(path.read_text())
-    specification["settings"]["update"]["learning_rate"] = 0.5
-    path.write_text(json.dumps(specification))
-    ingest(tmp_path / "runs")
+    """Of a run from its declaration, and of the declaration from what it was at first."""
+    database, home = make_lab(tmp_path, change=exact_scores), tmp_path / "runs" / "toy"
+
+    def mistype(name: str, *keys: str) -> None:
+        content = part = json.loads((home / name).read_text())
+        for key in keys:
+            part = part[key]
+        part["learning_rate"] = 0.5
+        (home / name).write_text(json.dumps(content))
+        ingest(tmp_path / "runs")
+
+    mistype("gspo/s1/run.json", "settings", "update")
     found = rendered(database, "toy")
     data = json.loads(found.json)["studies"]["toy"]
     assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
@@ -291,19 +279,12 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     again = rendered(database, "toy")
     assert json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "better beyond margin"
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
-
-
-def test_a_changed_declaration_withholds_the_verdict(tmp_path: Path) -> None:
-    database = make_lab(tmp_path, change=exact_scores)
-    home = tmp_path / "runs" / "toy"
-    content = json.loads((home / "study.json").read_text())
-    content["arms"]["gspo"]["settings"]["update"]["learning_rate"] = 0.5
-    (home / "study.json").write_text(json.dumps(content))
-    ingest(tmp_path / "runs")
+    mistype("study.json", "arms", "gspo", "settings", "update")
     found = rendered(database, "toy")
+    data = json.loads(found.json)["studies"]["toy"]
     assert "undeclared difference in lock: study.json" in found.html
-    assert json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "withheld"
-    assert json.loads(found.json)["studies"]["toy"]["settings"]["undeclared"] == ["update.learning_rate"]
+    assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
+    assert data["settings"]["undeclared"] == ["update.learning_rate"]
 
 
 def test_unknown_studies_are_named_and_nothing_is_guessed(finished: Path, tmp_path: Path) -> None:

@@ -257,15 +257,6 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
     assert table.count("no clip") == 3, "once for each arm as the baseline"
 
 
-def test_the_badge_tells_what_was_measured() -> None:
-    told = calibration_line(3, 0.05)
-    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 3))
-    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 3" in told
-    assert calibration_line(2, 0.05) is None
-    assert calibration_line(5, 0.01) is None
-    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
-
-
 def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> None:
     # sd 1 and n = 5: t = mean * sqrt 5; of p = .0161 (t = 4) and .0039 (t = 6) the smaller is held against .05 / 2.
     pattern = np.array([-2, -1, 0, 1, 2]) / 2.5**0.5
@@ -317,7 +308,11 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
         said = uneven_line(verdict)
         assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
         assert "skewed" not in said
+    assert (calibration_line(2, 0.05), calibration_line(5, 0.01)) == (None, None), "never measured"
+    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
+    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 5))
     badge = calibration_line(5, 0.05)
+    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 5" in badge
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
     assert "both arms are alike skewed" in badge
 
