@@ -299,27 +299,20 @@ def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) ->
 
 def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
     """The named studies in all folders, or each folder's latest, with labels: a repeated name gets its folder."""
+    from gspo_lab.registry import nearest
+
     opened = {folder: stack.enter_context(options.evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
         chosen = list(dict.fromkeys(names)) or [options.study_named(evidence, None, folder)]
         return [(evidence, options.study_named(evidence, name, folder), name) for name in chosen]
-    latest = [(folder, options.study_named(evidence, None, folder)) for folder, evidence in opened.items() if not names]
-    placed = latest or _named(names, opened)
-    counts = Counter(name for _, name in placed)
-    return [(opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed]
-
-
-def _named(names: Sequence[str], opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:
-    from gspo_lab.registry import nearest
-
     known = {folder: evidence.studies() for folder, evidence in opened.items()}
-    everywhere = sorted({name for studies in known.values() for name in studies})
+    everywhere = sorted({name for found in known.values() for name in found})
     for name in names:
         if name not in everywhere:
-            places = ", ".join(map(str, opened))
-            has = ", ".join(everywhere)
-            raise LabError(
-                f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has or options.NO_STUDY}"
-            )
-    return [(folder, name) for name in dict.fromkeys(names) for folder in opened if name in known[folder]]
+            places, has = ", ".join(map(str, opened)), ", ".join(everywhere) or options.NO_STUDY
+            raise LabError(f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has}")
+    latest = [(folder, options.study_named(evidence, None, folder)) for folder, evidence in opened.items() if not names]
+    placed = latest or [(at, name) for name in dict.fromkeys(names) for at in opened if name in known[at]]
+    counts = Counter(name for _, name in placed)
+    return [(opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed]

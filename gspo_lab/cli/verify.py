@@ -230,23 +230,10 @@ def _fate(answer: "Regraded") -> str:
 def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
     old, new = answer.stored, answer.grade
     assert new is not None
-    return {
-        "answered": run_id,
-        "evaluation": evaluation,
-        "step": old.step,
-        "problem": old.problem,
-        "sample": old.sample,
-        "was": _verdict(old.correct, old.reason, old.error),
-        "by": old.grader,
-        "is": _verdict(new.correct, new.reason, new.error),
-        "now by": new.grader,
-    }
-
-
-def _verdict(correct: int | None, reason: str | None, error: str | None) -> str:
-    word = {1: "right", 0: "wrong", None: "not graded"}[correct]
-    why = error or reason
-    return f"{word}: {why}" if why else word
+    words: dict[int | None, str] = {1: "right", 0: "wrong", None: "not graded"}
+    was, now = (": ".join(filter(None, (words[grade.correct], grade.error or grade.reason))) for grade in (old, new))
+    place = {"answered": run_id, "evaluation": evaluation, "step": old.step, "problem": old.problem}
+    return {**place, "sample": old.sample, "was": was, "by": old.grader, "is": now, "now by": new.grader}
 
 
 SEED = 20250724

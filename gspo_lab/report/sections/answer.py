@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from gspo_lab.claims import LIBRARY, Estimate, Result, judge
 from gspo_lab.claims import answer as answer_to
@@ -144,24 +144,14 @@ ENOUGH, LEAST = 5, 3
 RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
 
 
-class TrustItem(NamedTuple):
-    """One thing that the answer rests on. Good only where all that it needs was recorded."""
-
-    name: str
-    text: str
-    grade: Grade
-    target: str
-
-
 def grounds(study: Source) -> Section | None:
     """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
     decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
     badges, ranks = [], list[list[str]]()
-    for ground in _grounds(study):
-        mark = h("b", MARKS[ground.grade], aria_hidden="true")
-        text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
-        link = h("a", ground.name, href=f"#{ground.target}")
-        badges.append(h("li", mark, link, " ", text, class_=f"badge {ground.grade}"))
+    for name, said, grade, target in _grounds(study):
+        mark, link = h("b", MARKS[grade], aria_hidden="true"), h("a", name, href=f"#{target}")
+        text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
+        badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
     body: list[Html] = [h("ul", *badges, class_="trust")]
     if verdicts:
         wider, planned = new_problems(study), len(decided.seeds)
@@ -195,33 +185,34 @@ def grounds(study: Source) -> Section | None:
     return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
 
 
-def _grounds(study: Source) -> Iterator[TrustItem]:
-    """Matching and completeness first: without them there is no verdict."""
+def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
+    """The name, the text, the grade and the section of each thing that the answer rests on. Good only where all that it
+    needs was recorded; matching and completeness first, because without them there is no verdict."""
     declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
-    yield TrustItem("Matching", badge_text(matched), grade, "certificate")
+    yield "Matching", badge_text(matched), grade, "certificate"
     planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
     states = [run.state for run in runs_of(study)]
     whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
     blocked = runs.all_collapsed or (any(decision(study).missing.values()) and State.RUNNING not in states)
     grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
-    yield TrustItem("Runs", progress_of(study), grade, "provenance")
+    yield "Runs", progress_of(study), grade, "provenance"
     pairs = min((verdict.paired.n for verdict in verdicts), default=len(declared.deciding))
     grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
-    yield TrustItem("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
-    yield TrustItem("Starting models", *_starts(study), "limits")
-    yield TrustItem("Model", models(study), "neutral", "limits")
+    yield "Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits"
+    yield "Starting models", *_starts(study), "limits"
+    yield "Model", models(study), "neutral", "limits"
     if verdicts:
         family, alpha = len(verdicts), verdicts[0].alpha
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
-        yield TrustItem("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
-        yield TrustItem("New problems", *_new_problems(study), "scores")
+        yield "Errors", f"alpha {alpha:g}{shared}", "good", "calibration"
+        yield "New problems", *_new_problems(study), "scores"
         rates = calibration_lines(verdicts)
         measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-        yield TrustItem("Calibration", measured, "good" if rates else "neutral", "calibration")
+        yield "Calibration", measured, "good" if rates else "neutral", "calibration"
     grade = "warn" if all_executions(study).contradicted else "neutral"
-    yield TrustItem("Replications", linked(all_executions(study)) or "none yet", grade, "replications")
+    yield "Replications", linked(all_executions(study)) or "none yet", grade, "replications"
 
 
 def progress_of(study: Source) -> str:

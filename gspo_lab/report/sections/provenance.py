@@ -48,7 +48,11 @@ def provenance(study: Source) -> Section | None:
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
     origins = _origins(study)
     body += [h("p", f"{origin}: taken on trust.", class_="warn") for origin in origins]
-    damaged, gaps, ends, foreign = (_damaged(study, gap) for gap in (0, 1, END_LOST, FOREIGN))
+    damage_of: dict[int, dict[str, list[int]]] = {kind: {} for kind in (0, 1, END_LOST, FOREIGN)}
+    query = "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
+    for row in records(study.evidence.select(study.study, query)):
+        damage_of[int(row["gap"])].setdefault(row["path"], []).append(int(row["line"]))
+    damaged, gaps, ends, foreign = damage_of.values()
     damages = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
         *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
@@ -116,34 +120,16 @@ def _origins(study: Source) -> dict[str, list[str]]:
     return runs
 
 
-def _damaged(study: Source, gap: int) -> dict[str, list[int]]:
-    """By journal the lines that are damaged, those before which one is missing, or that from which on all are."""
-    lines: dict[str, list[int]] = {}
-    of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap}"
-    query = f"SELECT path, line {of_it} ORDER BY path, line"
-    for row in records(study.evidence.select(study.study, query)):
-        lines.setdefault(row["path"], []).append(int(row["line"]))
-    return lines
-
-
 def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    by_run = {
-        run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"]))
-        for run in records(study.evidence.runs(study.study))
-        if isinstance(run["facts"], str)
-    }
-    known: dict[str, Any] = {}
-    varying: dict[str, dict[str, Any]] = {}
-    for key in sorted({key for facts in by_run.values() for key in facts}):
-        entries = {run: facts.get(key) for run, facts in by_run.items()}
-        first = next(iter(entries.values()))
-        if key.startswith(f"{ORIGIN}.metrics."):
-            continue  # the definitions of an imported run's metrics have a section of their own
-        if all(entry == first for entry in entries.values()):
-            known[key] = first
-        else:
-            varying[key] = entries
-    return known, varying
+    """Those that all runs share, and those in which they differ by run. The definitions of an imported run's metrics
+    have a section of their own."""
+    runs = [run for run in records(study.evidence.runs(study.study)) if isinstance(run["facts"], str)]
+    by_run = {run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"])) for run in runs}
+    keys = sorted({key for facts in by_run.values() for key in facts if not key.startswith(f"{ORIGIN}.metrics.")})
+    entries = {key: {run: facts.get(key) for run, facts in by_run.items()} for key in keys}
+    first = {key: next(iter(of_runs.values())) for key, of_runs in entries.items()}
+    known = {key: first[key] for key in keys if all(entry == first[key] for entry in entries[key].values())}
+    return known, {key: entries[key] for key in keys if key not in known}
 
 
 INTRODUCTION = (

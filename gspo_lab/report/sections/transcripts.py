@@ -44,10 +44,8 @@ def transcripts(study: Source) -> Section | None:
     seeds = finished_seeds(study, order) or sorted({seed for _, seed in finished_runs(study)})
     if not seeds or not evaluations:
         return None
-    buttons = [
-        h("button", label, type="button", data_show=tag, aria_pressed="false")
-        for tag, label in {"": "all", **TAGS}.items()
-    ]
+    tags = {"": "all", **TAGS}
+    buttons = (h("button", label, type="button", data_show=tag, aria_pressed="false") for tag, label in tags.items())
     filters = h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
     rule = (
         f"The first answer of every arm to the same problem, from seed {seeds[0]} at the end of training. Shown are, "
@@ -71,16 +69,11 @@ def transcripts(study: Source) -> Section | None:
                 break
             room -= size
             shown.append(_item(item, answers, _id(benchmark, item.problem, taken), order))
-        title = (
-            f"{benchmark.title}: step {benchmark.steps[-1]}, seed {seeds[0]}; "
-            f"{len(shown)} of {frame['problem'].nunique()} problems"
-        )
+        of = f"{len(shown)} of {frame['problem'].nunique()} problems"
+        title = f"{benchmark.title}: step {benchmark.steps[-1]}, seed {seeds[0]}; {of}"
         body.append(h("div", h("h3", title), *shown, class_="transcripts"))
-        data[slug(benchmark.key)] = {
-            "step": benchmark.steps[-1],
-            "seed": seeds[0],
-            "problems": {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]},
-        }
+        problems = {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]}
+        data[slug(benchmark.key)] = {"step": benchmark.steps[-1], "seed": seeds[0], "problems": problems}
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
