@@ -56,40 +56,27 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    shown = [
-        {
-            "study": row["study"],
-            "replicates": row["replicates"],
-            "trials of": row["trials_of"],
-            "arms x seeds": f"{row['arms']} x {row['seeds']}",
-            "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
-            "on other hosts": _launcher_states(runs / row["study"]),
-            "question": row["question"],
-            "recorded by": row["recorded_by"],
-        }
-        for row in rows
-    ]
+    from gspo_lab.atomic_files import lock_holder
+    from gspo_lab.launch.remote_workers import latest_record
+    from gspo_lab.paths import CONDUCTOR_LOCK
+    from gspo_lab.runfolder import run_folders
+
+    shown = []
+    for row in rows:
+        home, finished = runs / row["study"], f"{row['finished']}/{row['runs']}"
+        if not row["begun"]:
+            conducted = lock_holder(home / CONDUCTOR_LOCK)
+            finished = "none yet: in its warm start or pilots" if conducted else "none begun"
+        states = Counter(record["state"] for folder in run_folders(home) if (record := latest_record(folder)))
+        line = {"study": row["study"], "replicates": row["replicates"], "trials of": row["trials_of"]}
+        line |= {"arms x seeds": f"{row['arms']} x {row['seeds']}", "finished": finished}
+        line["on other hosts"] = ", ".join(f"{count} {state}" for state, count in states.items())
+        shown.append(line | {"question": row["question"], "recorded by": row["recorded_by"]})
     filled = {key for row in shown for key, value in row.items() if value}
     shown = [{key: value for key, value in row.items() if key in filled} for row in shown]
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
     if subjects := _rows(runs, EVALUATED):
         print_table(subjects, empty="", title="\nmodels and servers")
-
-
-def _before_its_runs(home: Path) -> str:
-    from gspo_lab.atomic_files import lock_holder
-    from gspo_lab.paths import CONDUCTOR_LOCK
-
-    return "none yet: in its warm start or pilots" if lock_holder(home / CONDUCTOR_LOCK) else "none begun"
-
-
-def _launcher_states(home: Path) -> str:
-    """How many of a study's runs are queued, running and lost on other hosts."""
-    from gspo_lab.launch.remote_workers import latest_record
-    from gspo_lab.runfolder import run_folders
-
-    states = [record["state"] for folder in run_folders(home) if (record := latest_record(folder))]
-    return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
