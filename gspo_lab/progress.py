@@ -291,7 +291,11 @@ class ProgressView:
         for row in rows:
             by_column = {cell.column or columns[0]: cell.progress for cell in cells if cell.row == row}
             if wide:
-                texts = [_cell_text(by_column[column]) if column in by_column else Text() for column in columns]
+                texts = [Text() for _ in columns]
+                for column, progress in by_column.items():
+                    begun = progress.step or progress.state is State.RUNNING
+                    counts = f" {progress.step:,}/{progress.steps:,}" if begun else ""
+                    texts[columns.index(column)] = Text(progress.doing + counts, LOOKS[progress.doing][1])
             else:
                 letters = Text("")
                 for progress in by_column.values():
@@ -320,11 +324,6 @@ class ProgressView:
 def _detail(progress: Progress, now: float) -> str:
     shown = progress.detail and progress.state is State.RUNNING
     return f" {progress.detail}, {duration(now - progress.since)}" if shown else ""
-
-
-def _cell_text(progress: Progress) -> Text:
-    counts = f"{progress.step:,}/{progress.steps:,}" if progress.step or progress.state is State.RUNNING else ""
-    return Text(f"{progress.doing} {counts}".strip(), LOOKS[progress.doing][1])
 
 
 def duration(seconds: float) -> str:

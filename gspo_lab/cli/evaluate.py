@@ -244,7 +244,12 @@ def _show(
     from gspo_lab.readings.later_evaluations import arms_apart
 
     with evidence_of(runs) as evidence:
-        rows = {name: scores(evidence, ids, name, _difficulties(bench)) for name, bench in benches.items()}
+        rows = {}
+        for name, bench in benches.items():
+            rating = getattr(bench.task, "difficulty", lambda problem: None)
+            known = {problem.id: rating(problem) for problem in bench.problems}
+            difficulties = {problem: value for problem, value in known.items() if value is not None}
+            rows[name] = scores(evidence, ids, name, difficulties)
         source = Source(evidence, study or "")
         compared = {
             name: [
@@ -269,13 +274,6 @@ def _show(
         for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")
     return not any(row["errors"] for name in benches for row in rows[name])
-
-
-def _difficulties(bench: "Bench") -> dict[str, float]:
-    """The ratings of a benchmark's problems on CodeForces, by their ids; nothing for other benchmarks."""
-    rating = getattr(bench.task, "difficulty", lambda problem: None)
-    known = {problem.id: rating(problem) for problem in bench.problems}
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:

@@ -153,16 +153,13 @@ def _inline(value: Any, pipe: str = "|") -> str:
     if isinstance(value, Html):
         value = html.unescape(re.sub("<[^>]*>", "", value))
     words = " ".join(visible(value).split("\n")).strip().split(" ")
-    return " ".join(_code(word).replace("|", pipe) if _REFERENCE.search(word) else _escaped(word) for word in words)
-
-
-def _code(word: str) -> str:
-    fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
-    return f"{fence} {word} {fence}" if "`" in word else f"`{word}`"
-
-
-def _escaped(word: str) -> str:
-    return _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
+    for place, word in enumerate(words):
+        if _REFERENCE.search(word):
+            fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
+            words[place] = (f"{fence} {word} {fence}" if "`" in word else f"`{word}`").replace("|", pipe)
+        else:
+            words[place] = _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
+    return " ".join(words)
 
 
 def fenced(lines: Iterable[str]) -> str:

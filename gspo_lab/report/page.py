@@ -330,7 +330,9 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     articles = []
     for study in sources:
         written = {group: tuple(filter(None, (write(study) for write in SECTIONS[group]))) for group in GROUPS}
-        articles.append(Article(study.label, study.declaration.question, written, written_on(study)))
+        times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
+        date = datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
+        articles.append(Article(study.label, study.declaration.question, written, date))
     front = [study_comparison(sources)] if len(sources) > 1 else []
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -355,12 +357,6 @@ def write(report: Report, folder: Path) -> list[Path]:
         with atomic_file(paths[-1], shared=True, lasting=False) as beside:
             beside.write_text(content, encoding="utf-8", newline="\n")
     return paths
-
-
-def written_on(study: Source) -> str:
-    """The day of the latest start or end of a run; empty where none is known."""
-    times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
-    return datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
 
 
 def _gist(article: Article, *, several: bool) -> list[str]:

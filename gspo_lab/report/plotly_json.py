@@ -75,13 +75,12 @@ def dash(colour: int) -> str:
 def variables(arms: Mapping[str, int]) -> str:
     """Both schemes as variables of the page's style, and each arm's colour for the elements that carry its name."""
     light, dark = ("".join(f"--{name}:{value};" for name, value in scheme.items()) for scheme in (LIGHT, DARK))
-    named = "".join(f'[data-arm="{_escaped(arm)}"]{{--c:var(--{colour_name(colour)})}}' for arm, colour in arms.items())
+    named = ""
+    for arm, colour in arms.items():
+        # As a string of CSS: nothing in it ends the string or the style.
+        letters = (letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} " for letter in arm)
+        named += f'[data-arm="{"".join(letters)}"]{{--c:var(--{colour_name(colour)})}}'
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n{named}\n"
-
-
-def _escaped(name: str) -> str:
-    """Text as a string of CSS: nothing in it ends the string or the style."""
-    return "".join(letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} " for letter in name)
 
 
 Json = dict[str, Any]
@@ -145,8 +144,13 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
         ticks = {"tickvals": [*range(len(names))], "ticktext": names, "tickangle": 0}
         layout["xaxis"] |= {"range": [-0.5, len(names) - 0.5], "zeroline": False, "showgrid": False, **ticks}
         layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
-    layout["shapes"], names_of_values = _references(chart)
-    layout["annotations"] += names_of_values
+    look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
+    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "opacity": 0.9}
+    name |= {"font": {"size": 10.5}, "bgcolor": LIGHT["paper"]}
+    layout["shapes"] = [line | {"y0": published.value, "y1": published.value} for published in chart.references]
+    for published in chart.references:
+        layout["annotations"].append(name | {"y": _at(chart, published.value), "text": inert(published.label)})
     return {"data": data, "layout": layout}
 
 
@@ -338,13 +342,3 @@ def _values_above(chart: Chart) -> list[Json]:
         for x, y in zip(series.x, series.y, strict=True)
         if y is not None
     ]
-
-
-def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
-    look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
-    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 10.5},
-            "bgcolor": LIGHT["paper"], "opacity": 0.9}  # fmt: skip
-    values = [(reference.value, inert(reference.label)) for reference in chart.references]
-    lines = [line | {"y0": value, "y1": value} for value, _ in values]
-    return lines, [name | {"y": _at(chart, value), "text": label} for value, label in values]

@@ -9,26 +9,9 @@ from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
 
-def _shared(arms: int, looks: int, level: float, alpha: float) -> str:
-    shared = [f"{arms} arms"] * (arms > 1) + [f"{looks} declared looks"] * (looks > 1)
-    return f"{' and '.join(shared)} share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
-
-
-def _uneven(counts: str, subject: str, baseline: str, more: tuple[int, int], p: float) -> str:
-    return (
-        f"more answers of one arm could not be graded, beyond chance ({counts}; the larger share is {subject}'s on "
-        f"{more[1]} problems and {baseline}'s on {more[0]}, p = {p:.2g})"
-    )
-
-
 def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> str:
     pairs = f"{counted(len(seeds), 'pair')} of other seeds ({', '.join(map(str, seeds))})"
     return f"not counted: {pairs}, {arm} {MINUS} {baseline} {signed(mean)}"
-
-
-def _plays(roles: Sequence[str]) -> str:
-    described = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
-    return f"no arm plays {described}"
 
 
 def _ratio(seed: int, values: Mapping[str, float]) -> str:
@@ -58,7 +41,10 @@ SAY: dict[str, Callable[..., str] | str] = {
     "final score may be worse": (
         "{steady} drops less from its best, but its final score may be worse by more than the margin"
     ),
-    "ungraded answers are uneven": _uneven,
+    "ungraded answers are uneven": (
+        "more answers of one arm could not be graded, beyond chance ({counts}; the larger share is {subject}'s on "
+        "{more[1]} problems and {baseline}'s on {more[0]}, p = {p:.2g})"
+    ),
     "ungraded answers decide": lambda counts, left_out, counted_wrong: (
         f"answers that could not be graded ({counts}) decide: left out it reads '{label(left_out)}', counted as "
         f"incorrect '{label(counted_wrong)}'"
@@ -68,7 +54,10 @@ SAY: dict[str, Callable[..., str] | str] = {
         "the interval excludes 0: there is a difference, and it is smaller than the margin"
     ),
     "pairing did not help": "pairing by seed did not help: the arms are not positively correlated over seeds",
-    "alpha is shared": _shared,
+    "alpha is shared": lambda arms, looks, level, alpha: (
+        f"{' and '.join([f'{arms} arms'] * (arms > 1) + [f'{looks} declared looks'] * (looks > 1))} share alpha = "
+        f"{alpha:g}: the verdict needs p < {level:.3g}"
+    ),
     "no answers stored": "no answers are stored: the sampling sd is not known, and no part of the interval",
     "reads otherwise alone": (
         "this interval alone reads '{word}', but with arms and looks counted in that must pass p < {level:.3g}"
@@ -91,7 +80,9 @@ SAY: dict[str, Callable[..., str] | str] = {
     # Of claims.
     "untested": "no study here tests it: {why}",
     "no mixture": "no arm has a mixture of experts: no expert choice was recorded in any of them",
-    "no arm plays": _plays,
+    "no arm plays": lambda roles: (
+        "no arm plays " + ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
+    ),
     "few seeds": "{count} seeds finished in every arm it needs; {least} are needed",
     "few updates": "{arm} makes {count} updates per rollout batch; {least} are needed",
     "dense model": "{arm} recorded no expert choices: {model} is dense",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from gspo_lab.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.findings.decision import decision
@@ -87,7 +86,8 @@ def curves(study: Source) -> Section | None:
     if course(study).measured("expert_change"):
         routing = curve(study, "expert_change", "Expert change", "share of experts", note=ROUTING, whole=True,
                         share=True, references=EXPERT_CHANGE)  # fmt: skip
-    by_score = by_run(study, _of(study, study.declaration.primary), "step", "score")
+    of_primary = scores_of(study)[scores_of(study)["bench"] == study.declaration.primary]
+    by_score = by_run(study, of_primary, "step", "score")
     apart = _difference(study, f"score-{study.declaration.primary}", f"Benchmark {study.declaration.primary}", by_score)
     arms = arm_pair(study) or ()
     shown = [replace(chart, focus=about) for chart in (reward, primary, apart) if chart is not None]
@@ -98,12 +98,14 @@ def curves(study: Source) -> Section | None:
     return Section("curves", "Figures", (*shown, *([CollapsibleSection(title, more)] if more else [])))
 
 
-def _of(study: Source, bench: str | None) -> pd.DataFrame:
-    return scores_of(study)[scores_of(study)["bench"] == bench]
-
-
 def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
-    scores = _with_compute(study)
+    # Beside each score what the run had consumed when it was evaluated: nothing before the first step.
+    before = {int(step) - 1 for step in scores_of(study)["step"]}
+    spent = read_steps(study.evidence, study.study, list(AXES.values()), at=before)
+    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
+    scores = scores_of(study).merge(spent, on=["run_id", "step"], how="left")
+    scores.loc[scores["step"] == 0, list(AXES.values())] = 0.0
+    scores = scores.rename(columns={total: axis for axis, total in axes(study)[0].items()})
     for bench in benches_of(study):
         rows = scores[scores["bench"] == bench]
         answers, problems = rows["answers"].max(), rows["problems"].max()
@@ -113,17 +115,6 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
         note = f"{problems} held-out problems, {each}. {DRAWN}"
         yield bench, Chart(f"m-score-{bench}", f"Benchmark {bench}", "step", "score", series, note=note,
                            reach=(0.0, float(steps_of(study))), reading=f"score.{bench}")  # fmt: skip
-
-
-def _with_compute(study: Source) -> pd.DataFrame:
-    """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
-    scores = scores_of(study)
-    before = {int(step) - 1 for step in scores["step"]}
-    spent = read_steps(study.evidence, study.study, list(AXES.values()), at=before)
-    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
-    both = scores.merge(spent, on=["run_id", "step"], how="left")
-    both.loc[both["step"] == 0, list(AXES.values())] = 0.0
-    return both.rename(columns={total: axis for axis, total in axes(study)[0].items()})
 
 
 def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | None:
