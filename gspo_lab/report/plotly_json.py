@@ -203,8 +203,8 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     silent then: they would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
     value, and the band."""
     label, dots = inert(series.label), chart.kind == "dots"
-    out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label, **more}
-    out |= {"showlegend": series.seed is None, "meta": {"series": series.label, "seed": series.seed}}
+    out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
+    out |= {"showlegend": series.seed is None, "meta": {"series": series.label, "seed": series.seed}, **more}
     if series.seed is not None and any(mean.label == series.label for mean in chart.means):
         out["hoverinfo"] = "skip"
         if not dots:
