@@ -32,7 +32,8 @@ PACE_SECONDS = 60.0
 """A count's pace is that of the last minute: what was stored before would make it look too good."""
 RUNNING_NAMED = 4
 """A plain line names at most so many cells."""
-BAR_WIDTH = 24
+BAR_WIDTH, CELL = 24, 19
+"""Columns of the bar, and of a cell that names its state and its steps."""
 WARM_STARTS = "warm starts"
 """The stage whose cells are not counted among those that finish: they are made for runs."""
 
@@ -281,7 +282,7 @@ class ProgressView:
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
         table = Table(title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        wide = console.width - max(map(len, rows), default=0) - 20 >= len(columns) * 20
+        wide = console.width - max(map(len, rows), default=0) - 20 >= len(columns) * CELL
         for column in ["", *(columns if wide else ["seeds", "finished"])]:
             table.add_column(column, no_wrap=True)
         known = (any(cell.progress.reward is not None for cell in cells), any(c.progress.grader_errors for c in cells))

@@ -54,8 +54,8 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
         assert "gspo_lab.engines.verl.plugin.main" in wrote["command"]
     for arm, loss in (("grpo", "lab-vanilla"), ("gspo", "lab-gspo")):
         attempt = alone / "to" / arm / "verl" / "attempt-1"
-        words = (attempt / "overrides.txt").read_text().splitlines()
-        assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in words
+        lines = (attempt / "overrides.txt").read_text().splitlines()
+        assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in lines
         assert len((attempt / "train.jsonl").read_text().splitlines()) == 8
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
     assert said.out.count("gspo_lab.engines.verl.plugin.main") == 2

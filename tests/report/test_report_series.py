@@ -210,7 +210,7 @@ def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: P
     """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
 
     def change(run: Run, record: Record) -> Record:
-        nothing = {"length": list[int](), "sum_log_ratio": list[float]()}
+        nothing: dict[str, list[Any]] = {"length": [], "sum_log_ratio": []}
         return replace(record, response_detail=nothing) if isinstance(record, UpdateRecord) else record
 
     assert not charts(written(make_lab(tmp_path, change=change), diagnostics))["m-log-ratio-length"].series
@@ -273,9 +273,10 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
 
 
 def entropy_gone(run: Run, record: Record) -> Record:
-    gone = (run.arm, run.seed) == ("grpo", 0) and isinstance(record, StepRecord) and record.step >= 30
-    entropy = {"reward_mean": 0.5, "entropy": 0.0 if gone else 1.0}
-    return replace(record, **entropy) if isinstance(record, StepRecord) else record
+    if not isinstance(record, StepRecord):
+        return record
+    gone = (run.arm, run.seed) == ("grpo", 0) and record.step >= 30
+    return replace(record, reward_mean=0.5, entropy=0.0 if gone else 1.0)
 
 
 def not_finite(run: Run, record: Record) -> Record:

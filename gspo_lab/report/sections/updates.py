@@ -116,7 +116,7 @@ def experts(study: Source) -> Section | None:
         for arm, row in rows.items()
     ]
     cost = table(COST, shown, caption="What replay costs, mean over steps, then over seeds")
-    body = (h("p", EXPERT_CHANGE), *charts, cost)
+    body: tuple[Part, ...] = (h("p", EXPERT_CHANGE), *charts, cost)
     return Section("experts", "Experts and routing replay", body, {"replay_cost": rows}, markdown_table(COST, shown))
 
 
