@@ -96,8 +96,8 @@ CASES = {
     ),
     "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red", OTHER_TORCH),
     "one-failed": Case(TWO_ARMS, {"end": one_failed}, "withheld", "red", "runs are missing, 2 of 3 pairs are complete"),
-    "one-arm": Case(ONE_ARM, {}, "withheld", "grey", "No verdict: grpo is the only arm, so there is nothing to"),
-    "no-benchmark": Case(NO_BENCH, {}, "withheld", "grey", "No verdict: the study declares no benchmark"),
+    "one-arm": Case(ONE_ARM, {}, "no verdict", "grey", "No verdict: grpo is the only arm, so there is nothing to"),
+    "no-benchmark": Case(NO_BENCH, {}, "no verdict", "grey", "No verdict: the study declares no benchmark"),
     "running": Case(
         TWO_ARMS,
         {
@@ -109,6 +109,7 @@ CASES = {
         },
         "running",
         "grey",
+        "3 of 5 pairs are complete",
     ),
     "contrast": Case(FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
     "sweep": Case(
@@ -116,6 +117,7 @@ CASES = {
         {"seeds": 3, "steps": 20, "change": scored(rising, lambda run: "@0.01" in run.arm)},
         "not resolved",
         "grey",
+        "50 % collapse point at",
     ),
     "import": Case("", {}, "gspo better", "green"),
     "one-seed": Case(

@@ -42,10 +42,11 @@ def test_the_terminal_says_what_the_page_says(pages: dict[str, Path], name: str)
         found = Source(evidence, name)
         written, answered = answer(found), words.lines(answer_to(found))
     assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answered
-    compared = written.data.get("comparisons")
-    sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]
-    assert CASES[name].sentence in " ".join(sentences)
-    assert [one for one in sentences if one.rstrip(".") not in " ".join(seen.splitlines())] == []
+    if CASES[name].sentence:  # in other cases numbers stand between a verdict's sentences
+        compared = written.data.get("comparisons")
+        sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]
+        assert CASES[name].sentence in " ".join(sentences)
+        assert [one for one in sentences if one.rstrip(".") not in " ".join(seen.splitlines())] == []
 
 
 @pytest.fixture(scope="module")
