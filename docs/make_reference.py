@@ -20,7 +20,7 @@ from gspo_lab.keys import table_of
 from gspo_lab.objectives.losses import LOSSES, Loss
 from gspo_lab.objectives.presets import PRESETS, Objective
 from gspo_lab.records import RECORDS, Record, is_time
-from gspo_lab.report.calibration_badge import record
+from gspo_lab.report.verdict_details import record
 from gspo_lab.store.schema import field_columns
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES

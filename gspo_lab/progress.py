@@ -32,24 +32,31 @@ PACE_SECONDS = 60.0
 """A count's pace is that of the last minute: what was stored before would make it look too good."""
 RUNNING_NAMED = 4
 """A plain line names at most so many cells."""
-BAR_WIDTH = 24
+BAR_WIDTH, CELL = 24, 19
+"""Columns of the bar, and of a cell that names its state and its steps."""
 WARM_STARTS = "warm starts"
 """The stage whose cells are not counted among those that finish: they are made for runs."""
 
-LOOKS: Mapping[str, tuple[str, str, str]] = {
-    Phase.STARTING: ("start", "o", "yellow"),
-    Phase.SAMPLING: ("sample", "s", "cyan"),
-    Phase.UPDATING: ("update", "u", "blue"),
-    Phase.EVALUATING: ("eval", "e", "magenta"),
-    Phase.TRAINING: ("train", "t", "cyan"),
-    State.RUNNING: ("run", "r", "cyan"),
-    State.QUEUED: ("wait", "·", "dim"),
-    State.FINISHED: ("done", "✓", "green"),
-    State.FAILED: ("failed", "✗", "bold red"),
-    State.STOPPED: ("stop", "-", "yellow"),
-    State.LOST: ("lost", "?", "bold yellow"),
+LOOKS: Mapping[str, tuple[str, str]] = {
+    Phase.STARTING: ("o", "yellow"),
+    Phase.SAMPLING: ("s", "cyan"),
+    Phase.UPDATING: ("u", "blue"),
+    Phase.EVALUATING: ("e", "magenta"),
+    Phase.TRAINING: ("t", "cyan"),
+    State.RUNNING: ("r", "cyan"),
+    State.QUEUED: ("·", "dim"),
+    State.FINISHED: ("✓", "green"),
+    State.FAILED: ("✗", "bold red"),
+    State.STOPPED: ("-", "yellow"),
+    State.LOST: ("?", "bold yellow"),
 }
-"""Phase or state -> its short word, its letter where many seeds share a line, and its colour."""
+"""Phase or state -> its letter where many seeds share a line, and its colour."""
+NUMBERS = {
+    "reward": (False, "reward", ".3f"),
+    "clipped": (False, "clip", ".2%"),
+    "not graded": (True, "grader_errors", ".1%"),
+}
+"""Columns of means: whether it takes a grader that failed to show them, the field of `Progress`, and the format."""
 NONE_CORRECT = "no answer of its first step was correct"
 NONE_CORRECT_ADVICE = (
     "scores are 0 until an answer is correct; where rewards stay below 1 let the mean reward decide, verdict.primary = "
@@ -275,66 +282,49 @@ class ProgressView:
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
         table = Table(title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        room = console.width - max(map(len, rows), default=0) - 20
-        wide = room >= len(columns) * 20
-        tall = not wide and room >= len(columns) * 9 and 2 * len(rows) + 5 <= console.height
-        table.add_column("", no_wrap=True)
-        for column in columns if wide or tall else ["seeds", "finished"]:
+        wide = console.width - max(map(len, rows), default=0) - 20 >= len(columns) * CELL
+        for column in ["", *(columns if wide else ["seeds", "finished"])]:
             table.add_column(column, no_wrap=True)
-        failing = any(cell.progress.grader_errors for cell in cells)
-        trained = any(cell.progress.reward is not None for cell in cells)
-        numbers = [*(["reward", "clipped"] if trained else []), *(["not graded"] if failing else [])]
+        known = (any(cell.progress.reward is not None for cell in cells), any(c.progress.grader_errors for c in cells))
+        numbers = [name for name, (shown, _, _) in NUMBERS.items() if known[shown]]
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
             by_column = {cell.column or columns[0]: cell.progress for cell in cells if cell.row == row}
-            if wide or tall:
-                texts = [_cell_text(by_column[column], wide) if column in by_column else Text() for column in columns]
+            if wide:
+                texts = [Text() for _ in columns]
+                for column, progress in by_column.items():
+                    begun = progress.step or progress.state is State.RUNNING
+                    counts = f" {progress.step:,}/{progress.steps:,}" if begun else ""
+                    texts[columns.index(column)] = Text(progress.doing + counts, LOOKS[progress.doing][1])
             else:
                 letters = Text("")
                 for progress in by_column.values():
-                    letters.append(LOOKS[progress.doing][1], LOOKS[progress.doing][2])
+                    letters.append(*LOOKS[progress.doing])
                 finished = sum(progress.state is State.FINISHED for progress in by_column.values())
                 texts = [letters, Text(f"{finished}/{len(by_column)}")]
-            means = {
-                "reward": _mean([progress.reward for progress in by_column.values()], ".3f"),
-                "clipped": _mean([progress.clip for progress in by_column.values()], ".2%"),
-                "not graded": _mean([progress.grader_errors for progress in by_column.values()], ".1%"),
-            }
-            table.add_row(row, *texts, *(means[name] for name in numbers))
+            for name in numbers:
+                _, key, form = NUMBERS[name]
+                values = [value for of in by_column.values() if (value := getattr(of, key)) is not None]
+                texts.append(Text(format(fmean(values), form) if values else ""))
+            table.add_row(row, *texts)
         done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
         share = done / max(1, sum(cell.progress.steps for cell in self._cells))
         bar, summary = Table.grid(padding=(0, 2)), self._summary(now)
         width = max(BAR_WIDTH // 3, min(BAR_WIDTH, console.width - len(summary) - 4))
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
-        legend = [] if wide or tall else [_legend(cells)]
+        legend = Text()
+        for doing, (letter, style) in LOOKS.items() if not wide else ():
+            if any(cell.progress.doing == doing for cell in cells):
+                legend.append(f"{letter} {doing}  ", style)
         details = [(cell, _detail(cell.progress, now)) for cell in cells]
         named = [Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail]
-        return Group(table, *legend, *named[:RUNNING_NAMED], bar)
+        return Group(table, *([] if wide else [legend]), *named[:RUNNING_NAMED], bar)
 
 
 def _detail(progress: Progress, now: float) -> str:
     shown = progress.detail and progress.state is State.RUNNING
     return f" {progress.detail}, {duration(now - progress.since)}" if shown else ""
-
-
-def _cell_text(progress: Progress, wide: bool) -> Text:
-    short, _, style = LOOKS[progress.doing]
-    counts = f"{progress.step:,}/{progress.steps:,}" if progress.step or progress.state is State.RUNNING else ""
-    return Text(f"{progress.doing} {counts}".strip() if wide else f"{short}\n{counts}".strip(), style)
-
-
-def _legend(cells: Sequence[ProgressCell]) -> Text:
-    text = Text()
-    for doing in LOOKS:
-        if any(cell.progress.doing == doing for cell in cells):
-            text.append(f"{LOOKS[doing][1]} {doing}  ", LOOKS[doing][2])
-    return text
-
-
-def _mean(values: Sequence[float | None], form: str) -> str:
-    known = [value for value in values if value is not None]
-    return format(fmean(known), form) if known else ""
 
 
 def duration(seconds: float) -> str:

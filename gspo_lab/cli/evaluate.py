@@ -1,8 +1,10 @@
 """`eval`: evaluates models on benchmarks; scores with intervals over problems, and comparisons of arms."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from gspo_lab.evaluation.benchmark_spec import Bench
     from gspo_lab.evaluation.evaluation_run import EvaluatedModel
-    from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
 
 EXAMPLES = {
@@ -98,7 +99,10 @@ def evaluate(
             raise LabError(f"--server {server}: name its model with --model")
         from gspo_lab.samplers.server_sampler import ServerEndpoint
 
-        place = ServerEndpoint(server, model, _key(api_key_env), concurrency)
+        key = os.environ.get(api_key_env)
+        if key is None and api_key_env != "OPENAI_API_KEY":
+            raise LabError(f"--api-key-env {api_key_env}: this environment variable is not set")
+        place = ServerEndpoint(server, model, key, concurrency)
         pairs = [(task, server_subject(runs, place, seed=seed)) for task in benches_of(chat=not raw_prompts)]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
@@ -129,13 +133,6 @@ def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
             raise LabError(f"--data {file}: this file does not exist")
         out[bench] = str(Path(file).expanduser().resolve())
     return out
-
-
-def _key(variable: str) -> str | None:
-    key = os.environ.get(variable)
-    if key is None and variable != "OPENAI_API_KEY":
-        raise LabError(f"--api-key-env {variable}: this environment variable is not set")
-    return key
 
 
 def _benches(
@@ -210,10 +207,9 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
     from gspo_lab.progress import counting
     from gspo_lab.store import ingest
 
-    missing = 0
-    totals: dict[str, int] = {}
+    missing, totals = 0, Counter[str]()
     for bench, _ in pairs:
-        totals[bench.evaluation] = totals.get(bench.evaluation, 0) + _size(bench)
+        totals[bench.evaluation] += len(bench.problems) * bench.samples
     try:
         with counting("eval", totals, waits_for) as advance:
             twins: dict[tuple[str, str, int], EvaluatedModel] = {}  # runs of one seed start from the same weights
@@ -222,23 +218,19 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
                 outcome = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
                 twins.setdefault(alike, subject)
                 missing += outcome.missing
+                why, size = "; ".join(outcome.reasons[:3]), len(bench.problems) * bench.samples
                 if outcome.missing:
-                    why = "; ".join(outcome.reasons[:3]) or "not asked"
                     warn(
-                        f"{outcome.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
-                        f"({why}): the same command asks for them again"
+                        f"{outcome.missing} of {size} answers of {subject.id} to {bench.name} are missing "
+                        f"({why or 'not asked'}): the same command asks for them again"
                     )
-                elif outcome.reasons:
-                    warn(f"{subject.id}: {'; '.join(outcome.reasons[:3])}")
+                elif why:
+                    warn(f"{subject.id}: {why}")
     except KeyboardInterrupt:
         ingest(runs)
         typer.echo("interrupted; the same command asks for the missing answers", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     return missing
-
-
-def _size(bench: "Bench") -> int:
-    return len(bench.problems) * bench.samples
 
 
 def _show(
@@ -249,15 +241,28 @@ def _show(
     Returns whether all answers were graded.
     """
     from gspo_lab.readings import Source
+    from gspo_lab.readings.later_evaluations import arms_apart
 
     with evidence_of(runs) as evidence:
-        rows = {name: scores(evidence, ids, name, _difficulties(bench)) for name, bench in benches.items()}
-        source = None if study is None else Source(evidence, study)
-        compared = {} if source is None else {name: _comparisons(source, name) for name in benches}
+        rows = {}
+        for name, bench in benches.items():
+            rating = getattr(bench.task, "difficulty", lambda problem: None)
+            known = {problem.id: rating(problem) for problem in bench.problems}
+            difficulties = {problem: value for problem, value in known.items() if value is not None}
+            rows[name] = scores(evidence, ids, name, difficulties)
+        source = Source(evidence, study or "")
+        compared = {
+            name: [
+                {"bench": bench, "arm": arm, "against": source.declaration.baseline, "seeds": apart.seeds}
+                | {"problems": problems, "difference": apart.estimate, "low": apart.low, "high": apart.high}
+                | {"note": apart.reason}
+                for bench, arm, problems, apart in arms_apart(source, name)
+            ]
+            for name in (benches if study is not None else ())
+        }
     if json:
-        flat = [row for name in benches for row in rows[name]]
         protocols = {name: bench.protocol for name, bench in benches.items()}
-        together = [row for name in compared for row in compared[name]]
+        flat, together = (list(chain.from_iterable(of.values())) for of in (rows, compared))
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
@@ -266,21 +271,9 @@ def _show(
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
-        notes = [_ungraded(rows[name])]
-        if served is not None:
-            # A model in this process seeds every sample by itself; whether a server does is unknown.
-            sampled = bench.sampling.temperature > 0
-            notes += [_by_others(rows[name], served), _repeated(rows[name]) if sampled else None]
-        for note in filter(None, notes):
+        for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")
     return not any(row["errors"] for name in benches for row in rows[name])
-
-
-def _difficulties(bench: "Bench") -> dict[str, float]:
-    """The ratings of a benchmark's problems on CodeForces, by their ids; nothing for other benchmarks."""
-    rating = getattr(bench.task, "difficulty", lambda problem: None)
-    known = {problem.id: rating(problem) for problem in bench.problems}
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
@@ -320,17 +313,6 @@ def scores(
             row |= {name: rated(difficulty, checkpoint.graded, attempts) for name, (_, attempts) in RATINGS.items()}
         out.append(row)
     return out
-
-
-def _comparisons(source: "Source", evaluation: str) -> list[dict[str, Any]]:
-    from gspo_lab.readings.later_evaluations import arms_apart
-
-    baseline = source.declaration.baseline
-    return [
-        {"bench": bench, "arm": arm, "against": baseline, "seeds": apart.seeds, "problems": problems}
-        | {"difference": apart.estimate, "low": apart.low, "high": apart.high, "note": apart.reason}
-        for bench, arm, problems, apart in arms_apart(source, evaluation)
-    ]
 
 
 def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -386,31 +368,22 @@ def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _ungraded(rows: list[dict[str, Any]]) -> str | None:
-    """A note where the grader failed: scores leave such answers out."""
-    count, answers = sum(row["errors"] for row in rows), sum(row["answers"] for row in rows)
-    if not count:
-        return None
-    why = next((row["error"] for row in rows if row["error"]), "no reason was given")
-    return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab regrade tries again"
-
-
-def _by_others(rows: list[dict[str, Any]], requested: str) -> str | None:
-    """A note where a server names another model than the requested one."""
-    count, answers = sum(row["by_others"] for row in rows), sum(row["answers"] for row in rows)
-    if not count:
-        return None
-    name = next(row["answered_by"] for row in rows if row["by_others"])
-    answered = f"{count} of {answers} answers are, as the server says, by '{name}'"
-    return f"{answered} and not by '{requested}', which was asked"
-
-
-def _repeated(rows: list[dict[str, Any]]) -> str | None:
-    """A warning where sampled answers repeat each other word for word: engines seeded alike do that."""
-    repeats, long = sum(row["repeats"] for row in rows), sum(row["long"] for row in rows)
-    if repeats <= SUSPICIOUS * long:
-        return None
-    return (
-        f"{repeats} of {long} long answers repeat another answer to the same problem word for word; does the engine "
-        "seed every sample for itself? (a model that ends in a loop does it too)"
-    )
+def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> Iterator[str]:
+    """Where the grader failed, where a server names another model than `served`, which was requested, and where answers
+    that a server sampled repeat each other word for word: engines seeded alike do that."""
+    names = ("errors", "answers", "by_others", "repeats", "long")
+    errors, answers, others, repeats, long = (sum(row[name] for row in rows) for name in names)
+    if errors:
+        why = next((row["error"] for row in rows if row["error"]), "no reason was given")
+        lacking = f"{errors} of {answers} answers could not be graded and are in no score ({why})"
+        yield f"{lacking}: gspo-lab regrade tries again"
+    if served is not None and others:
+        name = next(row["answered_by"] for row in rows if row["by_others"])
+        by = f"{others} of {answers} answers are, as the server says, by '{name}'"
+        yield f"{by} and not by '{served}', which was asked"
+    # A model in this process seeds every sample by itself; whether a server does is unknown.
+    if served is not None and sampled and repeats > SUSPICIOUS * long:
+        yield (
+            f"{repeats} of {long} long answers repeat another answer to the same problem word for word; does the "
+            "engine seed every sample for itself? (a model that ends in a loop does it too)"
+        )

@@ -101,16 +101,10 @@ def import_logs(
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
-        scores = {key or value: value for key, value in (_halves(entry) for entry in score_metric or ())}
+        scores = {key: value or key for key, _, value in (entry.partition("=") for entry in score_metric or ())}
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
-        options: dict[str, object] = {
-            "arm": arm,
-            "seed": seed,
-            "name": run_pattern,
-            "program": logged_by,
-            "bench": bench,
-        }
-        options |= {"source": source, "path": path, "config": config, "map": columns}
+        options: dict[str, object] = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by}
+        options |= {"source": source, "path": path, "config": config, "map": columns, "bench": bench}
         options |= {"ignore": ignored or [], "score": scores}
         settings = _settings(overrides)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
@@ -131,11 +125,6 @@ def _pair(entry: str, option: str, form: str) -> tuple[str, str]:
     if not key or not value:
         raise LabError(f"{option} {entry}: write it as {option} {form}")
     return key, value
-
-
-def _halves(entry: str) -> tuple[str, str]:
-    key, between, value = entry.partition("=")
-    return (key, value) if between else ("", entry)
 
 
 def _settings(overrides: list[str] | None) -> dict[str, object]:
@@ -197,13 +186,19 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
     from gspo_lab.launch import LAUNCHERS
 
     rows = _engines()
-    names = names_of("launcher", LAUNCHERS)
-    launchers = [{"launcher": name, **_support_notes(read_description("launcher", name, LAUNCHERS))} for name in names]
+    launchers = [
+        {"launcher": name, **_support_notes(read_description("launcher", name, LAUNCHERS))}
+        for name in names_of("launcher", LAUNCHERS)
+    ]
     if json:
         print_json({"engines": rows, "launchers": launchers})
         return
-    tried = ("ran", "loaded", "never")
-    print_table([{k: v for k, v in row.items() if k not in tried} | _counted(row) for row in rows], empty="no engines")
+    tried, units = ("ran", "loaded", "never"), {"varies": "keys", "records": "columns"}
+    shown = [
+        {k: f"{len(v)} {units[k]}" if isinstance(v, list) else v for k, v in row.items() if k not in tried}
+        for row in rows
+    ]
+    print_table(shown, empty="no engines")
     print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
     print_table([{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows], empty="", title="\ntried")
 
@@ -262,33 +257,17 @@ def _engines() -> list[dict[str, Any]]:
         except LabError:  # an extra that is not installed
             capabilities = None
         version = version_of(name)
-        rows.append(
-            {
-                "engine": name,
-                "version": version,
-                "where": None if version is None else str(home_of(name)) if "environment" in entry else "the lab's own",
-                "varies": None if capabilities is None else _sorted_or_all(capabilities.settings),
-                "records": None if capabilities is None else _sorted_or_all(capabilities.records),
-                **_support_notes(entry),
-            }
-        )
+        where = None if version is None else str(home_of(name)) if "environment" in entry else "the lab's own"
+        row: dict[str, Any] = {"engine": name, "version": version, "where": where, "varies": None, "records": None}
+        if capabilities is not None:
+            lists = {"varies": capabilities.settings, "records": capabilities.records}
+            row |= {key: "all" if names is None else sorted(names) for key, names in lists.items()}
+        rows.append(row | _support_notes(entry))
     return rows
 
 
 def _support_notes(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}
-
-
-def _sorted_or_all(names: Any) -> list[str] | str:
-    return "all" if names is None else sorted(names)
-
-
-def _counted(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: f"{len(row[key])} {unit}"
-        for key, unit in (("varies", "keys"), ("records", "columns"))
-        if isinstance(row[key], list)
-    }
 
 
 def rebuild(runs: Runs = RUNS) -> None:

@@ -81,7 +81,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     for row in rows:
         cells = {key: escape(cell(row.get(key))) for key in (str(column.header) for column in table.columns)}
         if cells.get("state") in LOOKS:
-            cells["state"] = f"[{LOOKS[cells['state']][2]}]{cells['state']}[/]"
+            cells["state"] = f"[{LOOKS[cells['state']][1]}]{cells['state']}[/]"
         table.add_row(*cells.values())
     out = console()
     if title is not None:

@@ -182,12 +182,10 @@ def advise(
     if json:
         print_json({"study": study.name, "rules": [rule.to_json() for rule in rules], "detectable": asdict(resolved)})
         return
-    hidden = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds")
-    rows = [
-        {key: value for key, value in rule.to_json().items() if key not in hidden}
-        | {"peak_gb": None if rule.peak_memory_bytes is None else rule.peak_memory_bytes / 1e9}
-        for rule in rules
-    ]
+    hidden, rows = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds"), []
+    for rule in rules:
+        peak = None if rule.peak_memory_bytes is None else rule.peak_memory_bytes / 1e9
+        rows.append({key: value for key, value in rule.to_json().items() if key not in hidden} | {"peak_gb": peak})
     print_table(rows, empty="no rule", title="clipped: with the range below in use; clipped_published: the papers'")
     typer.echo("\n" + "\n".join(rule.toml() for rule in rules))
     print_lines([resolved.line()])

@@ -56,47 +56,31 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    shown = [
-        {
-            "study": row["study"],
-            "replicates": row["replicates"],
-            "trials of": row["trials_of"],
-            "arms x seeds": f"{row['arms']} x {row['seeds']}",
-            "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
-            "on other hosts": _launcher_states(runs / row["study"]),
-            "question": row["question"],
-            "recorded by": row["recorded_by"],
-        }
-        for row in rows
-    ]
-    empty = {
-        key for key in ("replicates", "trials of", "on other hosts", "recorded by") if not any(r[key] for r in shown)
-    }
-    shown = [{key: value for key, value in row.items() if key not in empty} for row in shown]
+    from gspo_lab.atomic_files import lock_holder
+    from gspo_lab.launch.remote_workers import latest_record
+    from gspo_lab.paths import CONDUCTOR_LOCK
+    from gspo_lab.runfolder import run_folders
+
+    shown = []
+    for row in rows:
+        home, finished = runs / row["study"], f"{row['finished']}/{row['runs']}"
+        if not row["begun"]:
+            conducted = lock_holder(home / CONDUCTOR_LOCK)
+            finished = "none yet: in its warm start or pilots" if conducted else "none begun"
+        states = Counter(record["state"] for folder in run_folders(home) if (record := latest_record(folder)))
+        line = {"study": row["study"], "replicates": row["replicates"], "trials of": row["trials_of"]}
+        line |= {"arms x seeds": f"{row['arms']} x {row['seeds']}", "finished": finished}
+        line["on other hosts"] = ", ".join(f"{count} {state}" for state, count in states.items())
+        shown.append(line | {"question": row["question"], "recorded by": row["recorded_by"]})
+    filled = {key for row in shown for key, value in row.items() if value}
+    shown = [{key: value for key, value in row.items() if key in filled} for row in shown]
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
     if subjects := _rows(runs, EVALUATED):
         print_table(subjects, empty="", title="\nmodels and servers")
 
 
-def _before_its_runs(home: Path) -> str:
-    from gspo_lab.atomic_files import lock_holder
-    from gspo_lab.paths import CONDUCTOR_LOCK
-
-    return "none yet: in its warm start or pilots" if lock_holder(home / CONDUCTOR_LOCK) else "none begun"
-
-
-def _launcher_states(home: Path) -> str:
-    """How many of a study's runs are queued, running and lost on other hosts."""
-    from gspo_lab.launch.remote_workers import latest_record
-    from gspo_lab.runfolder import run_folders
-
-    states = [record["state"] for folder in run_folders(home) if (record := latest_record(folder))]
-    return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
-
-
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
-    database = update_lab(runs)
-    if database is None:
+    if (database := update_lab(runs)) is None:
         return []
     from gspo_lab.store.database import explained, reading
 
@@ -104,9 +88,6 @@ def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
         cursor = connection.execute(query)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
-
-
-STEPS = ("steps_done", "steps_planned")
 
 
 def show(
@@ -158,10 +139,9 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.words import lines as answer_lines
 
     source = Source(evidence, study)
-    tune = source.declaration.tune
-    tuned = (
-        [f"{budget(tune)}, {tune.trials}: {choices_text(tune)}"] if tune is not None and tune.trials is not None else []
-    )
+    tune, tuned = source.declaration.tune, list[str]()
+    if tune is not None and tune.trials is not None:
+        tuned.append(f"{budget(tune)}, {tune.trials}: {choices_text(tune)}")
     *answered, next_command = answer_lines(answer(source))
     return [source.declaration.question, *answered, *tuned, *lines(source), "", next_command]
 
@@ -239,22 +219,20 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
     scores = {bench: evaluations(source, bench) for bench in benches(source)}
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
-    out = []
-    for row in frame.to_dict("records"):
-        run_id = row["run_id"]
-        out.append(
-            {
-                **{name: row[name] for name in ("run_id", "state", "message")},
-                **{name: None if (count := row[name]) is None else int(count) for name in STEPS},
-                **{name: of_runs[run_id].value for name, of_runs in values.items()},
-                "readings": {name: reading.key for name, reading in named.items()},
-                "grader_errors": failed.get(run_id),
-                "scores": {bench: float(curves[run_id][1][-1]) for bench, curves in scores.items() if run_id in curves},
-                "launched": latest_record(RunFolder(runs / run_id)),
-                **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
-            }
-        )
-    return out
+    return [
+        {
+            **{name: row[name] for name in ("run_id", "state", "message")},
+            **{name: None if row[name] is None else int(row[name]) for name in ("steps_done", "steps_planned")},
+            **{name: of_runs[run].value for name, of_runs in values.items()},
+            "readings": {name: reading.key for name, reading in named.items()},
+            "grader_errors": failed.get(run),
+            "scores": {bench: float(curves[run][1][-1]) for bench, curves in scores.items() if run in curves},
+            "launched": latest_record(RunFolder(runs / run)),
+            **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
+        }
+        for row in frame.to_dict("records")
+        for run in [row["run_id"]]
+    ]
 
 
 JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those that it declares."
@@ -297,12 +275,8 @@ def _library(json: bool) -> None:
 
     lines = [f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""]
     for claim in LIBRARY.values():
-        needs = f"needs: {'; '.join(claim.as_data()['needs'])}"
-        lines += (
-            f"{claim.id:<22} {claim.grade:<4} {claim.statement}",
-            f"{'':<27} {needs}",
-            f"{'':<27} [{claim.source}]",
-        )
+        lines.append(f"{claim.id:<22} {claim.grade:<4} {claim.statement}")
+        lines += (f"{'':<27} {line}" for line in (f"needs: {'; '.join(claim.as_data()['needs'])}", f"[{claim.source}]"))
     lines += ["", "No study here tests:", *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items())]
     print_either(json, [claim.as_data() for claim in LIBRARY.values()], lines)
 

@@ -169,8 +169,9 @@ def make_study(
     from gspo_lab.registry import nearest
     from gspo_lab.study import aa_study, load_study
 
+    names = None if arms is None else [part.strip() for part in arms.split(",") if part.strip()]
     study = load_study(
-        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=split_names(arms), name=name
+        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names, name=name
     )
     if aa is None:
         return study
@@ -208,8 +209,3 @@ def seed_list(text: str | None) -> list[int] | None:
     if not 1 <= numbers[0] <= 10_000:
         raise LabError(f"--seeds {text}: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7")
     return list(range(numbers[0]))
-
-
-def split_names(text: str | None) -> list[str] | None:
-    """The names in a list with commas; None where the option was not given."""
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

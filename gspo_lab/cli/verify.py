@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,27 +200,20 @@ def _regrade(
 
 
 def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str, Any]]:
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    graders: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
+    groups: dict[tuple[str, str], list[Regraded]] = {}
     for (_, evaluation), answers in regraded.items():
         for answer in answers:
-            key = (answer.stored.bench, evaluation)
-            old, new = graders.setdefault(key, (set(), set()))
-            old.add(str(answer.stored.grader))
-            if answer.grade is not None:
-                new.add(str(answer.grade.grader))
-            counts.setdefault(key, Counter())[_fate(answer)] += 1
-    return [
-        {
-            "bench": bench,
-            "evaluation": evaluation or "(as it trained)",
-            "grader": " → ".join(dict.fromkeys(", ".join(sorted(names)) for names in graders[key] if names)),
-            "answers": count.total(),
-            **{fate: count[fate] for fate in FATES},
-        }
-        for key, count in counts.items()
-        for bench, evaluation in [key]
-    ]
+            groups.setdefault((answer.stored.bench, evaluation), []).append(answer)
+    rows = []
+    for (bench, evaluation), answers in groups.items():
+        old = {str(answer.stored.grader) for answer in answers}
+        new = {str(answer.grade.grader) for answer in answers if answer.grade is not None}
+        graders = dict.fromkeys(", ".join(sorted(names)) for names in (old, new) if names)
+        row: dict[str, Any] = {"bench": bench, "evaluation": evaluation or "(as it trained)"}
+        fates = Counter(map(_fate, answers))
+        row |= {"grader": " → ".join(graders), "answers": len(answers)} | {fate: fates[fate] for fate in FATES}
+        rows.append(row)
+    return rows
 
 
 FATES = ("now right", "now wrong", "now not graded", "problem gone")
@@ -236,23 +230,10 @@ def _fate(answer: "Regraded") -> str:
 def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
     old, new = answer.stored, answer.grade
     assert new is not None
-    return {
-        "answered": run_id,
-        "evaluation": evaluation,
-        "step": old.step,
-        "problem": old.problem,
-        "sample": old.sample,
-        "was": _verdict(old.correct, old.reason, old.error),
-        "by": old.grader,
-        "is": _verdict(new.correct, new.reason, new.error),
-        "now by": new.grader,
-    }
-
-
-def _verdict(correct: int | None, reason: str | None, error: str | None) -> str:
-    word = {1: "right", 0: "wrong", None: "not graded"}[correct]
-    why = error or reason
-    return f"{word}: {why}" if why else word
+    words: dict[int | None, str] = {1: "right", 0: "wrong", None: "not graded"}
+    was, now = (": ".join(filter(None, (words[grade.correct], grade.error or grade.reason))) for grade in (old, new))
+    place = {"answered": run_id, "evaluation": evaluation, "step": old.step, "problem": old.problem}
+    return {**place, "sample": old.sample, "was": was, "by": old.grader, "is": now, "now by": new.grader}
 
 
 SEED = 20250724
@@ -275,12 +256,10 @@ def calibrate(
     from gspo_lab.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
-        done = 0
+        done = count(1)
 
         def progress(row: "CalibrationRow") -> None:
-            nonlocal done
-            done += 1
-            status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
+            status.update(f"{next(done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         table = run_calibration(simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS))
     rows = [row.to_json() for row in table.rows]

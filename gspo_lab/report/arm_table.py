@@ -117,12 +117,13 @@ def _row(study: Source, subject: str, against: str, difference: Html, word: Html
         memory = summarise(study, PEAK_MEMORY, subject, seeds).largest
         share = summarise(study, CLIP, subject, seeds).mean
         size = NOT_MEASURED if memory is None else f"{format_number(memory / 2**30)} GiB"
-        cells = (
-            format_number(average(run.final for run in runs)),
-            count_unstable(runs),
-            percent(share, 2) if clips(study.declaration, subject) else NO_CLIP,
-            f"{_time(seconds)}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED,
-        )
+        time = NOT_MEASURED
+        if seconds is not None:
+            scale, unit = (1, "s") if seconds < 90 else (60, "min") if seconds < 5400 else (3600, "h")
+            time = f"{format_number(seconds / scale)} {unit}"
+        spent = f"{time}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED
+        clipped = percent(share, 2) if clips(study.declaration, subject) else NO_CLIP
+        cells = (format_number(average(run.final for run in runs)), count_unstable(runs), clipped, spent)
         name = join([h("i", class_="swatch", data_arm=subject), name])
     title = join([name, h("span", f" against {against}", class_="soft") if against else ""])
     return title, cells[0], difference, *cells[1:], word
@@ -149,13 +150,6 @@ def _judged(study: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tu
     adjusted = f"{level(row.level)}: " if row.interval and row.level < study.declaration.verdict.alpha else ""
     cell = drawn(paired.estimate, ends, paired.differences, row.subject, wide, row.margin, paired.reason, adjusted)
     return cell, word
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return NOT_MEASURED
-    size, unit = next((unit for unit in ((1, "s"), (60, "min")) if seconds < 90 * unit[0]), (3600, "h"))
-    return f"{format_number(seconds / size)} {unit}"
 
 
 def axis_half_width(tests: Iterable[PairedT], *more: float | None) -> float:

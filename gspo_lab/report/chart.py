@@ -2,7 +2,7 @@
 numbers, so that all three say the same."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -112,6 +112,10 @@ class Chart:
         values = [*self.values(), *(reference.value for reference in self.references)]
         return log_axis(values) if self.log else linear_axis(values, whole=self.whole)
 
+    def placed(self, values: Sequence[Value]) -> list[Value]:
+        """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest decade."""
+        return [self.axis.zero if value == 0 and self.log else value for value in values]
+
     def format_value(self, value: Value, digits: int = 3) -> str:
         """A value as the chart tells it."""
         return percent(value, digits) if self.share and value is not None else format_number(value, digits)
@@ -165,12 +169,10 @@ def sentence(chart: Chart) -> str:
         elif chart.kind == "lines":
             (first, start), (last, end) = known[0], known[-1]
             begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(first)}"
-            ends = f"to {chart.format_value(end)} at {format_position(last)}"
-            parts.append(f"{series.label} {begins} {ends}")
+            parts.append(f"{series.label} {begins} to {chart.format_value(end)} at {format_position(last)}")
         else:
-            parts.append(
-                f"{series.label} " + ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in known)
-            )
+            values = ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in known)
+            parts.append(f"{series.label} {values}")
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(parts)}."
 
 
@@ -193,9 +195,7 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
 def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     """One row per category and series: its mean, then its seeds. A series that is its category is named once."""
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    values = {
-        (category, s.label, s.seed): y for s in chart.series for category, y in zip(map(str, s.x), s.y, strict=True)
-    }
+    values = {(str(x), s.label, s.seed): y for s in chart.series for x, y in zip(s.x, s.y, strict=True)}
     labels = list(dict.fromkeys(s.label for s in chart.series))
     pairs = [(c, label) for c in chart.categories for label in labels if (c, label, None) in values]
     alone = all(category == label for category, label in pairs)

@@ -88,17 +88,11 @@ def table(
     listed = [tuple(row) for row in rows]
     numeric = [bool(listed) and all(map(_numeric, cells)) for cells in zip(*listed, strict=True)] or [False] * len(head)
     look = ["n" if right else None for right in numeric]
-    body = [
-        h(
-            "tr",
-            h("th", row[0], scope="row"),
-            *(
-                h("td", cell, class_=align, data_head=name if class_ == "prose" else None)
-                for name, cell, align in zip(head[1:], row[1:], look[1:], strict=True)
-            ),
-        )
-        for row in listed
-    ]
+    body = []
+    for first, *rest in listed:
+        named = zip(head[1:] if class_ == "prose" else [None] * len(rest), rest, look[1:], strict=True)
+        cells = (h("td", cell, class_=align, data_head=name) for name, cell, align in named)
+        body.append(h("tr", h("th", first, scope="row"), *cells))
     columns = (
         h("th", cell, scope="col", class_=align) if cell else h("td") for cell, align in zip(head, look, strict=True)
     )
@@ -159,16 +153,13 @@ def _inline(value: Any, pipe: str = "|") -> str:
     if isinstance(value, Html):
         value = html.unescape(re.sub("<[^>]*>", "", value))
     words = " ".join(visible(value).split("\n")).strip().split(" ")
-    return " ".join(_code(word).replace("|", pipe) if _REFERENCE.search(word) else _escaped(word) for word in words)
-
-
-def _code(word: str) -> str:
-    fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
-    return f"{fence} {word} {fence}" if "`" in word else f"`{word}`"
-
-
-def _escaped(word: str) -> str:
-    return _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
+    for place, word in enumerate(words):
+        if _REFERENCE.search(word):
+            fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
+            words[place] = (f"{fence} {word} {fence}" if "`" in word else f"`{word}`").replace("|", pipe)
+        else:
+            words[place] = _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
+    return " ".join(words)
 
 
 def fenced(lines: Iterable[str]) -> str:

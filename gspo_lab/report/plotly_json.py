@@ -1,4 +1,4 @@
-"""A chart as plain Plotly JSON, in light colours; `template` has what all figures of a scheme share.
+"""A chart as plain Plotly JSON, in light colours. `template` has what all figures of a scheme share.
 
 A trace's `meta` says what it draws: `series` and `seed` (None: the mean), and under `at` its positions on other x axes.
 Text from data is escaped here: Plotly reads a part of HTML in every text.
@@ -9,9 +9,79 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gspo_lab.findings.clip_fractions import arms_by_level
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.report.markup import format_number, percent, visible
-from gspo_lab.report.palette import COLOURS, LIGHT, NEUTRAL_LIGHT, colour_name, dash
+
+COLOURS = 12
+"""Colours of arms, `a0` to `a11` of a scheme. Each passes 4.5 : 1 on the page, because names of lines have it too."""
+
+DASHES = ("solid", "9px,4px", "2px,4px", "9px,3px,2px,3px", "15px,5px", "15px,4px,6px,4px", "5px,2px", "1px,6px")
+"""As Plotly and SVG write them. From the thirteenth arm on colours come again with other dashes, ninety-six in all."""
+
+LEVELS = ("token", "sequence")
+"""The levels of the ratio in GRPO and GSPO, in the order of their colours."""
+
+RULES = ("grpo", "gspo")
+"""Their names."""
+
+NEUTRAL_DARK, NEUTRAL_LIGHT = -1, -2
+"""For series that show no arm, and for arms that a figure is not about."""
+
+_ARMS_LIGHT = "0072b2 c24e00 007a59 a8487f 946200 5566d6 7d5aa8 882255 6f7a00 8b5a2b 2b2d9e d01a7d"
+_ARMS_DARK = "4aa8e0 f0803c 2fc79a e19cc4 f0b63e b5e2fa b79be0 d9719b c3d04a b98a5e 7f86ff ff5fb4"
+
+
+def _scheme(paper: str, ink: str, soft: str, line: str, neutral: tuple[str, str], arms: str) -> dict[str, str]:
+    named = {"paper": paper, "ink": ink, "soft": soft, "line": line, "n1": neutral[0], "n2": neutral[1]}
+    return {**named, **{f"a{i}": f"#{colour}" for i, colour in enumerate(arms.split())}}
+
+
+LIGHT = _scheme("#ffffff", "#1b1f24", "#59636e", "#d8dee4", ("#5f6b76", "#6b7682"), _ARMS_LIGHT)
+DARK = _scheme("#14171a", "#e7eaed", "#9ba6b1", "#353d46", ("#a3aeb9", "#8a95a1"), _ARMS_DARK)
+
+
+def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
+    """Arm -> colour over all studies of a page. GRPO's arm has the first colour and GSPO's the second, in every study.
+    An arm of two studies looks the same in both."""
+    colours: dict[str, int] = {}
+    for study in studies:
+        levels = arms_by_level(study)
+        if study.declaration.recorded is not None:  # where no level was recorded a name has to do
+            levels = {level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms} | levels
+        for colour, level in enumerate(LEVELS):
+            taken = any(colours.get(arm) == colour for arm in study.arms)
+            if level in levels and not taken:
+                colours.setdefault(levels[level], colour)
+    names = dict.fromkeys(arm for study in studies for arm in study.arms)
+    neither = [arm for arm in names if arm not in colours]
+    colours |= {arm: len(LEVELS) + place for place, arm in enumerate(neither)}
+    return {arm: colours[arm] for arm in names}
+
+
+def colour_name(colour: int) -> str:
+    """A scheme's name of a series' colour, without its dashes: a3, or n1 for what is no arm."""
+    return f"n{-colour}" if colour < 0 else f"a{colour % COLOURS}"
+
+
+def dash(colour: int) -> str:
+    """The dash of a series' line: of arms that share a colour each has its own."""
+    if colour < 0:
+        return DASHES[0 if colour == NEUTRAL_DARK else 2]
+    return DASHES[(colour + colour // COLOURS) % len(DASHES)]
+
+
+def variables(arms: Mapping[str, int]) -> str:
+    """Both schemes as variables of the page's style, and each arm's colour for the elements that carry its name."""
+    light, dark = ("".join(f"--{name}:{value};" for name, value in scheme.items()) for scheme in (LIGHT, DARK))
+    named = ""
+    for arm, colour in arms.items():
+        # As a string of CSS: nothing in it ends the string or the style.
+        letters = (letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} " for letter in arm)
+        named += f'[data-arm="{"".join(letters)}"]{{--c:var(--{colour_name(colour)})}}'
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n{named}\n"
+
 
 Json = dict[str, Any]
 
@@ -70,32 +140,25 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
             layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
     else:
         data, layout["annotations"] = _dots(chart, colours), _values_above(chart)
-        names = chart.categories
-        layout["xaxis"] |= {
-            "range": [-0.5, len(names) - 0.5],
-            "tickvals": [*range(len(names))],
-            "zeroline": False,
-            "ticktext": [inert(name) for name in names],
-            "tickangle": 0,
-            "showgrid": False,
-            "unifiedhovertitle": {"text": "%{customdata[0]}"},
-        }
-    layout["shapes"], names_of_values = _references(chart)
-    layout["annotations"] += names_of_values
+        names = list(map(inert, chart.categories))
+        ticks = {"tickvals": [*range(len(names))], "ticktext": names, "tickangle": 0}
+        layout["xaxis"] |= {"range": [-0.5, len(names) - 0.5], "zeroline": False, "showgrid": False, **ticks}
+        layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
+    look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
+    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "opacity": 0.9}
+    name |= {"font": {"size": 10.5}, "bgcolor": LIGHT["paper"]}
+    layout["shapes"] = [line | {"y0": published.value, "y1": published.value} for published in chart.references]
+    for published in chart.references:
+        layout["annotations"].append(name | {"y": _at(chart, published.value), "text": inert(published.label)})
     return {"data": data, "layout": layout}
 
 
 def template(scheme: dict[str, str]) -> Json:
     """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no share, and Plotly
     sets superscripts by a style of their own, which the page's policy forbids."""
-    axis = {
-        "gridcolor": scheme["line"],
-        "linecolor": scheme["line"],
-        "zerolinecolor": scheme["line"],
-        "exponentformat": "e",
-        "zeroline": False,
-        "title": {"font": {"size": 12.5}, "standoff": 8},
-    }
+    axis: Json = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
+    axis |= {"exponentformat": "e", "zeroline": False, "title": {"font": {"size": 12.5}, "standoff": 8}}
     return {
         "layout": {
             "font": {"family": FONT, "size": 12, "color": scheme["soft"]},
@@ -140,14 +203,8 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     silent then: they would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
     value, and the band."""
     label, dots = inert(series.label), chart.kind == "dots"
-    out: Json = {
-        "type": "scatter",
-        "name": inert(series.named),
-        "legendgroup": label,
-        "showlegend": series.seed is None,
-        "meta": {"series": series.label, "seed": series.seed},
-        **more,
-    }
+    out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
+    out |= {"showlegend": series.seed is None, "meta": {"series": series.label, "seed": series.seed}, **more}
     if series.seed is not None and any(mean.label == series.label for mean in chart.means):
         out["hoverinfo"] = "skip"
         if not dots:
@@ -160,11 +217,6 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
         band = f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})" if bands else ""
         out["hovertemplate"] = f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}{band}<extra></extra>"
     return out
-
-
-def _placed(chart: Chart, values: Sequence[Value]) -> list[Value]:
-    """On a logarithmic axis zero has a place of its own, below the lowest decade."""
-    return [chart.axis.zero if value == 0 and chart.log else value for value in values]
 
 
 def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
@@ -180,8 +232,11 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
         line["dash"] = dash(index) if mean and not grey else "solid"
         if chart.steps:
             line["shape"] = "hv"
-        marked = _marked(series.y)
-        more: Json = {"x": list(series.x), "y": _placed(chart, series.y), "line": line, "mode": "lines"}
+        marked = known = [value is not None for value in series.y]
+        if sum(known) > FEW:  # then only those that no line reaches
+            around = zip([False, *known], known, [*known[1:], False], strict=False)
+            marked = [here and not before and not after for before, here, after in around]
+        more: Json = {"x": list(series.x), "y": chart.placed(series.y), "line": line, "mode": "lines"}
         if any(marked):
             sizes = [(7 if mean else 5) if mark else 0 for mark in marked]
             more |= {"mode": "lines+markers", "marker": {"color": colour, "size": sizes, "line": {"width": 0}}}
@@ -191,15 +246,6 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             trace["meta"]["at"] = {axis: list(places) for axis, places in series.at.items()}
         out.append(trace)
     return out
-
-
-def _marked(values: Sequence[Value]) -> list[bool]:
-    """Which points of a line are marked: all of few, and any that no line reaches."""
-    known = [value is not None for value in values]
-    if sum(known) <= FEW:
-        return known
-    around = zip([False, *known], known, [*known[1:], False], strict=False)
-    return [here and not before and not after for before, here, after in around]
 
 
 def _band(series: Series, colour: str) -> Json:
@@ -242,15 +288,14 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
         x = [chart.categories.index(str(place)) + offsets[series.label] + beside for place in series.x]
-        look = {"x": x, "y": _placed(chart, series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
+        look = {"x": x, "y": chart.placed(series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
         out.append(_trace(chart, series, **look))
     return out
 
 
 def _at(chart: Chart, value: float) -> float:
-    if not chart.log:
-        return value
-    return math.log10(value if value != 0 or chart.axis.zero is None else chart.axis.zero)
+    [place] = chart.placed([value])
+    return math.log10(place or 0.0) if chart.log else value
 
 
 def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
@@ -297,13 +342,3 @@ def _values_above(chart: Chart) -> list[Json]:
         for x, y in zip(series.x, series.y, strict=True)
         if y is not None
     ]
-
-
-def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": LIGHT["soft"], "width": 1.2,
-            "dash": "dot"}, "layer": "below"}  # fmt: skip
-    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 10.5},
-            "bgcolor": LIGHT["paper"], "opacity": 0.9}  # fmt: skip
-    values = [(reference.value, inert(reference.label)) for reference in chart.references]
-    lines = [line | {"y0": value, "y1": value} for value, _ in values]
-    return lines, [name | {"y": _at(chart, value), "text": label} for value, label in values]

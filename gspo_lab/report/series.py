@@ -63,8 +63,7 @@ def sides_of(study: Source, by_run: ByRun) -> ByRun:
     rule = study.declaration.verdict
     if rule.contrast is None:
         return {}
-    both = zip(side_names(rule), sides(rule.contrast), strict=True)
-    return {name: _weighted(by_run, weights) for name, weights in both}
+    return dict(zip(side_names(rule), (_weighted(by_run, side) for side in sides(rule.contrast)), strict=True))
 
 
 def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
@@ -84,12 +83,12 @@ def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
     return out
 
 
-def all_lines(by_run: ByRun, both: ByRun | None = None) -> tuple[Series, ...]:
+def all_lines(by_run: ByRun, both: ByRun) -> tuple[Series, ...]:
     """`lines` of every arm, and of `both` sides of a contrast, which alone have lines of seeds then. Where there are
     many runs no seed has a line."""
     thin = sum(map(len, (both or by_run).values())) >= MANY_RUNS
     out = [line for arm, seeds in by_run.items() for line in lines(arm, seeds, thin=thin or bool(both))]
-    return (*out, *(line for name, seeds in (both or {}).items() for line in lines(name, seeds, thin=thin)))
+    return (*out, *(line for name, seeds in both.items() for line in lines(name, seeds, thin=thin)))
 
 
 def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
@@ -147,16 +146,14 @@ def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict
 
 def axes(study: Source) -> tuple[dict[str, str], str]:
     """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
-    apart = {}
-    for arm in study.arms:
-        paces = [
-            pace for track in course(study).tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
-        ]
-        if paces and max(paces) > UNEVEN * min(paces):
-            apart[arm] = max(paces) / min(paces)
-    if not apart:
+    paces: dict[str, list[float]] = {arm: [] for arm in study.arms}
+    for track in course(study).tracks:
+        if track.arm in paces and (pace := _pace(track.columns)) is not None:
+            paces[track.arm].append(pace)
+    apart = {arm: max(known) / min(known) for arm, known in paces.items() if known}
+    arm = max(apart, key=lambda name: apart[name], default="")
+    if not apart or apart[arm] <= UNEVEN:
         return dict(AXES), ""
-    arm = max(apart, key=lambda name: apart[name])
     why = f"for the same work one run of {arm} took {apart[arm]:.1f} times as long as another."
     return {axis: total for axis, total in AXES.items() if axis != SECONDS}, f"No axis of device seconds: {why}"
 
@@ -204,17 +201,9 @@ def curve(
     """
     by_arm = points(study, metric, envelope=envelope, compute=compute)
     parts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
-    return Chart(
-        id or f"m-{metric.replace('_', '-')}",
-        title,
-        "step",
-        unit,
-        all_lines(by_arm, sides_of(study, by_arm) if compute else None),
-        note=" ".join(part for part in parts if part),
-        reach=(0.0, float(max(1, steps_of(study) - 1))),
-        reading=Reading(metric, Window(Steps.ALL)).key,
-        **look,
-    )
+    series, reach = all_lines(by_arm, sides_of(study, by_arm) if compute else {}), float(max(1, steps_of(study) - 1))
+    look |= {"note": " ".join(filter(None, parts)), "reading": Reading(metric, Window(Steps.ALL)).key}
+    return Chart(id or f"m-{metric.replace('_', '-')}", title, "step", unit, series, reach=(0.0, reach), **look)
 
 
 def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:

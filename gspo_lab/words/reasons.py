@@ -8,62 +8,16 @@ from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, VerdictLabel
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
-FORMER = "the rule of version 0.1"
-"""It judged each arm by its own plain interval, from three pairs on."""
-
-
-def _shared(arms: int, looks: int, level: float, alpha: float) -> str:
-    shared = [f"{arms} arms"] * (arms > 1) + [f"{looks} declared looks"] * (looks > 1)
-    return f"{' and '.join(shared)} share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
-
-
-def _formerly(word: VerdictLabel, few: bool) -> str:
-    why = f"fewer than {LEAST_FOR_EQUIVALENCE} pairs" if few else "the spread, arms and looks counted in"
-    return f"{why}: under {FORMER} this read '{word}'"
-
-
-def _uneven(counts: str, subject: str, baseline: str, more: tuple[int, int], p: float) -> str:
-    return (
-        f"more answers of one arm could not be graded, beyond chance ({counts}; the larger share is {subject}'s on "
-        f"{more[1]} problems and {baseline}'s on {more[0]}, p = {p:.2g})"
-    )
-
-
-def _ungraded(counts: str, left_out: Verdict, counted_wrong: Verdict) -> str:
-    return (
-        f"answers that could not be graded ({counts}) decide: left out it reads '{label(left_out)}', counted as "
-        f"incorrect '{label(counted_wrong)}'"
-    )
-
-
-def _incomplete(running: bool, complete: int, planned: int) -> str:
-    why = "the study is still running" if running else "runs are missing"
-    return f"{why}, {complete} of {planned} pairs are complete"
-
-
-def _not_counted(seeds: Sequence[int], runs: int) -> str:
-    return f"not counted: {counted(runs, 'run')} of other seeds ({', '.join(map(str, seeds))})"
-
 
 def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> str:
     pairs = f"{counted(len(seeds), 'pair')} of other seeds ({', '.join(map(str, seeds))})"
     return f"not counted: {pairs}, {arm} {MINUS} {baseline} {signed(mean)}"
 
 
-def _plays(roles: Sequence[str]) -> str:
-    described = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
-    return f"no arm plays {described}"
-
-
 def _ratio(seed: int, values: Mapping[str, float]) -> str:
     (arm, value), *more = values.items()
     text = " and ".join([f"{arm} has {value:g}", *(f"{name} {number:g}" for name, number in more)])
     return f"a ratio needs values above 0; at seed {seed} {text}"
-
-
-def _claim_ungraded(left_out: str | None, counted_wrong: str | None) -> str:
-    first, second = (word or "inconclusive" for word in (left_out, counted_wrong))
-    return f"answers that could not be graded decide: left out it is {first}, counted as incorrect {second}"
 
 
 def _unstable(counts: Mapping[str, tuple[int, int]]) -> str:
@@ -76,37 +30,49 @@ def _warm_up(arm: str, steps: int, planned: int, later: bool) -> str:
     return f"{arm} has no update after the learning rate's warm-up{after}: {steps} of {planned} steps warm up"
 
 
-def _could_have_seen(name: str, ratio: bool, detectable: float) -> str:
-    return f"{name}: these seeds could have seen a {'factor' if ratio else 'difference'} of {detectable:.3g}"
-
-
 SAY: dict[str, Callable[..., str] | str] = {
     "not matched": "{why}",
-    "pairs incomplete": _incomplete,
+    "pairs incomplete": lambda running, complete, planned: (
+        f"{'the study is still running' if running else 'runs are missing'}, {complete} of {planned} pairs are complete"
+    ),
     "stopped before it": "{arm}, which the declared order tests before it, is inconclusive",
     "nothing unstable opposite": "{steady} drops less from its best, but no run of {falling} was unstable",
     "more unstable runs": "{steady} drops less from its best, but more of its runs were unstable",
     "final score may be worse": (
         "{steady} drops less from its best, but its final score may be worse by more than the margin"
     ),
-    "ungraded answers are uneven": _uneven,
-    "ungraded answers decide": _ungraded,
+    "ungraded answers are uneven": (
+        "more answers of one arm could not be graded, beyond chance ({counts}; the larger share is {subject}'s on "
+        "{more[1]} problems and {baseline}'s on {more[0]}, p = {p:.2g})"
+    ),
+    "ungraded answers decide": lambda counts, left_out, counted_wrong: (
+        f"answers that could not be graded ({counts}) decide: left out it reads '{label(left_out)}', counted as "
+        f"incorrect '{label(counted_wrong)}'"
+    ),
     "one seed turns the sign": "leaving out one seed turns the sign of the difference",
     "a difference within the margin": (
         "the interval excludes 0: there is a difference, and it is smaller than the margin"
     ),
     "pairing did not help": "pairing by seed did not help: the arms are not positively correlated over seeds",
-    "alpha is shared": _shared,
+    "alpha is shared": lambda arms, looks, level, alpha: (
+        f"{' and '.join([f'{arms} arms'] * (arms > 1) + [f'{looks} declared looks'] * (looks > 1))} share alpha = "
+        f"{alpha:g}: the verdict needs p < {level:.3g}"
+    ),
     "no answers stored": "no answers are stored: the sampling sd is not known, and no part of the interval",
     "reads otherwise alone": (
         "this interval alone reads '{word}', but with arms and looks counted in that must pass p < {level:.3g}"
     ),
-    "read otherwise in version 0.1": _formerly,
+    "read otherwise in version 0.1": lambda word, few: (
+        f"{f'fewer than {LEAST_FOR_EQUIVALENCE} pairs' if few else 'the spread, arms and looks counted in'}: "
+        f"under the rule of version 0.1 this read '{word}'"
+    ),
     "checkpoint": lambda models: f" starting from {listed(models)}",
     "one starting model": " on this one starting model",
     "these starting models": " on these starting models",
     "no clip fraction": lambda **data: f"the clip fraction is not measured: {_warm_up(**data, later=False)}",
-    "not counted": _not_counted,
+    "not counted": lambda seeds, runs: (
+        f"not counted: {counted(runs, 'run')} of other seeds ({', '.join(map(str, seeds))})"
+    ),
     "not counted pairs": _other_pairs,
     "trials": "no verdict: these are the trials on which the arms of {of} chose",
     "no benchmark": "no verdict: the study declares no benchmark, so the score that would decide is not measured",
@@ -114,7 +80,9 @@ SAY: dict[str, Callable[..., str] | str] = {
     # Of claims.
     "untested": "no study here tests it: {why}",
     "no mixture": "no arm has a mixture of experts: no expert choice was recorded in any of them",
-    "no arm plays": _plays,
+    "no arm plays": lambda roles: (
+        "no arm plays " + ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
+    ),
     "few seeds": "{count} seeds finished in every arm it needs; {least} are needed",
     "few updates": "{arm} makes {count} updates per rollout batch; {least} are needed",
     "dense model": "{arm} recorded no expert choices: {model} is dense",
@@ -157,7 +125,10 @@ SAY: dict[str, Callable[..., str] | str] = {
         f"rollout batches are split into {' and '.join(map(str, counts))} mini-batches: the first update is of other "
         "responses"
     ),
-    "ungraded answers decide a claim": _claim_ungraded,
+    "ungraded answers decide a claim": lambda left_out, counted_wrong: (
+        f"answers that could not be graded decide: left out it is {left_out or 'inconclusive'}, counted as incorrect "
+        f"{counted_wrong or 'inconclusive'}"
+    ),
     "broken": lambda part, bug: (
         f"{'this is a bug: ' * bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required"
     ),
@@ -167,7 +138,9 @@ SAY: dict[str, Callable[..., str] | str] = {
     "alone it would be": "the interval alone would be {side}",
     "both sides": "the interval covers both sides",
     "no interval decides": "no interval decides",
-    "could have seen": _could_have_seen,
+    "could have seen": lambda name, ratio, detectable: (
+        f"{name}: these seeds could have seen a {'factor' if ratio else 'difference'} of {detectable:.3g}"
+    ),
     "neither side": "{name} is on neither side",
     "Holm's rule": "Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}",
     "support lacks": lambda reason: f"support would also have needed what is lacking here: {reason_text(reason)}",

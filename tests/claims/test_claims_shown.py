@@ -13,7 +13,7 @@ from gspo_lab.cli import app
 from gspo_lab.cli.verify import lines
 from gspo_lab.readings import Source
 from gspo_lab.report import render
-from gspo_lab.report.sections.claims import claims
+from gspo_lab.report.sections.answer import claims
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
 

@@ -45,19 +45,17 @@ def test_engines_are_listed_with_what_they_can() -> None:
     assert "any GPU" in people.out
 
 
-def test_an_engine_without_an_environment_is_not_installed() -> None:
-    said = gspo_lab("engines", "install", "native")
-    assert said.code == 2
-    assert "the engine 'native' has no environment of its own" in said.err
-
-
 def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "to")
-    assert said.code == 0, said.err
+    words = ("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config")
+    said, listed = gspo_lab(*words, "to"), gspo_lab(*words, "more", "--json")
+    assert (said.code, listed.code) == (0, 0), said.err + listed.err
+    for arm, wrote in listed.json["written"].items():
+        assert wrote["folder"] == f"more/{arm}"
+        assert "gspo_lab.engines.verl.plugin.main" in wrote["command"]
     for arm, loss in (("grpo", "lab-vanilla"), ("gspo", "lab-gspo")):
         attempt = alone / "to" / arm / "verl" / "attempt-1"
-        words = (attempt / "overrides.txt").read_text().splitlines()
-        assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in words
+        lines = (attempt / "overrides.txt").read_text().splitlines()
+        assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in lines
         assert len((attempt / "train.jsonl").read_text().splitlines()) == 8
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
     assert said.out.count("gspo_lab.engines.verl.plugin.main") == 2
@@ -67,30 +65,22 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     assert "--write-config to: this path exists" in again.err
 
 
-def test_where_no_folder_can_be_made_that_is_one_line() -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "/proc/files")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("engines install native", "the engine 'native' has no environment of its own"),
+        ("check files.toml --write-config to", "the engine 'native' has no input files of its own"),
+        ("check files.toml --engine verl --set update.lora_rank=4", "the engine 'verl' would ignore"),
+        (
+            "check files.toml --engine verl --set device=cpu --write-config /proc/files",
+            "gspo-lab: --write-config /proc/files: cannot make this folder (",
+        ),
+    ],
+)
+def test_what_an_engine_cannot_do_is_one_line(words: str, told: str) -> None:
+    said = gspo_lab(*words.split())
     assert said.code == 2
-    assert said.err.splitlines()[-1].startswith("gspo-lab: --write-config /proc/files: cannot make this folder (")
-
-
-def test_an_engine_without_files_says_so() -> None:
-    said = gspo_lab("check", "files.toml", "--write-config", "to")
-    assert said.code == 2
-    assert "the engine 'native' has no input files of its own" in said.err
-
-
-def test_a_study_that_another_engine_cannot_do_is_refused() -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "update.lora_rank=4")
-    assert said.code == 2
-    assert "the engine 'verl' would ignore" in said.err
-
-
-def test_what_was_written_stands_in_the_json() -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "to", "--json")
-    assert said.code == 0, said.err
-    assert {arm: one["folder"] for arm, one in said.json["written"].items()} == {"grpo": "to/grpo", "gspo": "to/gspo"}
-    assert "gspo_lab.engines.verl.plugin.main" in said.json["written"]["gspo"]["command"]
-    assert Path("to/gspo/verl/attempt-1/overrides.txt").is_file()
+    assert told in said.err.splitlines()[-1]
 
 
 def test_an_engine_that_is_not_installed_is_told_before_a_folder_is_made(alone: Path) -> None:

@@ -14,7 +14,6 @@ from calling import gspo_lab
 from finished_runs import leave_runs, tree, write_study
 
 from gspo_lab import __version__
-from gspo_lab.cli import FORMER_OPTIONS as OPTIONS
 from gspo_lab.cli import app
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -35,43 +34,13 @@ def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
     said = gspo_lab(name, "--help")
     assert said.code == 0
     assert f"gspo-lab {name}" in said.out
+    assert all(parameter.name == "help" or parameter.help for parameter in COMMANDS[name].params)
     examples = COMMANDS[name].epilog.split("\n\n")[1:]
     assert examples
     for example in examples:
         program, command, *arguments = shlex.split(example)
         assert (program, command) == ("gspo-lab", name)
         COMMANDS[name].make_context(name, arguments)  # raises where an option or a value is not accepted
-
-
-def test_earlier_names_are_accepted_with_one_line(here: Path) -> None:
-    leave_runs(write_study(here), here / "runs")
-    old = gspo_lab("report", "--to", "out", "--runs", "runs")
-    assert (old.code, old.err.splitlines()[:1]) == (
-        0,
-        ["gspo-lab: --to is now --output-dir; the old name will be removed"],
-    )
-    assert list((here / "out").glob("*.html"))
-    old, now = (gspo_lab(name, "toy/a/s0", "toy/b/s0", "--runs=runs") for name in ("why", "diff"))
-    assert (old.code, old.out) == (now.code, now.out)
-    assert old.err == f"gspo-lab: why is now diff; the old name will be removed\n{now.err}"
-
-
-@pytest.mark.parametrize("command", OPTIONS)
-def test_each_earlier_option_has_a_present_one(command: str) -> None:
-    accepted = {option for parameter in COMMANDS[command].params for option in parameter.opts}
-    assert accepted >= set(OPTIONS[command].values())
-    assert not accepted & set(OPTIONS[command])
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_is_for(name: str) -> None:
-    for parameter in COMMANDS[name].params:
-        assert parameter.name == "help" or parameter.help, parameter.name
-
-
-@pytest.mark.parametrize("name", ["run", "report", "check", "list", "show", "eval"])
-def test_scripts_are_served(name: str) -> None:
-    assert "--json" in {option for parameter in COMMANDS[name].params for option in parameter.opts}
 
 
 LIGHT = """

@@ -51,12 +51,13 @@ LAUNCHER = (
             r".*\[waive\] with dual-clip-one-arm = 'the reason'.*\nerror: dual-clip-one-arm: (.|\n)*",
             3,
         ),
+        (("--set", "update.lerning_rate=1"), r"(.|\n)*update.lerning_rate: unknown key \(did you mean.*", 3),
         (("--accept-mismatch", " "), "--accept-mismatch: give the reason in words.*", 2),
     ],
-    ids=["launcher", "little", "reason"],
+    ids=["launcher", "little", "key", "reason"],
 )
 def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: str, commands: int) -> None:
-    """An unknown launcher, a comparison that says little, a blank reason (which a plan does not take)."""
+    """An unknown launcher or key, a comparison that says little, a blank reason (which a plan does not take)."""
     path = write_study(here)
     before = tree(here)
     for command, *more in (("run",), ("run", "--dry-run"), ("plan",))[:commands]:
@@ -64,11 +65,9 @@ def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: s
         assert tree(here) == before
 
 
-@pytest.mark.parametrize("command", ["run", "plan"])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("update.lerning_rate=1", "update.lerning_rate: unknown key (did you mean 'learning_rate'?)"),
         ("update.minibatches=1", "arm.grpo and arm.gspo differ only in"),
         ("update.minibatches=3", "cannot be split into update.minibatches = 3 equal parts"),
         ("--set nonsense", "write it as --set table.key=value"),
@@ -118,21 +117,18 @@ def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: s
         ("--seeds 3,-1", "seeds: need at least one, all whole numbers >= 0"),
     ],
 )
-def test_a_wrong_wish_is_refused_before_anything_is_written(
-    here: Path, command: str, arguments: str, told: str
-) -> None:
+def test_a_wrong_wish_is_refused_before_anything_is_written(here: Path, arguments: str, told: str) -> None:
     path = write_study(here)
-    (here / "hollow").mkdir()
-    (here / "hollow" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    (here / "empty").mkdir()
-    (here / "mute").mkdir()
-    (here / "mute" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    for folder in ("hollow", "mute", "empty"):
+        (here / folder).mkdir()
+        if folder != "empty":
+            (here / folder / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     (here / "mute" / "pytorch_model.bin").write_bytes(b"weights")
     (here / "own.py").write_text(HALF)
     (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)
     words = [word for part in arguments.split() for word in (["--set", part] if "=" in part else [part])]
-    lines = refused(gspo_lab(command, path, *words))
+    lines = refused(gspo_lab("run", path, *words))
     assert told in lines[-1]
     assert len(lines) <= 2
     assert tree(here) == before
@@ -156,8 +152,7 @@ def test_check_refuses_a_grader_that_raises_or_hangs(
     assert told in line
 
 
-@pytest.mark.parametrize("command", ["plan", "advise"])
-@pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf", "1.6", "1e+300"])
+@pytest.mark.parametrize(("command", "sd"), [("plan", "inf"), ("plan", "nan"), ("advise", "-1"), ("advise", "1.6")])
 def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: str) -> None:
     (only,) = refused(gspo_lab(command, write_study(here), f"--sd={sd}"))
     assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
@@ -204,14 +199,12 @@ READERS = [("report",), ("list",), ("show",), ("eval", "--bench", "addition"), (
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-def test_a_runs_folder_that_is_not_there_is_told_and_not_made(here: Path, command: tuple[str, ...]) -> None:
+def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(here: Path, command: tuple[str, ...]) -> None:
     (only,) = refused(gspo_lab(*command, "--runs", "nowhere"))
     assert "nowhere" in only
     assert tree(here) == []
-
-
-@pytest.mark.parametrize("command", READERS[:1] + READERS[2:5], ids=lambda command: command[0])
-def test_an_empty_runs_folder_is_told_and_left_empty(here: Path, command: tuple[str, ...]) -> None:
+    if command[0] in ("list", "rebuild"):
+        return
     (here / "runs").mkdir()
     (only,) = refused(gspo_lab(*command))
     assert "gspo-lab r" in only, "it says which command helps"

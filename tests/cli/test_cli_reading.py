@@ -93,28 +93,29 @@ def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) ->
     assert shown.startswith("seen: What now?\n")
 
 
-def test_a_damaged_record_is_told_by_whoever_reads_and_in_the_report(lab: Path) -> None:
-    path = lab / "runs" / "seen" / "grpo" / "s1" / "journal.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:6], b'{"kind":"update","st#p"\n', *lines[7:], b'{"kind":"upd']))
-    told = "gspo-lab: runs/seen/grpo/s1/journal.jsonl, line 7: damaged and left out"
+@pytest.mark.parametrize(
+    ("instead", "told", "shown"),
+    [
+        (b'{"kind":"update","st#p"\n', "line 7: damaged and left out", "Damaged and left out: line 7 of"),
+        (b"", "a line is missing before line 7; what it recorded", "A line is missing before line 7 of"),
+    ],
+    ids=["damaged", "deleted"],
+)
+def test_a_lost_record_is_told_by_whoever_reads_and_in_the_report(
+    lab: Path, instead: bytes, told: str, shown: str
+) -> None:
+    name = "seen/grpo/s1/journal.jsonl"
+    lines = (lab / "runs" / name).read_bytes().splitlines(keepends=True)
+    torn = b'{"kind":"upd' if instead else b""
+    (lab / "runs" / name).write_bytes(b"".join([*lines[:6], instead, *lines[7:], torn]))
     for command in (("list",), ("report", "seen"), ("rebuild",), ("show", "seen")):
         said = gspo_lab(*command)
         assert said.code == (1 if command == ("rebuild",) else 0)
-        assert [line.startswith(told) for line in said.err.splitlines()].count(True) == 1, said.err
+        assert [f"{name}" in line and told in line for line in said.err.splitlines()].count(True) == 1, said.err
+    for page in ("seen.html", "seen.md"):
+        assert f"{shown} {name}" in (lab / "reports" / page).read_text()
     report = json.loads((lab / "reports" / "seen.json").read_text())
-    assert json.dumps({"seen/grpo/s1/journal.jsonl": [7]})[1:-1] in json.dumps(report)
-    for name in ("seen.html", "seen.md"):
-        assert "Damaged and left out: line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text()
-
-
-def test_a_deleted_line_is_told_by_whoever_reads_and_in_the_report(lab: Path) -> None:
-    path = lab / "runs" / "seen" / "grpo" / "s1" / "journal.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:6], *lines[7:]]))
-    assert "journal.jsonl: a line is missing before line 7; what it recorded" in gspo_lab("report", "seen").err
-    for name in ("seen.html", "seen.md"):
-        assert "A line is missing before line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text()
+    assert json.dumps({name: [7]})[1:-1] in json.dumps(report)
 
 
 def test_list_names_the_latest_last(lab: Path) -> None:
@@ -211,9 +212,14 @@ def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
     assert rows[1].split()[-2:] == ["0.4", "0.75"], "each number stands in its own column"
 
 
-def test_report_takes_the_latest_study_or_those_named(lab: Path) -> None:
+def test_report_takes_the_latest_study_or_those_named_and_tells_its_answer(lab: Path) -> None:
     said = gspo_lab("report")
     assert (said.code, said.out) == (0, "reports/seen.html\n")
+    first, _, after = said.err.splitlines()[:3]
+    assert first == "Not answered: 1 run is missing."
+    assert after.startswith("Next: gspo-lab run ")
+    assert "No verdict on gspo against grpo: " in said.err
+    assert "3 of 4 runs are finished" in said.err
     page = (lab / "reports/seen.html").read_text(encoding="utf-8")
     assert "Is seen only here to be looked at?" in page
     data = gspo_lab("report", "older", "seen", "--output-dir", "both", "--json").json
@@ -267,17 +273,6 @@ def test_report_puts_several_databases_on_one_page(lab: Path) -> None:
     assert "no study 'sen' (did you mean 'seen'?) in runs, elsewhere" in wrong.err
 
 
-def test_the_report_tells_its_answer_beside_the_path(lab: Path) -> None:
-    said = gspo_lab("report")
-    assert said.out == "reports/seen.html\n"
-    first, _, after = said.err.splitlines()[:3]
-    assert first == "Not answered: 1 run is missing."
-    assert after.startswith("Next: gspo-lab run ")
-    (verdict,) = [line for line in said.err.splitlines() if line.startswith("No verdict on gspo against grpo: ")]
-    assert "pairs" in verdict
-    assert "3 of 4 runs are finished" in said.err
-
-
 def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> None:
     path = write_study(here, seeds=3)
     leave_runs(path, here / "runs")
@@ -291,18 +286,10 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
         assert sentence in said.json["seen"]
         found[bool(accept)] = "undeclared difference" in sentence
     assert found == {False: True, True: False}
-
-
-def test_a_run_with_nothing_to_accept_warns_and_writes_its_report(here: Path) -> None:
-    path = write_study(here, seeds=3)
-    leave_runs(path, here / "runs")
-    said = gspo_lab("run", path, "--ignore-memory-check", "--json", "--accept-mismatch", "just in case")
-    assert said.code == 0, said.err
-    (warning,) = [line for line in said.err.splitlines() if "--accept-mismatch" in line]
+    again = gspo_lab("run", path, "--ignore-memory-check", "--json", "--accept-mismatch", "just in case")
+    (warning,) = [line for line in again.err.splitlines() if "--accept-mismatch" in line]
     assert warning == "warning: --accept-mismatch: seen has no undeclared difference; nothing is accepted"
-    assert said.json["report"] == "reports/seen.html"
-    assert (here / "reports/seen.html").is_file()
-    assert not (here / "runs/seen/accepted.json").exists()
+    assert again.json["report"] == "reports/seen.html"
 
 
 RUN = "seen/grpo/s1"
@@ -320,12 +307,6 @@ def path(here: Path) -> Path:
     with Journal(here / "runs" / RUN) as journal:
         journal.write([step(1, 16), step(2, 48)])
     return path
-
-
-def test_the_findings_have_a_share_for_each_run_that_counted(path: Path, here: Path) -> None:
-    ingest(here / "runs")
-    with Evidence.open(here / "runs/lab.db") as evidence:
-        assert grader_errors(Source(evidence, "seen")) == {RUN: 0.125}
 
 
 def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:

@@ -78,12 +78,6 @@ def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> N
     assert wrapped(line, 20) == wanted
 
 
-def test_claims_without_a_study_says_what_it_prints() -> None:
-    first = gspo_lab("claims").out.splitlines()[0]
-    assert first.startswith("The ")
-    assert "claims of the literature that a study can declare; gspo-lab claims STUDY" in first
-
-
 def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
     runs = str(make_lab(tmp_path).parent)
     short, long = (gspo_lab("show", f"{study}gspo/s0", "--runs", runs).out for study in ("", "toy/"))

@@ -18,7 +18,7 @@ from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
 from gspo_lab.words import decided_sentences, sentences
-from gspo_lab.words.decision import doses
+from gspo_lab.words.verdicts import doses
 
 TOML = """
 question = "How much does it stand?"

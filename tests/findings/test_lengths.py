@@ -19,7 +19,7 @@ from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
 from gspo_lab.words import decided_sentences, sentences
-from gspo_lab.words.decision import laws as lines
+from gspo_lab.words.verdicts import laws as lines
 
 TOML = """
 question = "What does length do?"

@@ -20,7 +20,7 @@ from gspo_lab.readings.answers import tallies as tallies_of
 from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.runs import finished_seeds
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
-from gspo_lab.report.sections.grounds import limitations
+from gspo_lab.report.sections.answer import limitations
 from gspo_lab.stats.crossed_random_effects import items_variance
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run, Settings, Study, load_study

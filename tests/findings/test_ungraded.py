@@ -17,7 +17,7 @@ from gspo_lab.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run
 from gspo_lab.words import because, flags, label, sentence
-from gspo_lab.words.decision import ungraded
+from gspo_lab.words.verdicts import ungraded
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
 """Whether the grader fails on an answer, which is right or not."""

@@ -101,42 +101,31 @@ class Browser:
 
     def wait_for(self, expression: str, seconds: float = 240) -> None:
         """Until a JavaScript expression is true; a page that is just being replaced has no answer yet."""
-        deadline = time.monotonic() + seconds
-        while not self._true(expression):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"still not true after {seconds} s: {expression}")
+        deadline, true = time.monotonic() + seconds, False
+        while not true:
+            assert time.monotonic() < deadline, f"still not true after {seconds} s: {expression}"
             time.sleep(0.05)
-
-    def _true(self, expression: str) -> bool:
-        try:
-            return bool(self.evaluate(expression))
-        except AssertionError as error:
-            if "navigated" in str(error) or "context" in str(error):
-                return False
-            raise
+            try:
+                true = bool(self.evaluate(expression))
+            except AssertionError as error:
+                if "navigated" not in str(error) and "context" not in str(error):
+                    raise
 
     def complaints(self) -> list[str]:
         """Console errors and warnings, exceptions, and what the content-security policy blocked."""
         out = []
         for event in self.events:
-            params = event.get("params", {})
-            if event.get("method") == "Runtime.exceptionThrown":
-                out.append(json.dumps(params["exceptionDetails"]))
-            elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
-                out.append(json.dumps(params["args"]))
-            elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
-                out.append(params["entry"]["text"])
+            method, params = event.get("method"), event.get("params", {})
+            level = params.get("type") or params.get("entry", {}).get("level")
+            told = method in ("Runtime.consoleAPICalled", "Log.entryAdded") and level in ("error", "warning")
+            if told or method == "Runtime.exceptionThrown":
+                out.append(json.dumps(params))
         return out
 
     def requests(self) -> list[str]:
         """The URLs that were asked for."""
         sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """A PNG of the window, or of the whole page."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def click(self, selector: str) -> None:
         """The left button, down and up, in the middle of an element, wherever on the page that is."""

@@ -28,7 +28,7 @@ def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(report, tmp_path_factory.mktemp("page"))[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

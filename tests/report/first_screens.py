@@ -1,17 +1,11 @@
-"""Twelve studies whose first screen must say something else, made of records as workers leave them, and their pictures.
+"""Studies whose first screen must say something else, made of records as workers leave them."""
 
-PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # twelve reports, six pictures of each
-"""
-
-import shutil
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from browser import Browser
 from calling import gspo_lab
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
@@ -34,16 +28,16 @@ SCORES = ((0.50, 0.62), (0.48, 0.63), (0.52, 0.60), (0.49, 0.66), (0.51, 0.64))
 TWELVE = TWO_ARMS + "".join(
     f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n' for width in range(5, 15)
 )
-SIZES = ((390, 844), (1280, 900), (1600, 1000))
 
 
 class Case(NamedTuple):
-    """A study, how its runs went, and the word and colour that its page must show."""
+    """A study, how its runs went, and the word, the colour and a part of the sentences that its page must show."""
 
     toml: str
     how: dict[str, Any]
     word: str
     colour: str
+    sentence: str = ""
 
 
 def scored(score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False) -> Any:
@@ -86,8 +80,10 @@ def other_torch(run: Run, record: Record) -> Record:
     return record
 
 
+BETTER = "gspo is better than grpo by more than the margin on this one starting model."
+OTHER_TORCH = "undeclared difference in packages: torch (seeds 0, 1, 2, 3, 4)"
 CASES = {
-    "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green"),
+    "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green", BETTER),
     "equivalent": Case(
         TWO_ARMS + "[verdict]\nmargin = 0.3\n", {"seeds": 5, "change": scored(rising)}, "equivalent", "green"
     ),
@@ -98,7 +94,10 @@ CASES = {
     "all-collapsed": Case(
         FOUR_ARMS, {"seeds": 3, "steps": 12, "change": scored(rising, lambda run: True)}, "all collapsed", "red"
     ),
-    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red"),
+    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red", OTHER_TORCH),
+    "one-failed": Case(TWO_ARMS, {"end": one_failed}, "withheld", "red", "runs are missing, 2 of 3 pairs are complete"),
+    "one-arm": Case(ONE_ARM, {}, "no verdict", "grey", "No verdict: grpo is the only arm, so there is nothing to"),
+    "no-benchmark": Case(NO_BENCH, {}, "no verdict", "grey", "No verdict: the study declares no benchmark"),
     "running": Case(
         TWO_ARMS,
         {
@@ -110,6 +109,7 @@ CASES = {
         },
         "running",
         "grey",
+        "3 of 5 pairs are complete",
     ),
     "contrast": Case(FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
     "sweep": Case(
@@ -117,9 +117,12 @@ CASES = {
         {"seeds": 3, "steps": 20, "change": scored(rising, lambda run: "@0.01" in run.arm)},
         "not resolved",
         "grey",
+        "50 % collapse point at",
     ),
     "import": Case("", {}, "gspo better", "green"),
-    "one-seed": Case(TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey"),
+    "one-seed": Case(
+        TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey", "1 pair of runs; an interval"
+    ),
     "twelve-arms": Case(TWELVE, {"seeds": 5, "change": scored(ahead)}, "resolved in part", "blue"),
 }
 
@@ -152,21 +155,3 @@ def alive(database: Path, runs: list[str]) -> None:
 
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany("UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs])
-
-
-def pictures(folder: Path) -> None:
-    """Every case at every size, light and dark."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program is not None, "no chromium on the PATH"
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = {name: page_of(name, folder) for name in CASES}
-    with Browser(program) as browser:
-        for name, page in pages.items():
-            for width, height in SIZES:
-                for dark in (False, True):
-                    browser.open(page, width=width, height=height, dark=dark)
-                    browser.screenshot(folder / f"{name}-{width}-{'dark' if dark else 'light'}.png")
-
-
-if __name__ == "__main__":
-    pictures(Path(sys.argv[1]))

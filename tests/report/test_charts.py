@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,27 +12,19 @@ import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab
 
 from gspo_lab.claims.library import LIBRARY
-from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
-from gspo_lab.report.figure_html import Figures, figure, legend
-from gspo_lab.report.markup import format_number, percent, table, text
-from gspo_lab.report.palette import COLOURS, DARK, LIGHT, arm_colours, dash
-from gspo_lab.report.plotly_json import plot, template
+from gspo_lab.report.page import Figures, legend
+from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
 from gspo_lab.report.sections.curves import (
     CLIPPED,
     EXPERT_CHANGE,
-    clip_gap,
     curves,
-    pair,
-    reward_difference,
-    score_difference,
 )
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
-from gspo_lab.words.text import signed
 
 HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"
 X = (0.0, 1.0)
@@ -152,6 +143,9 @@ def test_a_missing_value_breaks_a_seeds_line_and_not_the_means() -> None:
     seed, mean = traces(lines(Series("a", x, ys, seed=0), Series("a", x, ys), reach=(0.0, 4.0)))
     assert seed["y"] == mean["y"] == list(ys)
     assert (seed.get("connectgaps"), mean["connectgaps"]) == (None, True)
+    assert (seed["mode"], mean["marker"]["size"]) == ("lines+markers", [7, 0, 7, 7, 0]), (
+        "few points show where they are"
+    )
 
 
 def test_labels_at_line_ends_do_not_overlap() -> None:
@@ -275,44 +269,12 @@ def test_a_rule_of_a_sweep_looks_like_its_first_arm(tmp_path: Path) -> None:
     assert [trace["marker"]["color"] for trace in drawn] == [LIGHT["a0"], LIGHT["a1"]]
 
 
-def test_a_chart_without_values_says_so_in_place_of_a_drawing() -> None:
-    figures = Figures({})
-    shown = figure(lines(), figures, "", "toy")
-    assert 'id="m-x"' in shown
-    assert "not measured" in shown
-    assert 'class="plot"' not in shown
-    assert '"figures":{}' in figures.script()
-
-
 def test_lists_that_figures_share_are_written_once() -> None:
     x = tuple(float(i) for i in range(30))
     figures = Figures({})
     figures.add("a", lines(Series("a", x, x)), "toy")
     figures.add("b", lines(Series("a", x, x)), "toy")
     assert figures.script().count("[0,1,2,3,") == 1
-
-
-def clips(run: Run, record: Record) -> Record:
-    """Mini-batch 0 clips nothing; on the others GSPO clips 400 times as much, half of its active tokens."""
-    if not isinstance(record, UpdateRecord):
-        return record
-    share = 0.0 if record.minibatch == 0 else 0.4 if run.arm == "gspo" else 0.001
-    return replace(record, clip_fraction_tokens=share, clip_fraction_active_tokens=share * 1.25)
-
-
-def test_headings_are_of_the_declared_pair_and_empty_where_there_is_nothing_to_say(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=clips)) as evidence:
-        found = Source(evidence, "toy")
-        assert pair(found) == ("grpo", "gspo")
-        assert clip_gap(found).startswith("gspo clips 4")
-        assert clip_gap(found).endswith("; its ceiling is reached)")
-        verdict = verdicts(found)["gspo"]
-        assert score_difference(found).startswith(f"gspo − grpo, final score: {signed(verdict.estimate, 0.1)[:4]}")
-        assert reward_difference(found).startswith("gspo − grpo, mean training reward: ")
-    alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
-    with Evidence.open(make_lab(tmp_path / "one", alone)) as evidence:
-        found = Source(evidence, "toy")
-        assert (pair(found), clip_gap(found), score_difference(found), reward_difference(found)) == (None, "", "", "")
 
 
 @pytest.mark.parametrize(("slower", "kept"), [(1.15, True), (1.3, False)])
@@ -356,17 +318,3 @@ def test_runs_leave_the_stable_ones_when_they_become_unstable(tmp_path: Path) ->
     assert known["grpo"] == ((0.0, 5.0, 20.0), (1.0, pytest.approx(2 / 3), pytest.approx(2 / 3)))
     assert known["gspo"] == ((0.0, 20.0), (1.0, 1.0))
     assert chart.finding == "Unstable, of 3: grpo 1, gspo 0"
-
-
-def spaced(cells: Iterable[Any]) -> str:
-    return table(["", "of"], [["x", cell] for cell in cells])
-
-
-def test_numbers_have_one_style() -> None:
-    assert [signed(v, 0.069) for v in (0.0751, -0.0411, 0.0, -1.1e-17)] == ["+0.075", "−0.041", "0", "0"]
-    assert [signed(v, 0.248) for v in (0.25, -0.126)] == ["+0.25", "−0.13"], "two digits of the interval's width"
-    assert [format_number(v) for v in (0, 0.0, 0.5, 1e-5)] == ["0", "0", "0.500", "1.00e−5"]
-    assert [percent(v) for v in (None, 0.0, 0.00042, 0.465)] == ["not measured", "0 %", "0.0420 %", "46.5 %"]
-    assert text("95 % of 3 s") == "95\u00a0% of 3\u00a0s", "no line breaks between a number and its unit"
-    assert spaced(["0.5", "3 of 7", "–", "not measured"]).count('class="n"') == 5, "head and cells to the right"
-    assert 'class="n"' not in spaced(["0.5", "better"])

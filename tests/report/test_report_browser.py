@@ -15,7 +15,7 @@ from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.chart import Chart, Section, Series
-from gspo_lab.report.page_html import Article, document
+from gspo_lab.report.page import Article, document
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -106,19 +106,6 @@ def test_one_switch_changes_the_x_axis_of_all_training_curves(browser: Browser, 
     assert browser.complaints() == []
 
 
-def test_the_axis_is_part_of_the_link(browser: Browser, page: Path) -> None:
-    browser.open(page, "#m-reward;x=device%20seconds")
-    browser.wait_for("document.querySelector('#m-reward .main-svg')")
-    assert axis_title(browser, "m-reward") == "device seconds"
-    assert browser.evaluate("document.querySelector('.axis :checked').value") == "device seconds"
-    lines = {tuple(line) for line in plotted(browser, "m-reward")}
-    assert len(lines) > 1, "arms with replay take longer"
-    # Another link keeps the axis.
-    browser.evaluate("document.querySelector('a[href=\\'#m-entropy\\']').click()")
-    browser.wait_for("location.hash === '#m-entropy;x=device%20seconds'")
-    browser.wait_for("document.getElementById('m-entropy').classList.contains('aimed')")
-
-
 SCORES = "[...document.querySelectorAll('#scores table')][0]"
 
 
@@ -140,7 +127,7 @@ def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> Non
     assert rising != declared
 
 
-def test_the_filter_of_the_transcripts_and_its_link(browser: Browser, page: Path) -> None:
+def test_the_filter_of_the_transcripts_and_the_links_to_it_and_to_one(browser: Browser, page: Path) -> None:
     browser.open(page, "#transcripts")
     shown = "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
     every = browser.evaluate(shown)
@@ -151,10 +138,6 @@ def test_the_filter_of_the_transcripts_and_its_link(browser: Browser, page: Path
     assert browser.evaluate("document.querySelector('.filters [aria-pressed=true]').dataset.show") == "longest"
     browser.open(page, browser.evaluate("location.hash"))
     assert browser.evaluate(shown) == longest
-
-
-def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Path) -> None:
-    browser.open(page)
     target = browser.evaluate("[...document.querySelectorAll('.item')].at(-1).id")
     browser.open(page, f"#{target}")
     browser.wait_for(f"document.getElementById('{target}').open")

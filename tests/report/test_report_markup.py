@@ -1,8 +1,24 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 from markdown_it import MarkdownIt
 
-from gspo_lab.report.figure_html import rounded, script_json
-from gspo_lab.report.markup import Html, fenced, format_number, h, markdown_table, plain, signed, text, unbroken
+from gspo_lab.report.markup import (
+    Html,
+    fenced,
+    format_number,
+    h,
+    markdown_table,
+    percent,
+    plain,
+    signed,
+    table,
+    text,
+    unbroken,
+)
+from gspo_lab.report.page import rounded, script_json
+from gspo_lab.words.text import signed as text_signed
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
@@ -28,30 +44,34 @@ def test_what_cannot_be_seen_is_spelt_out() -> None:
     assert text("two\nlines") == "two\nlines"
 
 
-def test_numbers_are_short_and_unknown_is_said() -> None:
-    assert [format_number(one) for one in (None, float("nan"), float("inf"), 0.0, 7)] == [
-        *["not measured"] * 3,
-        "0",
-        "7",
-    ]
-    assert [format_number(one) for one in (0.12345, 12.345, 0.000123, -0.5)] == ["0.123", "12.3", "1.23e−4", "−0.500"]
-    assert [signed(one) for one in (0.0314159, -0.02, 0.0, 0.00012, None)] == [
-        "+0.031",
-        "−0.020",
-        "0",
-        "+1.2e−4",
-        "not measured",
-    ]
+@pytest.mark.parametrize(
+    ("write", "values", "written"),
+    [
+        (format_number, (None, float("nan"), float("inf")), ["not measured"] * 3),
+        (format_number, (0, 0.0, 7, 0.12345, 12.345), ["0", "0", "7", "0.123", "12.3"]),
+        (format_number, (0.000123, 1e-5, -0.5), ["1.23e−4", "1.00e−5", "−0.500"]),
+        (percent, (None, 0.0, 0.00042, 0.465), ["not measured", "0 %", "0.0420 %", "46.5 %"]),
+        (signed, (0.0314159, -0.02, 0.0, 0.00012, None), ["+0.031", "−0.020", "0", "+1.2e−4", "not measured"]),
+        (lambda v: text_signed(v, 0.069), (0.0751, -0.0411, 0.0, -1.1e-17), ["+0.075", "−0.041", "0", "0"]),
+        (lambda v: text_signed(v, 0.248), (0.25, -0.126), ["+0.25", "−0.13"]),  # two digits of the interval's width
+        (rounded, (0.123456789, 3.0, float("nan"), 5, "x"), [0.123457, 3, None, 5, "x"]),
+        (text, ("95 % of 3 s",), ["95\u00a0% of 3\u00a0s"]),  # no line breaks between a number and its unit
+    ],
+)
+def test_numbers_have_one_style(write: Callable[[Any], Any], values: Sequence[Any], written: list[Any]) -> None:
+    assert [write(value) for value in values] == written
+
+
+def test_a_column_of_numbers_is_set_to_the_right_with_its_head() -> None:
+    numbers = table(["", "of"], [["x", cell] for cell in ("0.5", "3 of 7", "–", "not measured")])
+    assert numbers.count('class="n"') == 5
+    assert 'class="n"' not in table(["", "of"], [["x", "0.5"], ["x", "better"]])
 
 
 def test_json_cannot_leave_its_script_block() -> None:
     written = script_json({"a": "</script><!--&", "b": [1, None]})
     assert not set("<>&") & set(written)
     assert written == '{"a":"\\u003c/script\\u003e\\u003c!--\\u0026","b":[1,null]}'
-
-
-def test_six_significant_digits() -> None:
-    assert [rounded(one) for one in (0.123456789, 3.0, float("nan"), 5, "x")] == [0.123457, 3, None, 5, "x"]
 
 
 def test_markdown_cells_keep_the_table() -> None:

@@ -18,14 +18,13 @@ from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
 from gspo_lab.readings.graded import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
 from gspo_lab.readings.graded import SEED as TRAINING
-from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
+from gspo_lab.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.report import Report, render
-from gspo_lab.report.calibration_badge import calibration_line, calibration_lines, record, uneven_line
 from gspo_lab.report.markup import marked
-from gspo_lab.report.palette import LIGHT
-from gspo_lab.report.sections.diagnostics import COVERED, skipping
+from gspo_lab.report.plotly_json import LIGHT
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
-from gspo_lab.report.verdict_details import numbers, summary
+from gspo_lab.report.sections.updates import COVERED, skipping
+from gspo_lab.report.verdict_details import calibration_line, calibration_lines, numbers, record, summary, uneven_line
 from gspo_lab.stats.calibration import run_calibration
 from gspo_lab.stats.simulation_cells import CELLS
 from gspo_lab.stats.verdict import Rule, Scores, decide_all
@@ -164,14 +163,11 @@ def test_answers_that_were_not_graded_leave_the_sampling_variance_defined() -> N
     second.grade_SEIK[0, 0, 1, 3] = np.nan  # 1, 1, 0: variance 1/3, of 3 answers
     assert sampling_variance(first, second) == pytest.approx((0 + 1 / 9) / 2 / 2)
     assert second.samples == 2
+    [one] = flips(block([[0.5, 0.25, 1.0]], 4), block([[0.25, 0.25, 0.75]], 4), "b")
+    assert (one.both, one.only_first, one.only_second, one.neither) == (1, 1, 0, 1), "half of the answers are enough"
     assert second.rate_SI.tolist() == [[1.0, pytest.approx(2 / 3)]]
     second.grade_SEIK[..., 1:] = np.nan
     assert sampling_variance(first, second) is None
-
-
-def test_half_of_the_answers_make_a_problem_right() -> None:
-    [one] = flips(block([[0.5, 0.25, 1.0]], 4), block([[0.25, 0.25, 0.75]], 4), "b")
-    assert (one.both, one.only_first, one.only_second, one.neither) == (1, 1, 0, 1)
 
 
 def test_avg_and_pass_at_k_with_several_answers(tmp_path: Path) -> None:
@@ -215,6 +211,7 @@ def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
     page = found.html
     assert "item-addition-addition-3" in page
     assert "<img" not in page
+    assert marked('a\u202e<i class="unseen">') == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
     for point in ("U+0000", "U+001B", "U+202E", "U+2066", "U+200F"):
         assert f'<i class="unseen">{point}</i>' in page
@@ -235,10 +232,6 @@ def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
     assert found.html.count("y") < BUDGET + 100_000
     shown, of = re.findall(r"seed 0; (\d+) of (\d+) problems", found.html)[0]
     assert 0 < int(shown) < int(of) == 20
-
-
-def test_marks_cannot_be_imitated() -> None:
-    assert marked('a\u202e<i class="unseen">') == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
 
 
 def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: Path) -> None:
@@ -262,15 +255,6 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
     }
     table = page[: page.index("Method and numbers")]
     assert table.count("no clip") == 3, "once for each arm as the baseline"
-
-
-def test_the_badge_tells_what_was_measured() -> None:
-    told = calibration_line(3, 0.05)
-    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 3))
-    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 3" in told
-    assert calibration_line(2, 0.05) is None
-    assert calibration_line(5, 0.01) is None
-    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
 
 
 def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> None:
@@ -324,7 +308,11 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
         said = uneven_line(verdict)
         assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
         assert "skewed" not in said
+    assert (calibration_line(2, 0.05), calibration_line(5, 0.01)) == (None, None), "never measured"
+    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
+    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 5))
     badge = calibration_line(5, 0.05)
+    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 5" in badge
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
     assert "both arms are alike skewed" in badge
 
@@ -342,7 +330,13 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     ) + ('[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n')
     two = make_lab(tmp_path / "two", turned, change=exact)
     with Evidence.open(one) as first, Evidence.open(two) as second:
-        found = render([Source(first, "toy", "here"), Source(second, "toy", "there")])
+        found = render([Source(first, "toy", "here"), Source(second, "toy", "there")], watch_seconds=5)
+    assert '<html lang="en" data-watch="5">' in found.html
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in found.html
+    ids = re.findall(r'(?<= )id="([^"]+)"', found.html)
+    assert len(ids) == len(set(ids)), "studies share no id"
+    assert {"here.m-reward", "there.m-reward"} < set(ids)
+    assert found.name == "here+there"
     data = json.loads(found.json)
     assert list(data["studies"]) == ["here", "there"]
     assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
@@ -362,17 +356,6 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     assert found.lines[0].startswith("here: gspo is better than grpo")
 
 
-def test_a_study_that_goes_on_asks_the_page_to_look_again(tmp_path: Path) -> None:
-    database = make_lab(tmp_path, seeds=1)
-    with Evidence.open(database) as evidence:
-        watched = render([Source(evidence, "toy")], watch_seconds=5)
-        still = render([Source(evidence, "toy")])
-    assert '<html lang="en" data-watch="5">' in watched.html
-    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in watched.html
-    assert "data-watch=" not in still.html
-    assert 'http-equiv="refresh"' not in still.html
-
-
 def test_a_claim_leads_to_its_figure(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C09-expert-change"\n'
     found = rendered(make_lab(tmp_path, toml), "toy")
@@ -380,20 +363,6 @@ def test_a_claim_leads_to_its_figure(tmp_path: Path) -> None:
     table, _, _ = behind.partition("<section")
     assert '<a href="#m-clip">figure</a>' in table
     assert "m-expert" not in table
-
-
-def test_every_run_collapsed_still_makes_a_page(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, AnswerRecord):
-            return replace(record, correct=int(record.step < 20))
-        if isinstance(record, StepRecord):
-            return replace(record, reward_mean=0.6 if record.step < 20 else 0.0)
-        return record
-
-    found = rendered(make_lab(tmp_path, steps=60, every=20, change=change), "toy")
-    assert "Collapsed and still counted: grpo seed 0, grpo seed 1" in found.html
-    assert section(found, "answer")["comparisons"]["gspo"]["estimate"] == 0
-    assert "No verdict on gspo against grpo: identical scores." in found.html
 
 
 def test_a_later_evaluation_has_its_own_scores_and_transcripts(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
+from first_screens import ONE_ARM
+from synthetic_lab import FOUR_ARMS, make_lab, without
 
 from gspo_lab.findings.paired_comparisons import scalars
 from gspo_lab.findings.training_curves import course
@@ -14,12 +16,9 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Section, SectionWriter, Series
-from gspo_lab.report.sections.clipping import clipping
-from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
-from gspo_lab.report.sections.diagnostics import diagnostics
-from gspo_lab.report.sections.experts import experts, replayed
-from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.sections.stability import collapse
+from gspo_lab.report.sections.updates import clipping, diagnostics, experts, replayed
 from gspo_lab.report.series import Points, curve, lines
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps, read_updates
@@ -107,9 +106,7 @@ def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> Non
     found = charts(written(make_lab(tmp_path, seeds=2, change=rewards), curves))
     assert of(found["m-reward-difference"], "gspo").low == ()
     assert "m-score-addition-difference" in found
-    alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
-    with Evidence.open(make_lab(tmp_path / "one", alone)) as evidence:
-        assert "m-reward-difference" not in charts(curves(Source(evidence, "toy")))
+    assert "m-reward-difference" not in charts(written(make_lab(tmp_path / "one", ONE_ARM), curves))
 
 
 def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Path) -> None:
@@ -209,17 +206,14 @@ def test_the_spread_by_length(tmp_path: Path) -> None:
     assert "every 5th step" in chart.note
 
 
-def nothing_measured(run: Run, record: Record) -> Record:
-    """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
-    changed: Record = record
-    if isinstance(record, UpdateRecord):
-        changed = replace(record, response_detail={"length": [], "sum_log_ratio": []})
-    return changed
-
-
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
-    found = charts(written(make_lab(tmp_path, change=nothing_measured), diagnostics))
-    assert not found["m-log-ratio-length"].series
+    """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
+
+    def change(run: Run, record: Record) -> Record:
+        nothing: dict[str, list[Any]] = {"length": [], "sum_log_ratio": []}
+        return replace(record, response_detail=nothing) if isinstance(record, UpdateRecord) else record
+
+    assert not charts(written(make_lab(tmp_path, change=change), diagnostics))["m-log-ratio-length"].series
 
 
 def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
@@ -278,45 +272,48 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section.markdown
 
 
-def test_an_entropy_that_collapses_is_an_event_beside_the_reward_s(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        gone = (run.arm, run.seed) == ("grpo", 0) and isinstance(record, StepRecord) and record.step >= 30
-        return (
-            replace(record, reward_mean=0.5, entropy=0.0 if gone else 1.0) if isinstance(record, StepRecord) else record
-        )
-
-    section = written(make_lab(tmp_path, seeds=2, steps=70, every=70, change=change), collapse)
-    assert section.markdown.startswith("0 of 4 runs were unstable. The entropy collapsed in 1 of 4 runs.")
-    (run,) = section.data["runs"].values()
-    assert (run["entropy_collapse"], run["collapse"], run["regression"]) == (51, None, None)
-    assert "| grpo s0 |  |  |  | 51 |" in section.markdown
+def entropy_gone(run: Run, record: Record) -> Record:
+    if not isinstance(record, StepRecord):
+        return record
+    gone = (run.arm, run.seed) == ("grpo", 0) and record.step >= 30
+    return replace(record, reward_mean=0.5, entropy=0.0 if gone else 1.0)
 
 
-def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
-    section = written(make_lab(tmp_path, steps=20), collapse)
-    assert section.markdown == "0 of 6 runs were unstable."
-    assert not charts(section)
+def not_finite(run: Run, record: Record) -> Record:
+    return replace(record, nonfinite=1) if isinstance(record, UpdateRecord) and record.step == 3 else record
 
 
-def test_runs_too_short_to_be_judged_are_not_said_to_have_stood(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, steps=4)) as evidence:
-        found = Source(evidence, "toy")
-        section, table = collapse(found), scores(found)
-    assert section.markdown == "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged."
-    assert "| unstable |" in table.markdown
-    assert table.markdown.count("| 0 of 3 |") == 2, "as the table of arms has it, by the final scores"
-
-
-def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        return replace(record, nonfinite=1) if isinstance(record, UpdateRecord) and record.step == 3 else record
-
-    database = make_lab(tmp_path, change=change)
-    section = written(database, collapse)
-    assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
-    assert len(section.data["runs"]) == 6
-    assert "too few steps to judge" in section.markdown
+@pytest.mark.parametrize(
+    ("how", "begins", "runs", "said"),
+    [
+        (
+            {"seeds": 2, "steps": 70, "every": 70, "change": entropy_gone},
+            "0 of 4 runs were unstable. The entropy collapsed in 1 of 4 runs.",
+            [(None, None, None, 51)],
+            "| grpo s0 |  |  |  | 51 |",
+        ),
+        ({"steps": 20}, "0 of 6 runs were unstable.", [], ""),
+        (
+            {"steps": 4},
+            "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.",
+            [],
+            "",
+        ),
+        ({"change": not_finite}, "6 of 6 runs", [(3, "non-finite", None, None)] * 6, "too few steps to judge"),
+    ],
+    ids=["an entropy", "stable", "too short", "all"],
+)
+def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
+    tmp_path: Path, how: dict[str, Any], begins: str, runs: list[tuple[Any, ...]], said: str
+) -> None:
+    """An entropy's collapse is an event beside the reward's; of a stable study no signals are read."""
+    section = written(make_lab(tmp_path, **how), collapse)
+    assert section.markdown.startswith(begins)
+    assert runs or section.markdown == begins
+    assert said in section.markdown
     assert "What left its range first" not in section.markdown
+    names = ("collapse", "cause", "regression", "entropy_collapse")
+    assert [tuple(run[name] for name in names) for run in section.data["runs"].values()] == runs
 
 
 def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None:

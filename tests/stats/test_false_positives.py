@@ -9,7 +9,7 @@ import pytest
 
 from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.errors import LabError
-from gspo_lab.report.calibration_badge import record
+from gspo_lab.report.verdict_details import record
 from gspo_lab.stats import calibration, simulation_cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
 from gspo_lab.stats.power import detection_chance

@@ -16,7 +16,7 @@ from gspo_lab.stats.random_effects import (
     welch_p,
 )
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.words.decision import precision_note
+from gspo_lab.words.verdicts import precision_note
 
 BCG = np.array(
     [

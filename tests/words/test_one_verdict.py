@@ -17,7 +17,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
 from gspo_lab.report.markup import between
-from gspo_lab.report.sections.grounds import grounds
+from gspo_lab.report.sections.answer import grounds
 from gspo_lab.report.verdict_details import facts
 from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.stats.ranking import ranking
@@ -45,23 +45,25 @@ def course(run: Run, step: int) -> float:
     return END.get(run.arm, 0.05) + odd * (run.arm == "gspo")
 
 
-@pytest.fixture(scope="module")
-def stability(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_lab(tmp_path_factory.mktemp("stability"), FIVE + STABILITY, seeds=5, change=right(course))
-
-
-def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Path) -> None:
+def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Path) -> None:
     """Of gains .4 and .3 (odd seeds .45 and .35) gspo drops .1, grpo .4 (.45). Its final score is .4 (.45) higher."""
+    stability = make_lab(tmp_path, FIVE + STABILITY, seeds=5, change=right(course))
     with Evidence.open(stability) as evidence:
         found = Source(evidence, "toy")
         verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
         terminal = "\n".join(verdict_lines(found, answer(found)))
-        section = grounds(found)
+        section, ground = grounds(found), words.ground_text(answer(found))
+        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()}
+    counts = ", ".join(["grpo 5", "gspo 0", *(f"{arm} 5" for arm in ARMS[1:])])
+    assert f"Unstable, of 5: {counts}." in ground
+    assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(ARMS[1:], ("less stable", "worse"))
     fold = "".join(map(str, section.body))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
     even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
     assert (verdict.estimate, score.estimate) == (pytest.approx((3 * even + 2 * odd) / 5), pytest.approx(0.42))
     report = rendered(stability, "toy")
+    assert 'class="word worse">less stable' in report.html
+    assert 'class="word decided">less stable' not in report.html
     data = json.loads(report.json)["studies"]["toy"]["answer"]
     with gspo_lab.open(stability.parent) as lab:
         frame = lab.study("toy").verdicts().set_index("arm")
@@ -75,23 +77,6 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
         assert signed(verdict.estimate, 0.1) in text
     assert "+1.075 (" in terminal
     assert "gspo − grpo: +0.420" not in terminal
-
-
-def test_the_ground_counts_every_arm(stability: Path) -> None:
-    with Evidence.open(stability) as evidence:
-        ground = words.ground_text(answer(Source(evidence, "toy")))
-    counts = ", ".join(["grpo 5", "gspo 0", *(f"{arm} 5" for arm in ARMS[1:])])
-    assert f"Unstable, of 5: {counts}." in ground
-
-
-def test_less_stable_is_not_green(stability: Path) -> None:
-    with Evidence.open(stability) as evidence:
-        found = Source(evidence, "toy")
-        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()}
-    assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(ARMS[1:], ("less stable", "worse"))
-    page = rendered(stability, "toy").html
-    assert 'class="word worse">less stable' in page
-    assert 'class="word decided">less stable' not in page
 
 
 def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:

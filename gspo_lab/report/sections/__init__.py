@@ -2,22 +2,16 @@
 
 from collections.abc import Mapping
 
-from gspo_lab.report.calibration_badge import calibration
 from gspo_lab.report.chart import SectionWriter
-from gspo_lab.report.sections.answer import answer
-from gspo_lab.report.sections.claims import claims
-from gspo_lab.report.sections.clipping import clipping
-from gspo_lab.report.sections.collapse import collapse
+from gspo_lab.report.sections.answer import answer, claims, grounds, limits_section
 from gspo_lab.report.sections.curves import curves
-from gspo_lab.report.sections.diagnostics import diagnostics
-from gspo_lab.report.sections.experts import experts
-from gspo_lab.report.sections.grounds import grounds, limits_section
-from gspo_lab.report.sections.provenance import certificate, downloads, imported_metrics, provenance, settings
+from gspo_lab.report.sections.provenance import certificate, downloads, imported_metrics, provenance, settings, tuning
 from gspo_lab.report.sections.replications import replications
 from gspo_lab.report.sections.scores import pairs, scores
-from gspo_lab.report.sections.stability import lengths, stability
+from gspo_lab.report.sections.stability import collapse, lengths, stability
 from gspo_lab.report.sections.transcripts import transcripts
-from gspo_lab.report.sections.tuning import tuning
+from gspo_lab.report.sections.updates import clipping, diagnostics, experts
+from gspo_lab.report.verdict_details import calibration
 
 SECTIONS: Mapping[str, tuple[SectionWriter, ...]] = {
     "": (answer, stability, lengths, curves, replications, imported_metrics),

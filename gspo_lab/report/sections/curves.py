@@ -1,12 +1,12 @@
 """The open figures: reward and score by compute, paired differences, clipped tokens, stability, routing."""
 
+import functools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from gspo_lab.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.findings.decision import decision
@@ -33,13 +33,12 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
-from gspo_lab.stats.array_checks import Bools, Floats
 from gspo_lab.stats.curve_summaries import mean_of_runs
 from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.store.records import read_steps
 from gspo_lab.study.contrast import side_names
-from gspo_lab.words.answers import unstable_counts
 from gspo_lab.words.text import MINUS, difference, level
+from gspo_lab.words.verdicts import unstable_counts
 
 BAND = (
     "Pairs are runs of one seed. Faint: pairs. Thick: their mean. Shaded: the {level} t interval at each point by "
@@ -87,7 +86,8 @@ def curves(study: Source) -> Section | None:
     if course(study).measured("expert_change"):
         routing = curve(study, "expert_change", "Expert change", "share of experts", note=ROUTING, whole=True,
                         share=True, references=EXPERT_CHANGE)  # fmt: skip
-    by_score = by_run(study, _of(study, study.declaration.primary), "step", "score")
+    of_primary = scores_of(study)[scores_of(study)["bench"] == study.declaration.primary]
+    by_score = by_run(study, of_primary, "step", "score")
     apart = _difference(study, f"score-{study.declaration.primary}", f"Benchmark {study.declaration.primary}", by_score)
     arms = arm_pair(study) or ()
     shown = [replace(chart, focus=about) for chart in (reward, primary, apart) if chart is not None]
@@ -98,12 +98,14 @@ def curves(study: Source) -> Section | None:
     return Section("curves", "Figures", (*shown, *([CollapsibleSection(title, more)] if more else [])))
 
 
-def _of(study: Source, bench: str | None) -> pd.DataFrame:
-    return scores_of(study)[scores_of(study)["bench"] == bench]
-
-
 def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
-    scores = _with_compute(study)
+    # Beside each score what the run had consumed when it was evaluated: nothing before the first step.
+    before = {int(step) - 1 for step in scores_of(study)["step"]}
+    spent = read_steps(study.evidence, study.study, list(AXES.values()), at=before)
+    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
+    scores = scores_of(study).merge(spent, on=["run_id", "step"], how="left")
+    scores.loc[scores["step"] == 0, list(AXES.values())] = 0.0
+    scores = scores.rename(columns={total: axis for axis, total in axes(study)[0].items()})
     for bench in benches_of(study):
         rows = scores[scores["bench"] == bench]
         answers, problems = rows["answers"].max(), rows["problems"].max()
@@ -113,17 +115,6 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
         note = f"{problems} held-out problems, {each}. {DRAWN}"
         yield bench, Chart(f"m-score-{bench}", f"Benchmark {bench}", "step", "score", series, note=note,
                            reach=(0.0, float(steps_of(study))), reading=f"score.{bench}")  # fmt: skip
-
-
-def _with_compute(study: Source) -> pd.DataFrame:
-    """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
-    scores = scores_of(study)
-    before = {int(step) - 1 for step in scores["step"]}
-    spent = read_steps(study.evidence, study.study, list(AXES.values()), at=before)
-    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
-    both = scores.merge(spent, on=["run_id", "step"], how="left")
-    both.loc[both["step"] == 0, list(AXES.values())] = 0.0
-    return both.rename(columns={total: axis for axis, total in axes(study)[0].items()})
 
 
 def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | None:
@@ -137,57 +128,31 @@ def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | 
     alpha = declared.verdict.alpha
     series = [line for arm in subjects for line in _pairs(arm, by_arm[baseline], by_arm.get(arm, {}), alpha)]
     last = steps_of(study) - (0 if name.startswith("score") else 1)
-    return Chart(
-        f"m-{name}-difference",
-        f"{title}: {subjects[0] if both else 'arm'} {MINUS} {baseline}",
-        "step",
-        "difference",
-        tuple(series),
-        note=BAND.format(level=level(alpha)),
-        reach=(0.0, float(max(1, last))),
-        reading=f"{'score' if name.startswith('score') else 'reward_mean'}.difference",
-    ) if series else None  # fmt: skip
+    if not series:
+        return None
+    title = f"{title}: {subjects[0] if both else 'arm'} {MINUS} {baseline}"
+    reading = f"{'score' if name.startswith('score') else 'reward_mean'}.difference"
+    return Chart(f"m-{name}-difference", title, "step", "difference", tuple(series), reading=reading,
+                 note=BAND.format(level=level(alpha)), reach=(0.0, float(max(1, last))))  # fmt: skip
 
 
 def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
     """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
     steps that every pair has."""
-    common = sorted(base.keys() & subject.keys())
-    seeds = [seed for seed in common if _finite_points(base[seed]).any() and _finite_points(subject[seed]).any()]
-    known = [points for seed in seeds for points in (base[seed], subject[seed])]
-    if not known:
-        return []
-    steps = known[0].x[_finite_points(known[0])]
-    for points_ in known[1:]:
-        steps = np.intersect1d(steps, points_.x[_finite_points(points_)])
+    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
+    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
+    known = [line.x[np.isfinite(line.y)] for seed in seeds for line in both[seed]]
+    steps = functools.reduce(np.intersect1d, known) if known else np.empty(0)
     if not len(steps):
         return []
-
-    def heights(line: Points) -> Floats:
-        known = _finite_points(line)
-        return line.y[known][np.searchsorted(line.x[known], steps)]
-
-    apart = np.array([heights(subject[seed]) - heights(base[seed]) for seed in seeds])
+    heights = [[line.y[np.searchsorted(line.x, steps)] for line in both[seed]] for seed in seeds]
+    apart = np.array([second - first for first, second in heights])
     x = tuple(steps.tolist())
     thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
     judged = pointwise_t(apart, alpha)
     ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
     mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
     return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
-
-
-def _finite_points(line: Points) -> Bools:
-    return np.isfinite(line.y)
-
-
-def _few(study: Source, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The counts of four arms or fewer; of more arms the pair's, and the others' sum."""
-    about = arm_pair(study)
-    if len(counts) <= FEW_ARMS or about is None:
-        return dict(counts)
-    grey = [count for arm, count in counts.items() if arm not in about]
-    totals = (sum(k for k, _ in grey), sum(n for _, n in grey))
-    return {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": totals}
 
 
 def unstable_from(run: RunOutcome, last: int) -> int | None:
@@ -210,10 +175,14 @@ def _stable(study: Source) -> Chart | None:
     counts = {arm: (sum(run.unstable for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
     if not counts:
         return None
-    note = STABLE.format(runs=decision(study).runs.label())
+    about, note = arm_pair(study), STABLE.format(runs=decision(study).runs.label())
+    if len(counts) > FEW_ARMS and about is not None:  # those of the pair, and the others' sum
+        others = zip(*(count for arm, count in counts.items() if arm not in about), strict=True)
+        unstable, known = map(sum, others)
+        counts = {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": (unstable, known)}
     return Chart("m-stable", "Runs still stable", "step", "share of runs", tuple(series), note=note, whole=True,
                   share=True, steps=True, reach=(0.0, float(last)), reading="stable",
-                  finding=unstable_counts(_few(study, counts)))  # fmt: skip
+                  finding=unstable_counts(counts))  # fmt: skip
 
 
 def arm_pair(study: Source) -> tuple[str, str] | None:
@@ -258,10 +227,9 @@ def clip_gap(study: Source) -> str:
     if arms is None or arm_pair(study) not in (arms, arms[::-1]):
         return ""
     first, second = arms
-    values = read(study, CLIP_EVERYWHERE)
     shares: dict[str, dict[int, float]] = {first: {}, second: {}}
     for run in runs(study, FINISHED, (first, second)):
-        if (share := values[run.id].value) is not None:
+        if (share := read(study, CLIP_EVERYWHERE)[run.id].value) is not None:
             shares[run.arm][run.seed] = share
     low, high = (average(by_seed.values()) for by_seed in shares.values())
     if low is None or high is None:

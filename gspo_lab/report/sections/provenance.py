@@ -1,17 +1,20 @@
-"""Where the numbers come from: versions, hardware, what to type to get them again, and the numbers to take along."""
+"""Where the numbers come from: versions, commands, pairs, settings, logs, and what the arms chose on trials."""
 
 import json
 import shlex
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 from gspo_lab.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
 from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
-from gspo_lab.matching.settings_diff import undeclared
+from gspo_lab.matching.settings_diff import format_value, undeclared
+from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Section
+from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -28,6 +31,9 @@ from gspo_lab.report.series import records
 from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
+from gspo_lab.study.tune import Tune, budget, schedule
+from gspo_lab.study.tuning_trials import label
+from gspo_lab.words.text import capital
 
 
 def provenance(study: Source) -> Section | None:
@@ -42,7 +48,11 @@ def provenance(study: Source) -> Section | None:
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
     origins = _origins(study)
     body += [h("p", f"{origin}: taken on trust.", class_="warn") for origin in origins]
-    damaged, gaps, ends, foreign = (_damaged(study, gap) for gap in (0, 1, END_LOST, FOREIGN))
+    damage_of: dict[int, dict[str, list[int]]] = {kind: {} for kind in (0, 1, END_LOST, FOREIGN)}
+    query = "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
+    for row in records(study.evidence.select(study.study, query)):
+        damage_of[int(row["gap"])].setdefault(row["path"], []).append(int(row["line"]))
+    damaged, gaps, ends, foreign = damage_of.values()
     damages = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
         *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
@@ -58,11 +68,11 @@ def provenance(study: Source) -> Section | None:
     else:
         body.append(h("p", f"Versions and device: {NOT_MEASURED}", class_="missing"))
     if varying:
-        rows = [
+        by_run = [
             [key, "; ".join(f"{run}: {setting(entry, NOT_MEASURED)}" for run, entry in runs.items())]
             for key, runs in varying.items()
         ]
-        listing = table(["fact", "by run"], rows)
+        listing = table(["fact", "by run"], by_run)
         body.append(h("details", h("summary", f"{len(varying)} facts in which runs differ"), listing))
     data = {"facts": known, "facts_by_run": varying, "commands": commands, "digest": declared.digest}
     data |= {"origins": origins, "damaged": damaged, "gaps": gaps, "ends": ends, "foreign": foreign}
@@ -110,40 +120,25 @@ def _origins(study: Source) -> dict[str, list[str]]:
     return runs
 
 
-def _damaged(study: Source, gap: int) -> dict[str, list[int]]:
-    """By journal the lines that are damaged, those before which one is missing, or that from which on all are."""
-    lines: dict[str, list[int]] = {}
-    of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap}"
-    query = f"SELECT path, line {of_it} ORDER BY path, line"
-    for row in records(study.evidence.select(study.study, query)):
-        lines.setdefault(row["path"], []).append(int(row["line"]))
-    return lines
-
-
 def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    by_run = {
-        run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"]))
-        for run in records(study.evidence.runs(study.study))
-        if isinstance(run["facts"], str)
-    }
-    known: dict[str, Any] = {}
-    varying: dict[str, dict[str, Any]] = {}
-    for key in sorted({key for facts in by_run.values() for key in facts}):
-        entries = {run: facts.get(key) for run, facts in by_run.items()}
-        first = next(iter(entries.values()))
-        if key.startswith(f"{ORIGIN}.metrics."):
-            continue  # the definitions of an imported run's metrics have a section of their own
-        if all(entry == first for entry in entries.values()):
-            known[key] = first
-        else:
-            varying[key] = entries
-    return known, varying
+    """Those that all runs share, and those in which they differ by run. The definitions of an imported run's metrics
+    have a section of their own."""
+    runs = [run for run in records(study.evidence.runs(study.study)) if isinstance(run["facts"], str)]
+    by_run = {run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"])) for run in runs}
+    keys = sorted({key for facts in by_run.values() for key in facts if not key.startswith(f"{ORIGIN}.metrics.")})
+    entries = {key: {run: facts.get(key) for run, facts in by_run.items()} for key in keys}
+    first = {key: next(iter(of_runs.values())) for key, of_runs in entries.items()}
+    known = {key: first[key] for key in keys if all(entry == first[key] for entry in entries[key].values())}
+    return known, {key: entries[key] for key in keys if key not in known}
 
 
 INTRODUCTION = (
     "Two runs with one seed are a pair if nothing differs between them but what their arms declare. Each check "
     "compares what both recorded of themselves; until the first update, the runs of a pair must do the very same."
 )
+
+
+DIFFERS = partial(h, "span", class_="differs")
 
 
 def certificate(study: Source) -> Section | None:
@@ -154,8 +149,8 @@ def certificate(study: Source) -> Section | None:
     states = matched.states()
     columns = [state for state in WORST_FIRST[::-1] if any(count[state] for count in states.values())]
     rows = [
-        [name, *(_differs(n) if n and state == UNDECLARED else str(n or "") for state, n in count.items())]
-        for name, count in ((name, {state: count[state] for state in columns}) for name, count in states.items())
+        [name, *(DIFFERS(count[at]) if count[at] and at == UNDECLARED else str(count[at] or "") for at in columns)]
+        for name, count in states.items()
     ]
     head = ["check", "state", "seen", "pairs"]
     details = [
@@ -181,10 +176,6 @@ def certificate(study: Source) -> Section | None:
     return Section("certificate", "Certificate", tuple(body), data, markdown)
 
 
-def _differs(text: Any) -> Html:
-    return h("span", text, class_="differs")
-
-
 def settings(study: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
     arms, order, is_known = study.declaration.arms, study.arms, study.declaration.is_known
@@ -194,7 +185,7 @@ def settings(study: Source) -> Section | None:
     values = {key: [resolved[arm].get(key, ABSENT if imported else None) for arm in order] for key in keys}
     shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
     odd = {key for first, second in combinations(order, 2) for key in undeclared(arms[first], arms[second])}
-    declared = {key: _differs("no") if key in odd else "yes" for key in keys}
+    declared = {key: DIFFERS("no") if key in odd else "yes" for key in keys}
     rows = [[key, *map(setting, values[key]), declared[key]] for key in keys if key not in shared]
     head = ["setting", *order, "declared"]
     body: list[Html] = []
@@ -224,31 +215,102 @@ def imported_metrics(study: Source) -> Section | None:
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
     for arm, names in known.names.items():
         for metric in names:
-            value = (
-                "in the figures" if metric.column else "in the scores" if metric.score else format_number(metric.value)
-            )
-            values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = value
+            place = "in the figures" if metric.column else "in the scores" if metric.score else ""
+            key = (metric.name, metric.meaning, metric.column)
+            values.setdefault(key, {})[arm] = place or format_number(metric.value)
+    ordered = sorted(values, key=lambda key: (key[1] is None, key[2] is None, key[0]))
     rows = [
-        [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in study.arms)]
-        for (name, meaning, column), of_arm in sorted(
-            values.items(), key=lambda entry: (entry[0][1] is None, entry[0][2] is None, entry[0][0])
-        )
+        [key[0], key[1] or "not understood", key[2] or NONE, *(values[key].get(arm, NONE) for arm in study.arms)]
+        for key in ordered
     ]
     head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in study.arms)]
     lines = (*known.warnings, *known.apart)
     body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in lines)]
     body.append(h("details", h("summary", f"The {len(rows)} names in the logs"), table(head, rows, class_="prose")))
-    data: dict[str, Any] = {
-        "warnings": list(known.warnings),
-        "not_compared": list(known.apart),
-        "not_understood": known.strange,
-        "names": {
-            arm: {
-                metric.name: {key: entry for key, entry in vars(metric).items() if key != "name" and entry is not None}
-                for metric in names
-            }
-            for arm, names in known.names.items()
-        },
+    by_arm = {
+        arm: {
+            metric_.name: {k: v for k, v in vars(metric_).items() if k != "name" and v is not None} for metric_ in names
+        }
+        for arm, names in known.names.items()
     }
+    data = {"warnings": list(known.warnings), "not_compared": list(known.apart), "not_understood": known.strange}
+    data["names"] = by_arm
     markdown = "\n".join(f"- {plain(line)}" for line in lines) + f"\n\n{markdown_table(head, rows)}"
     return Section("logged", "As logged", tuple(body), data, markdown.strip(), lines)
+
+
+HEAD = ["arm", "candidate", "trained to step", "score", "what became of it"]
+
+
+def tuning(study: Source) -> Section | None:
+    """None for a study whose arms train with what they declare."""
+    tune = study.declaration.tune
+    if tune is None or study.declaration.trials_of is not None:
+        return None
+    if not tune.chosen:
+        sentence = "The arms have not chosen yet: their trials are not at their end."
+        return Section("tuning", "Tuning", (h("p", sentence, class_="missing"),), {"chosen": None}, sentence)
+    trials = trials_of(study)
+    seeds = ", ".join(map(str, tune.seeds))
+    spent = budget(tune)
+    summary = f"{capital(spent)}; the seeds, {seeds}, are none of the study's. Chosen: {choices_text(tune)}."
+    rule = (
+        f"Successive halving: {schedule(tune)}; what is kept goes on. A candidate of which a seed collapses or dies "
+        "comes last; of equal ones the nearest to what the arm declares goes on."
+    )
+    body: list[Html | Chart] = [h("p", summary), h("p", rule, class_="soft")]
+    if trials is None:
+        body.append(h("p", f"The trials, {tune.trials}, are not in this database.", class_="missing"))
+        return Section("tuning", "Tuning", tuple(body), _trials_data(tune, None), plain(summary))
+    body += [_chart(tune, trials, arm) for arm in tune.candidates]
+    rows = [row for arm in tune.candidates for row in _rows(tune, trials, arm)]
+    body.append(h("details", h("summary", "Every candidate, round by round"), table(HEAD, rows)))
+    markdown = f"{plain(summary)}\n\n{markdown_table(HEAD, rows)}"
+    return Section("tuning", "Tuning", tuple(body), _trials_data(tune, trials), markdown)
+
+
+def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
+    """Score against value, a series for each round, which has one colour in all arms."""
+    labels = tuple(label(values) for values in tune.candidates[arm])
+    series = []
+    for number, tuning_round in enumerate(trials.rounds):
+        if arm in tuning_round.results:
+            tried = [tuning_round.results[arm].get(place) for place in range(tune.number)]
+            y = tuple(None if trial is None else trial.score for trial in tried)
+            series.append(Series(f"step {tuning_round.steps}", labels, y, colour=number))
+    return Chart(f"m-tuning-{arm}", f"Trials of {arm}", ", ".join(tune.keys(arm)), tune.metric, tuple(series),
+                 kind="dots", whole=True, finding=f"{arm} chose {label(tune.values(arm))}",
+                 reading=f"trial.{tune.metric}")  # fmt: skip
+
+
+def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
+    out = []
+    for place, values in enumerate(tune.candidates[arm]):
+        settings = ", ".join(f"{key} = {format_value(value)}" for key, value in values.items())
+        for tuning_round in trials.rounds:
+            if (tried := tuning_round.results.get(arm, {}).get(place)) is not None:
+                fate = "goes on" if place in tuning_round.promoted[arm] else "left behind"
+                fate = tried.failure or ("chosen" if tuning_round.promoted[arm] == (place,) else fate)
+                score = "last" if tried.score is None else f"{tried.score:.3f}"
+                out.append([arm, settings, tuning_round.steps, score, fate])
+    return out
+
+
+def _trials_data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
+    rounds = [
+        {
+            "steps": tuning_round.steps,
+            "arms": {
+                arm: [
+                    {**tune.candidates[arm][place], "score": tried.score, "died": tried.failure or None}
+                    | {"kept": place in tuning_round.promoted[arm]}
+                    for place, tried in trials_of_arm.items()
+                ]
+                for arm, trials_of_arm in tuning_round.results.items()
+            },
+        }
+        for tuning_round in (trials.rounds if trials is not None else ())
+    ]
+    chosen = {arm: tune.values(arm) for arm in tune.candidates}
+    spent = {"seeds": tune.seeds, "candidates": tune.number, "steps_per_arm": tune.spent}
+    return {"reading": f"trial.{tune.metric}", "metric": tune.metric, **spent, "chosen": chosen, "rounds": rounds}

@@ -13,8 +13,8 @@ from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdo
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.decision import OUTCOMES, precision_note
 from gspo_lab.words.text import MINUS, difference
+from gspo_lab.words.verdicts import OUTCOMES, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (
@@ -95,10 +95,8 @@ def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
 def _forest(executions: Executions, arm: str) -> Html:
     listed = list(_rows(executions, arm))
     wide = axis_half_width((), *(value for row in listed for value in (*row.ends, *row.dots)))
-    rows = []
-    for row in listed:
-        cell = NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide)
-        rows.append((row.name, row.seeds, cell, h("strong", row.verdict)))
+    cells = [NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide) for row in listed]
+    rows = [(row.name, row.seeds, cell, h("strong", row.verdict)) for row, cell in zip(listed, cells, strict=True)]
     baseline = next((verdict.baseline for execution in executions.executions if (verdict := execution.of(arm))), None)
     what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
     return table(("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest")
@@ -168,8 +166,5 @@ def _carried(executions: Executions) -> Iterator[str]:
 def _data(execution: Execution) -> dict[str, Any]:
     names = ("name", "relation", "study", "declared_at", "unread", "copy_of")
     comparisons = {arm: summary(verdict) for arm, verdict in execution.verdicts}
-    return {name: getattr(execution, name) for name in names} | {
-        "seeds": list(execution.seeds),
-        "said": _instead(execution),
-        "comparisons": comparisons,
-    }
+    more = {"seeds": list(execution.seeds), "said": _instead(execution), "comparisons": comparisons}
+    return {name: getattr(execution, name) for name in names} | more

@@ -74,15 +74,15 @@ def scores(study: Source) -> Section | None:
         caption = f"{bench}: mean of the last {last} evaluations of a finished run. Means: {counted.label()}"
         if failed:
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
-        rows = []
+        rows, data[bench] = [], {}
         for arm, runs in by_arm.items():
-            rows.append(_row(arm, runs, counted, len(declared.seeds)))
+            row, data[bench][arm] = _of_arm(arm, runs, counted, len(declared.seeds))
+            rows.append(row)
             if failed:
                 wrong = average(run.counted_wrong for run in runs if counted.has(run))
                 seeds = ", ".join(format_number(run.counted_wrong) for run in runs)
                 rows.append([f"{arm}, counted as wrong", format_number(wrong), seeds, *[NONE] * 5])
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        data[bench] = {arm: _data(runs, counted) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         evaluation = in_training(study, bench)
         if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
@@ -139,26 +139,20 @@ def _differences(
     tables: list[Html] = []
     data: dict[str, Any] = {}
     if noises:
-        rows = []
+        rows, data["differences"] = [], {}
         for p in noises:
             seeds, both = p.over_seeds, p.crossed
             error = format_number(None if both.variance is None else float(np.sqrt(both.variance)), 2)
             ends = [between(part.low, part.high, part.reason) for part in (seeds, both)]
             rows.append([p.arm, signed(both.estimate, seeds.low, seeds.high), *ends, error])
+            intervals = {"these_problems": _ends(seeds), "new_problems_too": _ends(both)}
+            data["differences"][p.arm] = {"estimate": both.estimate, **intervals}
         columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
         tables.append(table(columns, rows, caption=f"{title}: differences to {baseline}, problem by problem"))
         names = [name for name in SOURCES if any(name in part.shares for part in noises)]
         shares = [[p.arm, *(percent(p.shares.get(name), 2) for name in names)] for p in noises if p.shares]
         tables.append(table(["arm", *names], shares, caption=NOISE))
         data["noise"] = {p.arm: p.shares for p in noises}
-        data["differences"] = {
-            p.arm: {
-                "estimate": p.crossed.estimate,
-                "these_problems": _ends(p.over_seeds),
-                "new_problems_too": _ends(p.crossed),
-            }
-            for p in noises
-        }
     if changed:
         rows = [
             [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))] for f in changed
@@ -190,36 +184,23 @@ def _ends(part: PairedT | TwoWay) -> list[float | None] | None:
     return None if part.low is None else [part.low, part.high]
 
 
-def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[Any]:
+def _of_arm(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> tuple[list[str], dict[str, Any]]:
+    """An arm's row of the table, and its data."""
     counted = [run for run in runs if seeds.has(run)]
-    return [
-        arm,
-        format_number(average(run.final for run in counted)),
-        ", ".join(_seed(run) for run in runs) or "not begun",
-        format_number(average(run.start for run in counted)),
-        signed(average(run.gain for run in counted)),
-        count_unstable(counted),
-        f"{sum(run.state == State.FINISHED for run in runs)} of {planned}",
-        str(sum(run.errors for run in runs)),
-    ]
-
-
-def _seed(run: RunOutcome) -> str:
-    if run.final is not None:
-        return format_number(run.final)
-    return f"({run.state}{'' if run.latest is None else f', at {format_number(run.latest)}'})"
-
-
-def _data(runs: list[RunOutcome], seeds: Seeds) -> dict[str, Any]:
-    counted = [run for run in runs if seeds.has(run)]
-    names = {name: name for name in ("state", "start", "final", "latest", "carried", "errors")}
-    names["final_counted_wrong"] = "counted_wrong"
-    by_seed = {str(run.seed): {key: getattr(run, name) for key, name in names.items()} for run in runs}
-    for run in runs:
-        collapse = (None, None) if run.stability is None else (run.stability.collapse, run.stability.cause)
-        by_seed[str(run.seed)] |= dict(zip(("collapse_step", "collapse_cause"), collapse, strict=True))
     means = {name: average(getattr(run, name) for run in counted) for name in ("final", "start", "gain")}
-    return {**means, "seeds": by_seed}
+    by_seed, each = {}, []
+    for run in runs:
+        data = {name: getattr(run, name) for name in ("state", "start", "final", "latest", "carried", "errors")}
+        data["collapse_step"] = None if run.stability is None else run.stability.collapse
+        data["collapse_cause"] = None if run.stability is None else run.stability.cause
+        by_seed[str(run.seed)] = {**data, "final_counted_wrong": run.counted_wrong}
+        so_far = "" if run.latest is None else f", at {format_number(run.latest)}"
+        each.append(f"({run.state}{so_far})" if run.final is None else format_number(run.final))
+    final, start, gain = format_number(means["final"]), format_number(means["start"]), signed(means["gain"])
+    finished = f"{sum(run.state == State.FINISHED for run in runs)} of {planned}"
+    errors = str(sum(run.errors for run in runs))
+    row = [arm, final, ", ".join(each) or "not begun", start, gain, count_unstable(counted), finished, errors]
+    return row, {**means, "seeds": by_seed}
 
 
 PAIRS = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
@@ -232,13 +213,10 @@ def pairs(study: Source) -> Section | None:
     if study.declaration.sweep is not None or not compared:
         return None
     margin = study.declaration.verdict.margin
-    margins = {True: margin, False: None}
-    wide = {
-        scored: axis_half_width(
-            (result.paired for result in compared if result.scalar.scored is scored), margins[scored]
-        )
-        for scored in margins
-    }
+    margins, wide = {True: margin, False: None}, {}
+    for scored, shaded in margins.items():
+        of_kind = (result.paired for result in compared if result.scalar.scored is scored)
+        wide[scored] = axis_half_width(of_kind, shaded)
     rows, shown, data = [], [], []
     for result in compared:
         scalar, paired, name = result.scalar, result.paired, result.scalar.title

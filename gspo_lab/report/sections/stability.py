@@ -1,20 +1,131 @@
-"""A sweep's section: collapsed runs and scores by swept value, and the value at which half of the runs collapse."""
+"""Which runs were unstable, when and after what; a sweep's collapses by swept value; response length."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
+
+import numpy as np
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
 from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
 from gspo_lab.findings.length_scaling import lengths as lengths_of
+from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source, average
+from gspo_lab.readings.curves import entropy_collapses
+from gspo_lab.readings.curves import onsets as onsets_of
+from gspo_lab.readings.read import SIGNALS
 from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, markdown_table, percent, plain, table
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
+from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, entropy_adrift, length_pinned
 from gspo_lab.words import decided_sentences
-from gspo_lab.words.decision import bounds, interval
+from gspo_lab.words.verdicts import bounds, interval
+
+RULES = (
+    "A run is unstable if it collapsed, regressed, or ended below half of its best score. Regression: the reward's "
+    "moving average stays below its peak by half of what it had gained (and three times its noise) for the required "
+    "number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is "
+    "not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
+    f"{FROZEN} steps after the warm-up for 5 steps on end. Entropy collapses where its moving average stays below "
+    f"{SMALL_ENTROPY:.0%} of its start for the required number of steps; that alone makes no run unstable. The same "
+    "rules for every arm, fixed before the run."
+)
+HEAD = ["run", "collapsed at", "by", "regressed at", "entropy collapsed at", "signals that crossed before", "flags"]
+NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change", "entropy")
+TOLD = dict(zip(SIGNALS, NAMES, strict=True))
+
+
+def collapse(study: Source) -> Section | None:
+    """One row per run that collapsed or regressed, or whose entropy did, with the signals that crossed before, and how
+    often they crossed in stable runs."""
+    judged = stabilities(study)
+    if not judged:
+        return None
+    tracks = [track for track in course(study).tracks if track.run in judged]
+    spent = {run: onset.step for run, onset in entropy_collapses(study).items() if onset.judged and run in judged}
+    dated = {run: [step for step in (of.collapse, of.regression) if step is not None] for run, of in judged.items()}
+    fell = {run: min(steps, default=None) for run, steps in dated.items()}
+    # When a run became unstable; of a stable one when its entropy collapsed.
+    events = {run: spent.get(run) if step is None else step for run, step in fell.items()}
+    listed = [track for track in tracks if events[track.run] is not None]
+    seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
+    known = [run for run in ended if run.stability is not None]
+    summary = _summary([run for run in known if seeds.has(run)])
+    if not all(map(seeds.has, known)):
+        summary += f" Counted: {seeds.label()}."
+    if gone := sum(step is not None for step in spent.values()):
+        summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
+    title, rules = "Collapse and what came before", h("p", RULES, class_="soft")
+    if not listed:
+        return Section("collapse", title, (h("p", summary), rules), {"runs": {}}, summary)
+    onsets = {track.run: onsets_of(study, track.run) for track in tracks}
+    runs, rows, firsts = {}, [], []
+    for track in listed:
+        stable, entropy, signals, event = judged[track.run], spent.get(track.run), onsets[track.run], events[track.run]
+        crossed = {signal: onset.step for signal, onset in signals.items() if onset.step is not None}
+        before = {signal: step for signal, step in sorted(crossed.items(), key=itemgetter(1)) if step < (event or 0)}
+        early = [f"{TOLD[signal]} at {step} ({(event or 0) - step} before)" for signal, step in before.items()]
+        known_signals = {signal: onset.step for signal, onset in signals.items() if onset.judged}
+        if not known_signals:
+            early = ["too few steps to judge" if signals else NOT_MEASURED]
+        elif fell[track.run] is not None:
+            firsts.append([TOLD[signal] for signal, step in before.items() if step == min(before.values())])
+        dates = ("" if step is None else str(step) for step in (stable.collapse, stable.regression, entropy))
+        at, regressed, entropy_at = dates
+        name, shown = f"{track.arm} s{track.seed}", "; ".join(early) or "none"
+        rows.append([name, at, stable.cause or "", regressed, entropy_at, shown, "; ".join(_flags(track))])
+        fate = {key: getattr(stable, key) for key in ("collapse", "cause", "regression")}
+        runs[name] = {**fate, "entropy_collapse": entropy, "signals": known_signals, "crossed_before": before}
+    if firsts:
+        counts = Counter(signal for signals_ in firsts for signal in signals_).most_common()
+        parts = [f"{signal} in {count}" for signal, count in counts]
+        parts += [f"nothing in {firsts.count([])}"] if [] in firsts else []
+        summary += f" What left its range first, in {len(firsts)} unstable runs: {', '.join(parts)}."
+    steady = [onsets[track.run] for track in tracks if judged[track.run].judged and fell[track.run] is None]
+    alarms = {}
+    for signal in SIGNALS:
+        if of_runs := [signals[signal] for signals in steady if signal in signals and signals[signal].judged]:
+            alarms[signal] = [sum(onset.step is not None for onset in of_runs), len(of_runs)]
+    alarmed = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
+    told = f"False alarms, that is crossings in runs that stayed stable: {alarmed}."
+    if not alarms:
+        told = "False alarms: no stable run is long enough to count them."
+    data = {"runs": runs, "false_alarms": alarms, "reading": "stability.step"}
+    body = (h("p", summary), table(HEAD, rows), h("p", told), rules)
+    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{told}")
+
+
+def _summary(runs: list[RunOutcome]) -> str:
+    known = [run for run in runs if run.stability_judged]
+    collapsed = sum(run.collapsed for run in known)
+    halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in known)
+    unstable = sum(run.unstable for run in known)
+    counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
+    counts["only ended below half of their best score"] = halved
+    how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    sentences = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
+    if not known:
+        sentences = [f"Whether runs were unstable is {NOT_JUDGED}."]
+    if short := sum(not run.judged for run in runs):
+        sentences.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
+    return " ".join(sentences)
+
+
+def _flags(track: Track) -> list[str]:
+    entropy, out = track.columns["entropy"], []
+    known = np.isfinite(entropy)
+    if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
+        out.append(f"entropy above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
+    cut = track.columns["truncated_responses"]
+    pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(float(share))]
+    if pinned:
+        out.append(f"more than 90 % of responses cut at the limit around step {pinned[0]:g}")
+    return out
+
 
 FITTED = (
     "Per arm a Firth-penalised logistic fit of collapse on log10 of the swept value; intervals from its profile, so "
@@ -27,11 +138,11 @@ def stability(study: Source) -> Section | None:
     doses, lines = dose_response(study), decided_sentences(decision(study))
     if doses is None:
         return None
-    rows = []
-    for arm in doses.arms:
-        for point in arm.points:
-            collapsed = f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED
-            rows.append([arm.arm, f"{point.dose:g}", collapsed, format_number(point.score)])
+    rows = [
+        [arm.arm, f"{at.dose:g}", f"{at.collapsed} of {at.runs}" if at.runs else NOT_MEASURED, format_number(at.score)]
+        for arm in doses.arms
+        for at in arm.points
+    ]
     body: tuple[Html | Chart, ...] = (
         h("ul", *(h("li", line) for line in lines)),
         h("p", FITTED, class_="soft"),

@@ -44,10 +44,8 @@ def transcripts(study: Source) -> Section | None:
     seeds = finished_seeds(study, order) or sorted({seed for _, seed in finished_runs(study)})
     if not seeds or not evaluations:
         return None
-    buttons = [
-        h("button", label, type="button", data_show=tag, aria_pressed="false")
-        for tag, label in {"": "all", **TAGS}.items()
-    ]
+    tags = {"": "all", **TAGS}
+    buttons = (h("button", label, type="button", data_show=tag, aria_pressed="false") for tag, label in tags.items())
     filters = h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
     rule = (
         f"The first answer of every arm to the same problem, from seed {seeds[0]} at the end of training. Shown are, "
@@ -71,16 +69,11 @@ def transcripts(study: Source) -> Section | None:
                 break
             room -= size
             shown.append(_item(item, answers, _id(benchmark, item.problem, taken), order))
-        title = (
-            f"{benchmark.title}: step {benchmark.steps[-1]}, seed {seeds[0]}; "
-            f"{len(shown)} of {frame['problem'].nunique()} problems"
-        )
+        of = f"{len(shown)} of {frame['problem'].nunique()} problems"
+        title = f"{benchmark.title}: step {benchmark.steps[-1]}, seed {seeds[0]}; {of}"
         body.append(h("div", h("h3", title), *shown, class_="transcripts"))
-        data[slug(benchmark.key)] = {
-            "step": benchmark.steps[-1],
-            "seed": seeds[0],
-            "problems": {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]},
-        }
+        problems = {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]}
+        data[slug(benchmark.key)] = {"step": benchmark.steps[-1], "seed": seeds[0], "problems": problems}
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
@@ -119,9 +112,11 @@ def _natural(name: str) -> tuple[tuple[int, str], ...]:
 
 def _id(benchmark: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
-    plain = slug(f"item-{slug(benchmark.key)}-{visible(problem)}")[:120]
-    names = (plain, *(f"{plain}-{turn}" for turn in range(2, len(taken) + 3)))
-    new = next(name for name in names if name not in taken)
+    new = plain = slug(f"item-{slug(benchmark.key)}-{visible(problem)}")[:120]
+    turn = 1
+    while new in taken:
+        turn += 1
+        new = f"{plain}-{turn}"
     taken.add(new)
     return new
 
@@ -129,15 +124,13 @@ def _id(benchmark: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
 def _item(item: TranscriptItem, answers: list[dict[str, Any]], id_: str, order: Sequence[str]) -> Html:
     chips = [_chip(arm, item.arms[arm]) for arm in order if arm in item.arms]
     tags = [h("span", TAGS[tag], class_="tag") for tag in item.tags]
-    prompts = list(dict.fromkeys(str(row["prompt"]) for row in answers if row["prompt"] is not None))
+    prompts = dict.fromkeys(str(row["prompt"]) for row in answers if row["prompt"] is not None)
     asked_ = [h("div", h("h4", "problem"), _text(prompt), class_="prompt") for prompt in prompts]
-    references = dict.fromkeys(_cut(row["reference"], SHORT) for row in answers if row["reference"] is not None)
-    codes = (h("code", marked(text)) for text in references)
-    reference = h("p", "Reference: ", *codes) if references else None
-    columns = [_answer(row) for row in answers]
+    references = dict.fromkeys(row["reference"] for row in answers if row["reference"] is not None)
+    reference = h("p", "Reference: ", *(h("code", _cut(text)) for text in references)) if references else None
     summary = h("summary", h("b", marked(item.problem)), " ", *chips, *tags)
     link = h("p", h("a", "Link to this problem", href=f"#{id_}"), class_="soft")
-    inside = (link, *asked_, reference, h("div", *columns, class_="answers"))
+    inside = (link, *asked_, reference, h("div", *map(_answer, answers), class_="answers"))
     return h("details", summary, *inside, id=id_, class_="item", data_tags=" ".join(item.tags))
 
 
@@ -149,10 +142,9 @@ def _chip(arm: str, correct: int | None) -> Html:
 
 def _answer(row: dict[str, Any]) -> Html:
     facts = [
-        ("extracted", h("code", marked(_cut(row["extracted"], SHORT))) if row["extracted"] is not None else "nothing"),
-        ("reason", marked(_cut(row["reason"], SHORT)) if row["reason"] is not None else None),
-        ("error", marked(_cut(row["error"], SHORT)) if row["error"] is not None else None),
-        ("turns", marked(_cut(_turns(row["turns"]), SHORT)) if row.get("turns") is not None else None),
+        ("extracted", "nothing" if row["extracted"] is None else h("code", _cut(row["extracted"]))),
+        *((name, None if row[name] is None else _cut(row[name])) for name in ("reason", "error")),
+        ("turns", None if row.get("turns") is None else _cut(_turns(row["turns"]))),
         ("length", f"{format_number(row['tokens'])} tokens{', cut at the limit' if row['truncated'] else ''}"),
         ("reward", format_number(row["reward"])),
     ]
@@ -176,6 +168,7 @@ def _text(value: str) -> Html:
     return h("pre", join([marked(value[:HEAD]), gap, marked(value[-TAIL:])]), dir="ltr", tabindex="0")
 
 
-def _cut(value: Any, most: int) -> str:
+def _cut(value: Any) -> Html:
+    """A text of a few words, or its beginning with its length."""
     shown = str(value)
-    return shown if len(shown) <= most else f"{shown[:most]} … ({len(shown):,} characters)"
+    return marked(shown if len(shown) <= SHORT else f"{shown[:SHORT]} … ({len(shown):,} characters)")
