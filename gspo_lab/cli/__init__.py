@@ -1,13 +1,15 @@
 """The command line. Each command imports what it needs inside its function, so that help is quick."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import typer
 
 from gspo_lab import __version__
 from gspo_lab.cli.output import print_lines
-from gspo_lab.cli.shared_options import WARNED
+from gspo_lab.cli.shared_options import WARNED, warn
 from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
 
@@ -52,15 +54,52 @@ for panel, commands in PANELS.items():
         else:
             app.command(command, epilog=examples, rich_help_panel=panel)(function)
 
+FORMER_COMMANDS = {"why": "diff", "grade": "regrade"}
+"""Earlier names, accepted for one release with a line of warning each."""
+_RUN = {"--yes": "--ignore-memory-check", "--reports": "--output-dir"}
+FORMER_OPTIONS = {
+    "run": _RUN,
+    "replicate": {**_RUN, "--another": "--new"},
+    "advise": {"--yes": "--ignore-memory-check", "--share": "--clip-target"},
+    "report": {"--to": "--output-dir", "--with": "--include"},
+    "export": {"--to": "--output-dir"},
+    "calibrate": {"--studies": "--simulations"},
+    "certify": {"--regrade": "--regrade-sample"},
+    "eval": {"--at-once": "--concurrency", "--plain": "--raw-prompts", "--key-env": "--api-key-env"},
+    "import": {"--program": "--logged-by", "--score": "--score-metric", "--name": "--run-pattern"},
+    "check": {"--write": "--write-config"},
+}
+
+
+def current_spelling(words: Sequence[str]) -> list[str]:
+    """The words of a command line with each earlier name replaced by the present one."""
+    if not words:
+        return []
+    command = FORMER_COMMANDS.get(words[0], words[0])
+    present = [command]
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        present.append(FORMER_OPTIONS.get(command, {}).get(name, name) + equals + value)
+    for before, now in zip(words, present, strict=True):
+        if before != now:
+            warn(f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be removed")
+    return present
+
 
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
     WARNED.clear()
+    sys.argv[1:] = current_spelling(sys.argv[1:])
     try:
         app()
-    except (LabError, OSError) as error:
-        told = error if isinstance(error, LabError) else refused(error)
-        if told is None:
+    except LabError as error:
+        _refuse(error)
+    except OSError as error:
+        if (message := refused(error)) is None:
             raise
-        print_lines([f"gspo-lab: {told}", *(f"  {detail}" for detail in told.details)], err=True)
-        sys.exit(Exit.REFUSED)
+        _refuse(message)
+
+
+def _refuse(error: LabError) -> NoReturn:
+    print_lines([f"gspo-lab: {error}", *(f"  {detail}" for detail in error.details)], err=True)
+    sys.exit(Exit.REFUSED)

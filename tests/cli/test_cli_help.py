@@ -14,6 +14,7 @@ from calling import gspo_lab
 from finished_runs import leave_runs, tree, write_study
 
 from gspo_lab import __version__
+from gspo_lab.cli import FORMER_OPTIONS as OPTIONS
 from gspo_lab.cli import app
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -41,6 +42,26 @@ def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
         program, command, *arguments = shlex.split(example)
         assert (program, command) == ("gspo-lab", name)
         COMMANDS[name].make_context(name, arguments)  # raises where an option or a value is not accepted
+
+
+def test_earlier_names_are_accepted_with_one_line(here: Path) -> None:
+    leave_runs(write_study(here), here / "runs")
+    old = gspo_lab("report", "--to", "out", "--runs", "runs")
+    assert (old.code, old.err.splitlines()[:1]) == (
+        0,
+        ["gspo-lab: --to is now --output-dir; the old name will be removed"],
+    )
+    assert list((here / "out").glob("*.html"))
+    old, now = (gspo_lab(name, "toy/a/s0", "toy/b/s0", "--runs=runs") for name in ("why", "diff"))
+    assert (old.code, old.out) == (now.code, now.out)
+    assert old.err == f"gspo-lab: why is now diff; the old name will be removed\n{now.err}"
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_each_earlier_option_has_a_present_one(command: str) -> None:
+    accepted = {option for parameter in COMMANDS[command].params for option in parameter.opts}
+    assert accepted >= set(OPTIONS[command].values())
+    assert not accepted & set(OPTIONS[command])
 
 
 LIGHT = """

@@ -143,13 +143,13 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(runs: Path, file:
     if rebuilt:
         gspo_lab("rebuild")
         why = why.partition(": journal")[0] + (": its journal is missing" if "journal" in why else "")
-    certified = gspo_lab("certify", "toy", "--regrade-sample", "0")
+    certified = gspo_lab("certify", "toy", "--regrade", "0")
     assert certified.code == 1
     assert why in certified.out, certified.out
     if file == "run.json":
         assert f"{FIRST}/run.json is missing, so that the run is missing from every number" in certified.err
     (runs / FIRST / file).write_bytes(whole)
-    mended = gspo_lab("certify", "toy", "--regrade-sample", "0")
+    mended = gspo_lab("certify", "toy", "--regrade", "0")
     assert FIRST not in journals_row(mended.out)
     assert "missing" not in mended.err
 
@@ -158,7 +158,7 @@ def test_a_damaged_run_json_fails_the_certificate_after_a_rebuild(runs: Path) ->
     path = runs / FIRST / "run.json"
     path.write_bytes(path.read_bytes()[:100])
     assert gspo_lab("rebuild").code == 2
-    certified = gspo_lab("certify", "toy", "--regrade-sample", "0")
+    certified = gspo_lab("certify", "toy", "--regrade", "0")
     assert certified.code == 1
     assert f"{FIRST}: runs/{FIRST}/run.json cannot be read" in certified.out, certified.out
 
