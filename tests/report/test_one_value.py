@@ -8,6 +8,7 @@ stopped; grpo's seed 1 died.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from gspo_lab.readings import (
     Weight,
     Window,
     by_step,
+    decided,
     deciding,
     pooled,
     read,
@@ -51,10 +53,12 @@ from gspo_lab.report.chart import Chart, Section
 from gspo_lab.report.markup import format_number, percent
 from gspo_lab.report.page import study_comparison
 from gspo_lab.report.sections.scores import scores
-from gspo_lab.report.sections.updates import clipping, experts
+from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
+from gspo_lab.study import Study as StudyFile
 
+ALL = Window(Steps.ALL, CLIP.window.minibatch)
 STEPS, STOPPED = 20, ("gspo-replay", 2)
 
 
@@ -212,6 +216,45 @@ def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
     assert len(figures) > 15
     assert all(figure["reading"] for figure in figures)
     assert CLIP_EVERYWHERE.key == data["studies"]["toy"]["clipping"]["figures"]["m-clip-minibatch"]["reading"]
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}, "a seed dropped"],
+    ids=["weight", "mini-batch 0", "warm-up", "seed"],
+)
+def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
+    found: Source, folder: Path, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows another number."""
+    study = load_study(folder / "studies" / "toy.toml")
+    before = surfaces(found, study)
+    if isinstance(mutation, str):
+        fewer = decided(decision(found).seeds[:-1])
+        monkeypatch.setattr("gspo_lab.findings.decision.Decision.runs", property(lambda decision: fewer))
+        monkeypatch.setattr(import_module("gspo_lab.report.sections.updates"), "RECORDED", fewer)
+    else:
+        changed = replace(CLIP, **mutation)
+        for module in ("gspo_lab.conduct.study_outcome", "gspo_lab.report.arm_table"):
+            monkeypatch.setattr(f"{module}.CLIP", changed)
+        monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
+    after = surfaces(found, study)
+    assert [a != b for a, b in zip(before, after, strict=True)] == [True] * len(before)
+
+
+def surfaces(found: Source, study: StudyFile) -> list[Any]:
+    """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its reading."""
+    table = "".join(map(str, arms_table(found, answer(found)))).partition('data-arm="gspo"></i>')[2]
+    row = table.partition("</tr>")[0]
+    terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
+    section = clipping(found)
+    name = "clip_fraction_tokens_later"
+    return [
+        row,
+        *terminal,
+        section.data["arms"]["gspo"][name],
+        (section.data["readings"][name], section.data["seeds"]),
+    ]
 
 
 def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
