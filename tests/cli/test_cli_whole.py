@@ -1,6 +1,7 @@
 """The whole way in a shell: a study is run, looked at, evaluated and run again."""
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -129,6 +130,38 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     refused = start("run", study, "--set", "update.learning_rate=1e-2")
     assert "learning_rate" in refused.communicate(timeout=240)[1]
     assert refused.returncode == 2
+
+
+@pytest.mark.slow
+def test_an_interrupted_study_goes_on_and_records_what_it_would_have(study: Path, here: Path) -> None:
+    runs = here / "runs"
+    steps = ("--steps", "12", "--arms", "gspo", "--set", "bench=[]")
+    process = start("run", study, *steps)
+    journal = runs / "whole/gspo/s0/journal.jsonl"
+    end = time.monotonic() + 600
+    while not (journal.is_file() and journal.read_text().count('"kind":"step"') >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 130, out + err
+    assert "the same command resumes where this ended" in out
+    (stopped,) = json.loads(shell("show", "--json"))
+    assert stopped["state"] == "stopped"
+    assert 2 <= stopped["steps_done"] < 12
+
+    shell("run", study, *steps)
+    shell("run", study, *steps, "--name", "straight")
+    same = "rollout_digest, logprob_digest, reward_mean, updates_total, tokens_sampled_total"
+    query = f"SELECT step, {same} FROM steps WHERE run_id = '%s/gspo/s0' ORDER BY step"
+    resumed = rows(runs, query % "whole")
+    assert len(resumed) == 12
+    assert resumed == rows(runs, query % "straight")
+    query = (
+        "SELECT step, minibatch, loss, grad_norm, log_ratio_quantiles_tokens FROM updates WHERE run_id = '%s/gspo/s0'"
+    )
+    assert sorted(rows(runs, query % "whole")) == sorted(rows(runs, query % "straight"))
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 600) -> None:
