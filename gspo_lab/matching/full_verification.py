@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.run_pair import EQUAL, NOT_VERIFIED, UNKNOWN, Check, Fault, differs, first_few
 from gspo_lab.paths import STUDY
-from gspo_lab.store.audit import journals_changed, models_changed, runs_at_fault, runs_left_out, study_at_fault
-from gspo_lab.store.signature import check as check_signature
+from gspo_lab.store.audit import (
+    check_signature,
+    journals_changed,
+    models_changed,
+    runs_at_fault,
+    runs_left_out,
+    study_at_fault,
+)
 from gspo_lab.store.traces import read_starts
 from gspo_lab.study import Declaration
 

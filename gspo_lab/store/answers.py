@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.records import StoredAnswer
-from gspo_lab.store.labelled_frames import with_numbers
+from gspo_lab.store.evidence import with_numbers
 from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, pass_at, quoted, scores_of
 from gspo_lab.study.verdict_tables import Score, score_named
 

@@ -1,7 +1,6 @@
 """Records as rows: how a journal's lines change the tables of one run. Called by `ingest`, inside its transaction."""
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -116,7 +115,8 @@ def as_json(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"))
+        finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+        return json.dumps(finite, separators=(",", ":"))
 
 
 def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: int) -> None:
@@ -134,16 +134,6 @@ def _flush(connection: sqlite3.Connection, waiting: dict[str, list[tuple[Any, ..
     for name, values in waiting.items():
         insert(connection, RECORD_TABLES[name], values)
         values.clear()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return value
 
 
 def _encodable(value: Any) -> Any:
