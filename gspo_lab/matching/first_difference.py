@@ -149,8 +149,7 @@ def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
 
 
 def _first_prompt(left: Trace, right: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
-    common = sorted(left.prompts.digests.keys() & right.prompts.digests.keys())
-    step = next((step for step in common if left.prompts.digests[step] != right.prompts.digests[step]), None)
+    step = left.prompts.compare(right.prompts)[1]
     if step is None:
         return
     stored = [[key[2] for key in side if key[:2] == (ROLLOUT, step) and key[3] == 0] for side in answers]
