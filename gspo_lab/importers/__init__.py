@@ -20,6 +20,7 @@ from gspo_lab.importers.convert import Conversion
 from gspo_lab.importers.import_transaction import ImportedRun, ImportTransaction
 from gspo_lab.importers.metric_names import guess_program, metric_names
 from gspo_lab.importers.run_specs import SOURCES, RunLog, parse_run_spec, reader_of, resolve_run_specs
+from gspo_lab.importers.tables import ITEMS
 from gspo_lab.study.load import parsed
 
 __all__ = ["SOURCES", "RunSpec", "StatedStudy", "import_file", "import_runs", "parse_run_spec", "parse_stated_study"]
@@ -42,7 +43,7 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
     stated = parse_stated_study({key: value for key, value in raw.items() if key not in LOGS}, name or path.stem, path)
     specs = []
     shared = {"score": raw["score"]} if "score" in raw else {}
-    for key, usual in (("runs", shared), ("items", {**shared, "source": "items"})):
+    for key, usual in (("runs", shared), ("items", {**shared, "source": ITEMS})):
         tables = raw.get(key, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             raise LabError(f"{path}: {key}: a list of tables, each headed [[{key}]]")

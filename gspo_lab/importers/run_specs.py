@@ -10,6 +10,7 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.importers.base import LogReader, RunSpec, match_pattern
 from gspo_lab.importers.metric_names import tables
+from gspo_lab.importers.tables import ITEMS
 from gspo_lab.registry import look_up, nearest, require_known
 from gspo_lab.study.load import NAMED, fits_as_name, validated
 
@@ -22,7 +23,7 @@ SOURCES = {
     "verl": "gspo_lab.importers.verl",
     "wandb": "gspo_lab.importers.wandb",
     "trackio": "gspo_lab.importers.trackio",
-    "items": "gspo_lab.importers.item_results",
+    "items": "gspo_lab.importers.tables",
 }
 """Kind of log -> the module that reads it."""
 
@@ -67,11 +68,11 @@ def resolve_run_specs(specs: Sequence[RunSpec], base: Path) -> list[RunLog]:
     for log in logs:
         if not fits_as_arm(log.arm):
             raise LabError(f"{log.source}: an arm cannot be named '{log.arm}': {NAMED}")
-        items = log.spec.source == "items"
+        items = log.spec.source == ITEMS
         first = claimed.setdefault((log.arm, log.seed, items), log)
         if first is not log and (not items or log.spec.bench == first.spec.bench):
             raise LabError(f"{log.source} and {first.source} both claim to be {log.arm}, seed {log.seed}")
-    return sorted(logs, key=lambda log: log.spec.source == "items")
+    return sorted(logs, key=lambda log: log.spec.source == ITEMS)
 
 
 def _logs_of(spec: RunSpec, base: Path) -> Iterator[RunLog]:

@@ -33,6 +33,7 @@ from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuning_check import tuning_check
 from gspo_lab.paths import ACCEPTED, STUDY
 from gspo_lab.study import Arm, Declaration, flat
+from gspo_lab.study.dotted_keys import read
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -271,12 +272,10 @@ def read_accepted(home: Path) -> tuple[Acceptance, ...]:
     """The acceptances in a study's folder, oldest first. LabError for a damaged file."""
     path = home / ACCEPTED
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        fields = [(str(entry["reason"]), str(entry["at"]), tuple(map(str, entry["differences"]))) for entry in entries]
-        return tuple(Acceptance(*values) for values in fields)
+        return read(tuple[Acceptance, ...], json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise LabError(f"{path} cannot be read ({error}); delete it and accept again") from error
 
 

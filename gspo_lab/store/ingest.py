@@ -142,8 +142,12 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     damaged: list[str] = []
     records = 0
     for study in run_files.folders(runs):
+        path, name = study / STUDY, f"{study.name}/{STUDY}"
+        now = run_files.stamp(path)
         try:
-            _take_study(connection, runs, study, known)
+            if now is not None and not run_files.unchanged(now, known.get(name)):
+                with transaction(connection):
+                    _take_json(connection, path, name, {"study": study.name}, now)
         except LabError as error:
             broken.append(error)
         specified, unspecified = run_files.run_folders(study)
@@ -198,15 +202,6 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
             connection.execute("DELETE FROM files WHERE substr(path, 1, ?) = ?", (len(run_id) + 1, run_id + "/"))
     return gone
-
-
-def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow]) -> None:
-    path = folder / STUDY
-    now = run_files.stamp(path)
-    name = path.relative_to(runs).as_posix()
-    if now is not None and not run_files.unchanged(now, known.get(name)):
-        with transaction(connection):
-            _take_json(connection, path, name, {"study": folder.name}, now)
 
 
 def take_files(

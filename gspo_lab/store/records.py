@@ -164,12 +164,6 @@ def _last_step(evidence: "Evidence", study: str) -> int:
     return evidence.once((query, study), lambda: int(evidence.rows(query, (study,))[0][0]))
 
 
-def mean_of(table: str, metric: str) -> str:
-    """The mean of a metric over rows, by the weight that its record declares (1 where that was not recorded)."""
-    weight = RECORD_TABLES[table].column(metric).per
-    return f'AVG("{metric}")' if weight is None else weighted_mean(metric, weight)
-
-
 def pool_of(table: str, metric: str, how: str) -> str:
     """The aggregate of a metric's rows and its weight. `how` is "own" (mean by weights), "rows", "sum" or "largest"."""
     weight = RECORD_TABLES[table].column(metric).per
@@ -200,7 +194,10 @@ def of_spans(
     the remainder.
     """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
-    columns |= {name: f'SUM("{name}")' if name in totals else mean_of(table, name) for name in metrics}
+    for name in metrics:
+        weight = RECORD_TABLES[table].column(name).per
+        plain = f'SUM("{name}")' if name in totals else f'AVG("{name}")'
+        columns[name] = plain if weight is None or name in totals else weighted_mean(name, weight)
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
     made = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from logs import bring, opened, refused
+from logs import bring, opened
 
 from gspo_lab.store.records import read_steps, read_updates
 
@@ -42,16 +42,6 @@ def test_event_files(tmp_path: Path) -> None:
     events(tmp_path / "tb", STEPS)
     assert bring(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO).code == 0
     assert logged(tmp_path) == EXPECTED
-
-
-def test_event_files_of_another_run_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    events(tmp_path / "tb", STEPS)
-    first = next((tmp_path / "tb").iterdir())
-    first.rename(first.with_name(f"{first.name}.first"))
-    events(tmp_path / "tb", STEPS, 1.0)
-    line = refused(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO)
-    assert "event files of two runs in one folder" in line
 
 
 def test_verl_s_file_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, r
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
+from gspo_lab.matching import Check
+from gspo_lab.matching.certificate import grouped
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
@@ -137,7 +139,6 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...]]] = {
     ),
     "a package": (facts(packages={"torch": "2.13.1", "numpy": "2.4.6"}), "packages", ("torch",)),
     "a flag": (facts(flags={"OMP_NUM_THREADS": "1"}), "numerics", ("CUBLAS_WORKSPACE_CONFIG",)),
-    "the threads": (facts(threads=2), "numerics", ("threads",)),
     "the code": (facts(code="4567def"), "code", ("code",)),
     "the device": (facts(device="a GPU"), "device", ("device",)),
     "any other fact": (facts(driver="9"), "other facts", ("driver",)),
@@ -233,18 +234,6 @@ def test_the_same_change_on_both_sides_of_a_pair_is_no_difference(lab: Lab) -> N
     for arm in ("grpo", "gspo"):
         lab.set_facts(f"{arm}/s1", packages={"torch": "2.13.1", "numpy": "2.4.6"})
     assert lab.certificate().ok
-
-
-def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
-    lab.edit_json("study.json", lambda study: study["verdict"].update(margin=0.5))
-    found = lab.certificate()
-    assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
-    assert found.lock.detail.startswith("study.json was edited after it was locked")
-    assert found.reasons["gspo"] == (
-        "undeclared difference in lock: study.json",
-        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
-    )
-    assert lab.verdict()["word"] == "withheld"
 
 
 def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:
@@ -345,12 +334,6 @@ def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
     assert found.ok
     lab.set_facts("gspo/s0", device="a GPU")
     assert odd_ones(lab.certificate()) == {("device", 0)}
-
-
-def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
-    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
-    lab.set_facts("gspo/s0", weights="ee" * 32)
-    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0), ("identity", 0)}
 
 
 @pytest.mark.parametrize(
@@ -596,27 +579,20 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
-    lines = lab.certificate().lines()
-    assert len(lines) == 1 + 31
+    assert len(lab.certificate().lines()) == 1 + 31
+    data = json.loads(json.dumps(lab.certificate().to_json()))
+    assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
+    assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
     assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
     assert len(text) == 1 + 31 + 1
 
 
-def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:
-    more = "".join(f'[arm.extra{i}]\nobjective = "gspo"\nclip_high = {i}e-3\n' for i in range(1, 4))
-    found = Lab(tmp_path, study=more).certificate()
-    settings = [line for line in found.lines() if line.startswith("  settings ")]
-    assert len(found.pairs) == 30
-    assert len(settings) == 7
-    assert "and 4 more that read differently; the JSON has them all" in settings[-1]
-
-
-def test_the_json_form_has_every_check_of_every_pair(lab: Lab) -> None:
-    data = json.loads(json.dumps(lab.certificate().to_json()))
-    assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
-    assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
+def test_many_different_details_are_counted_and_not_all_printed() -> None:
+    rows = grouped([(None, Check("settings", "differs as declared", f"by {place}")) for place in range(10)])
+    assert len(rows) == 7
+    assert rows[-1][1] == "and 4 more that read differently; the JSON has them all"
 
 
 def test_the_room_is_light() -> None:
@@ -634,30 +610,14 @@ def test_engines_that_a_study_compares_may_have_packages_and_definitions_of_thei
     assert "trl: unset in grpo, 1.16.0 in gspo (declared: engine)" in of(found, "packages").detail
     assert found.ok
     lab.set_facts("gspo/s0", weights="cc" * 32)
-    assert of(lab.certificate(), "weights").state == "differs undeclared"
-
-
-def test_engines_that_a_study_compares_may_count_other_flops_and_no_other_tokens(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
     lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)  # of 1e6
-    found = of(lab.certificate(), "first counts")
-    assert (found.state, found.parts) == ("differs as declared", ("flops_total",))
-    assert found.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
-    assert of(lab.certificate(), "first counts", 1).state == "equal"
-    assert lab.verdict()["word"] == "better beyond margin"
+    found = lab.certificate()
+    assert of(found, "weights").state == "differs undeclared"
+    flops = of(found, "first counts")
+    assert flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert of(found, "first counts", 1).state == "equal"
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
     assert of(lab.certificate(), "first counts").state == "differs undeclared"
-
-
-def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:
-    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)
-    assert odd_ones(lab.certificate()) == {("first counts", 0)}
-
-
-def test_compute_is_prompts_and_updates_and_what_became_of_it_is_told(lab: Lab) -> None:
-    found = of(lab.certificate(), "compute")
-    assert found.state == "equal"
-    assert found.detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, ")
 
 
 def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_are(tmp_path: Path) -> None:
@@ -671,6 +631,7 @@ def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_ar
 
 
 def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab) -> None:
+    assert of(lab.certificate(), "compute").detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: ")
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
     found = of(lab.certificate(), "compute")
     assert found.state == "equal"

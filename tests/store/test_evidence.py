@@ -254,23 +254,10 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
         recorded.write(RUN, *step_records(4))
         ingest(recorded.runs)
         assert len(read_steps(evidence, "adding", ["entropy"])) == 16
+        with pytest.raises(LabError, match="cannot be written"):
+            evidence.rows("DELETE FROM steps")
     with Evidence.open(recorded.db) as evidence:
         assert len(read_steps(evidence, "adding", ["entropy"])) == 17
-
-
-def test_evidence_cannot_write(recorded: Lab) -> None:
-    with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match="cannot be written"):
-        evidence.rows("DELETE FROM steps")
-
-
-def test_many_values_are_summed_in_sql(lab: Lab) -> None:
-    """20,000 updates come back as 250 numbers with the exact mean."""
-    lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
-    with lab.opened() as evidence:
-        [found] = read_spans(evidence, "adding", "updates", ["loss"], extremes=["loss"]).values()
-    assert len(found["loss"]) == 250
-    assert found["loss"].mean() == pytest.approx(9999.5)
-    assert [found[name][0] for name in ("x", "loss.low", "loss.high")] == [9.5, 0.0, 79.0]
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
