@@ -10,7 +10,6 @@ from gspo_lab import __version__
 from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
 from gspo_lab.importers.convert import Conversion
-from gspo_lab.importers.run_specs import fits_as_arm
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.paths import STUDY
 from gspo_lab.registry import nearest
@@ -70,6 +69,11 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
     if problems:
         raise LabError(f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
     return StatedStudy(name, question and question.strip(), verdict, claims, settings)
+
+
+def fits_as_arm(name: str) -> bool:
+    """Whether an arm can have this name; a sweep's value (`gspo@0.0002`) is allowed."""
+    return fits_as_name(name.replace("@", "-", 1))
 
 
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
