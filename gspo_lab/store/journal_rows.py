@@ -12,7 +12,6 @@ from gspo_lab.store.schema import RECORD_TABLES, STATUSES, TableSpec, quoted
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
-NAMES = {table.name: table.names for table in RECORD_TABLES.values()}
 COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
 """Tables whose rows are kept in the order of their journal."""
 OF_THE_RUN, LOGGED = ("steps", "updates"), "logged_scores"
@@ -61,7 +60,7 @@ def add_records(connection: sqlite3.Connection, source: RecordFile, items: Itera
             if item.get(name) is not None:
                 item[name] = as_json(item[name])
         rows = waiting[table.name]
-        rows.append(tuple(map(item.get, NAMES[table.name])))
+        rows.append(tuple(map(item.get, table.names)))
         if len(rows) == AT_ONCE:
             _flush(connection, {table.name: rows})
     _flush(connection, waiting)
