@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from laboratory import recorded_anew
-from matched_lab import Lines
-from sealed_lab import OTHER, PROBLEMS, RUNS, SealedLab, changed, failed, said, scaled, where, without
+from matched_lab import OTHER, PROBLEMS, RUNS, Lines, SealedLab, changed, failed, said, scaled, where, without
 
 from gspo_lab.journal import Journal
 from gspo_lab.records import GradeRecord
