@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
-from gspo_lab.store.records import read_steps, read_updates
+from gspo_lab.store.records import read_steps
 from gspo_lab.store.traces import (
     read_first_minibatches,
     read_prompt_digests,
@@ -197,7 +197,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
                     if name in (*PLANNED_TOTALS, *LENGTH_TOTALS) and value is not None
                 },
-                first_minibatches=_first_minibatch_check(evidence, study, run, settings),
+                first_minibatches=_first_minibatch_check(evidence, run, settings),
                 answers=_answer_digests(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
                 declaration=row["declaration"],
@@ -245,14 +245,10 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _first_minibatch_check(evidence: "Evidence", study: str, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
+def _first_minibatch_check(evidence: "Evidence", run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
-    odd, step, (known, *clips) = read_first_minibatches(evidence, run, columns)
-    counts = known, sum(clips), odd
-    if step is None:
-        return FirstMinibatchCheck(*counts, None)
-    [row] = _rows(read_updates(evidence, study, columns, run=run, at=[step], minibatch=0))
-    return FirstMinibatchCheck(*counts, (step, {name: row[name] for name in columns if row[name] is not None}))
+    odd, broken, (known, *clips) = read_first_minibatches(evidence, run, columns)
+    return FirstMinibatchCheck(known, sum(clips), odd, broken)
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

@@ -265,11 +265,12 @@ REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not 
 """What a later grade replaces."""
 
 
-def in_force(column: str) -> str:
-    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, where there is any."""
+def in_force(column: str, name: str | None = None) -> str:
+    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, if any. `name`: another name."""
     if column not in REGRADED:
         return f'answers."{column}"'
-    return f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END AS "{column}"'
+    graded = f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END'
+    return f'{graded} AS "{name or column}"'
 
 
 def all_in_force(columns: Iterable[str]) -> str:
