@@ -107,7 +107,7 @@ def import_runs(runs: Path, stated: StatedStudy, specs: Sequence[RunSpec], base:
             done.append((log.arm, log.seed, converted))
         news = ", ".join(run.id.partition("/")[2] for run in transaction.runs if run.state != "unchanged")
         declared = declarations.declaration(before, stated, done, news)
-        if before is None or declared != before or news:
+        if declared != before or news:
             transaction.commit(declared)
         return Imported(stated.name, tuple(transaction.runs), tuple(_notes(transaction.runs)))
 

@@ -585,7 +585,7 @@ def test_many_different_details_are_counted_and_not_all_printed() -> None:
 
 
 def test_the_room_is_light() -> None:
-    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils'}"
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils', 'pyarrow'}"
     code = f"import sys, gspo_lab.matching, gspo_lab.cli; print(sorted({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

@@ -3,8 +3,6 @@
 import json
 import math
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -288,11 +286,3 @@ def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:
     """SQLite quotes what it cannot parse, and bytes that are no text in it."""
     with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"), explained(recorded.db):
         b"\xb3".decode()
-
-
-def test_opening_the_store_costs_no_pandas() -> None:
-    """The command line must stay light: frames load pandas, opening and taking in what is known do not."""
-    heavy = ("pandas", "numpy", "sqlite_utils", "pyarrow")
-    code = f"import sys, gspo_lab.store; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
