@@ -46,9 +46,7 @@ def test_nothing_is_put_where_a_journal_is_gone(tmp_path: Path) -> None:
         transaction.stage_run("a", 0, converted, "a.csv")
         (tmp_path / "runs" / ".import-x" / "a" / "s0" / "journal.jsonl").unlink()
         with pytest.raises(LabError, match="x/a/s0: its journal is gone"):
-            transaction.commit(
-                declared(tmp_path, converted)
-            )
+            transaction.commit(declared(tmp_path, converted))
     assert content(tmp_path) == {"a.csv": b"step,r\n1,0.5\n"}
 
 
