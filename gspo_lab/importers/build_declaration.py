@@ -95,7 +95,7 @@ def existing_import(runs: Path, name: str) -> Declaration:
     file = runs / name / STUDY
     content = read_json(file)
     if content is None:
-        return Declaration(name, usual_question(()), {}, (), VerdictTable())
+        return Declaration(name=name, question=usual_question(()), arms={}, seeds=(), verdict=VerdictTable())
     declared = Declaration.parse(content, file)
     if declared.recorded is None:
         raise LabError(f"{file.parent} holds a study that was run here: give the import another --study")
