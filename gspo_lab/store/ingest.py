@@ -244,8 +244,8 @@ def _take_json(
     run_files.record_progress(connection, name, now)
     if now is None:
         return
-    text, content = run_files.json_text(path)
     table, kind, mend = TABLES_OF_JSON[path.name]
+    text, content = run_files.json_text(path) if table is not RUNS else ("", run_files.json_file(path))
     row = {**content, **identity, "content": text}
     if table is STUDIES:
         row["declared_at"] = now.modified_ns / 1e9
