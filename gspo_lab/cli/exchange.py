@@ -155,8 +155,7 @@ def export(
     The other programs are TensorBoard, trackio and W&B (offline).
     """
     from gspo_lab.exporters import export as export_runs
-    from gspo_lab.exporters import read_run_rows
-    from gspo_lab.exporters.run_rows import write_log, write_readings
+    from gspo_lab.exporters import read_run_rows, write_log, write_readings
     from gspo_lab.store import export as export_tables
 
     with evidence_of(runs) as evidence:

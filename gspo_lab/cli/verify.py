@@ -47,7 +47,7 @@ def certify(
     from gspo_lab.matching import certificate
     from gspo_lab.matching.full_verification import verify_record
     from gspo_lab.readings import Source
-    from gspo_lab.store.signature import sign as put_signature
+    from gspo_lab.store.audit import sign as put_signature
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)

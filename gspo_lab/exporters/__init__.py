@@ -1,26 +1,32 @@
 """Export a study's numbers to TensorBoard, trackio, W&B and tables. `gspo-lab import` reads them back.
 
-Every target writes the same rows under the same names (`run_rows`): all at once by `export`, or while a study runs by
+Every target writes the same rows under the same names (`RunRows`): all at once by `export`, or while a study runs by
 `live_export`. A new target is a module with `NEEDS` and `writer` (`Target`), and a line in TARGETS.
 """
 
 import importlib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gspo_lab.atomic_files import atomic_folder
+from gspo_lab.atomic_files import atomic_file, atomic_folder
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.exporters.run_rows import RunRows, read_run_rows, write_readings
 from gspo_lab.importers.base import LoggedRow
+from gspo_lab.importers.metric_names import OF_STEPS, OF_UPDATES
 from gspo_lab.registry import names_of, nearest
+from gspo_lab.store.answers import read_scores
+from gspo_lab.store.export import write_table
+from gspo_lab.store.records import read_spans, span_width
+from gspo_lab.store.schema import UPDATES
+from gspo_lab.study import flat
 
 if TYPE_CHECKING:
+    from gspo_lab.stats.array_checks import Floats
     from gspo_lab.store import Evidence
-
-__all__ = ["TARGETS", "RunRows", "StudyWriter", "Target", "export", "read_run_rows", "target"]
 
 TARGETS = {
     "tensorboard": "gspo_lab.exporters.tensorboard",
@@ -30,6 +36,44 @@ TARGETS = {
 """Name of a program -> the module that writes for it.
 
 Installed packages add theirs by entry points `gspo_lab.writers`."""
+
+
+NAMES = OF_STEPS | OF_UPDATES
+FLAG = "nonfinite"
+"""Of a step: 1 if it is 1 for any update."""
+COUNTS = {name for name in OF_UPDATES if UPDATES.column(name).type == "INTEGER"} - {FLAG}
+"""Counts of updates; of a step the sum."""
+SCORE = "score/"
+"""Prefix of a benchmark's name, which marks its score for `gspo-lab import`."""
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """One run. `columns`: per metric its value at each step from `first`, NaN: not measured.
+
+    A value is of a rollout batch, or the mean over its updates as in the report's charts, or the sum of counts.
+    `scores`: steps done -> benchmark -> score (step 0: before training).
+    """
+
+    id: str
+    arm: str
+    seed: int
+    started_at: float
+    """Seconds since 1970; 0: not recorded. Steps have no time."""
+    settings: Mapping[str, Any]
+    first: int
+    columns: "Mapping[str, Floats]"
+    scores: Mapping[int, Mapping[str, float]]
+
+    def rows(self) -> Iterator[LoggedRow]:
+        """(step, numbers) in order of steps; steps without a number are left out."""
+        end = self.first + max(map(len, self.columns.values()), default=0)
+        for step in range(self.first, max(end, *(at + 1 for at in self.scores), 0)):
+            row = {name: float(values[step - self.first]) for name, values in self.columns.items() if step < end}
+            row = {name: value for name, value in row.items() if value == value}
+            row |= {SCORE + bench: score for bench, score in self.scores.get(step, {}).items()}
+            if row:
+                yield step, row
 
 
 class StudyWriter(Protocol):
@@ -82,3 +126,70 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
                 writer.add(run, run.rows())
         write_readings(beside)
     return folder
+
+
+def readings() -> dict[str, str]:
+    """Exported number -> key of the reading whose value at a step it is (`readings.by_step`)."""
+    from gspo_lab.readings import Reading, Reduce, Steps, Window
+
+    how = {**dict.fromkeys(COUNTS, Reduce.SUM), FLAG: Reduce.LARGEST}
+    return {name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key for name in sorted(NAMES)}
+
+
+def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
+    """`log.csv` or `log.parquet`: arm, seed, step and a column per number; empty or null if not measured."""
+    names = list(dict.fromkeys(name for run in runs for _, row in run.rows() for name in row))
+    path = folder / f"log.{format}"
+    types = {"arm": "TEXT", "seed": "INTEGER", "step": "INTEGER", **dict.fromkeys(names, "REAL")}
+    write_table(
+        path, types, ([run.arm, run.seed, step, *map(row.get, names)] for run in runs for step, row in run.rows())
+    )
+    return path
+
+
+def write_readings(folder: Path) -> Path:
+    """`readings.json`: the keys of the exported readings."""
+    path = folder / "readings.json"
+    with atomic_file(path) as beside:
+        beside.write_text(json.dumps(readings(), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def read_run_rows(evidence: "Evidence", study: str, since: Mapping[str, int] | None = None) -> list[RunRows]:
+    """Every run of a study by arm and seed; with `since` only its runs, each from a step. LabError: unknown study."""
+    import numpy as np
+
+    width = span_width(evidence, study, 1)  # one span for all steps: as wide as there are steps
+    steps = read_spans(evidence, study, "steps", sorted(OF_STEPS), buckets=width, since=since)
+    updates = read_spans(
+        evidence,
+        study,
+        "updates",
+        sorted(OF_UPDATES - {FLAG}),
+        buckets=width,
+        extremes=(FLAG,),
+        totals=COUNTS,
+        since=since,
+    )
+    scores = read_scores(evidence, study).dropna(subset=["score"])
+    runs = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
+    out = []
+    for run in steps:
+        columns = {name: values for spans in (steps, updates) for name, values in spans[run].items()}
+        columns[FLAG] = columns[f"{FLAG}.high"]
+        run_scores: dict[int, dict[str, float]] = {}
+        for row in scores[scores["run_id"] == run.id].to_dict("records"):
+            run_scores.setdefault(int(row["step"]), {})[str(row["bench"])] = float(row["score"])
+        out.append(
+            RunRows(
+                run.id,
+                run.arm,
+                run.seed,
+                float(np.nan_to_num(runs[run.id]["started_at"])),
+                {key: value for key, value in flat(json.loads(runs[run.id]["settings"])).items() if value is not None},
+                0 if since is None else since[run.id],
+                {name: values for name, values in columns.items() if name in NAMES and not np.isnan(values).all()},
+                run_scores,
+            )
+        )
+    return out

@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.exporters import RunRows
 from gspo_lab.importers.base import LoggedRow
 from gspo_lab.importers.tensorboard import AROUND, events, voids
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.exporters import RunRows
 from gspo_lab.importers.base import LoggedRow
 
 NEEDS = ("trackio", "trackio", "writing for trackio")

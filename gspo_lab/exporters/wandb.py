@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.exporters.run_rows import RunRows
+from gspo_lab.exporters import RunRows
 from gspo_lab.importers.base import LoggedRow
 
 NEEDS = ("wandb", "wandb", "writing for W&B")

@@ -22,7 +22,7 @@ from gspo_lab.stats.random_effects import (
     welch_p,
 )
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
+from gspo_lab.store.evidence import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names
 from gspo_lab.study.declaration import differences, same_content

@@ -1,8 +1,8 @@
-"""The interface of a log reader, and functions that all readers share."""
+"""The interface of a log reader, and what all readers share."""
 
-import hashlib
 import math
 import re
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,8 @@ LoggedRow = tuple[int, Mapping[str, float]]
 `convert` records no number that is not finite; it notes the metric and the first such step."""
 
 CHUNK = 1 << 20
+AT_ONCE = 1 << 14
+"""Numbers that one SQLite call inserts."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,6 @@ def numbers(data: Mapping[str, Any], skip: Collection[str] = ()) -> dict[str, fl
     return {name: value for name, value in parsed if value is not None}
 
 
-def merge_step_values(values: Mapping[str, float], row: dict[str, float]) -> None:
-    """Replace a step's earlier numbers by later ones; a number that is not finite replaces none."""
-    row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row} if row else values
-
-
 def parse_int(value: Any, where: str, name: str = "step") -> int:
     """A step or a seed. LabError if it is not a whole number of at least 0."""
     result = parse_finite(value)
@@ -153,17 +150,12 @@ def merge_rows(rows: Iterable[LoggedRow], where: str) -> Iterator[LoggedRow]:
             raise LabError(
                 f"{where}: step {at} has {name} twice, {row[name]:g} and {values[name]:g}; keep one of the two rows"
             )
-        merge_step_values(values, row)
+        # A number that is not finite replaces none.
+        row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row}
         empty = empty and not any(map(math.isfinite, values.values()))
     if step is None or empty:
         raise LabError(f"{where}: it holds no step with a number; nothing to import")
     yield step, row
-
-
-def digest(path: Path) -> str:
-    """sha256 of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_file(path: Path, kind: str) -> Path:
@@ -193,3 +185,96 @@ def match_pattern(pattern: str, text: str) -> dict[str, str] | None:
             out.append("[^/]*" if part == "*" else re.escape(part))
     match = re.fullmatch("".join(out), text)
     return None if match is None else match.groupdict()
+
+
+class MetricBuffer:
+    """One run's numbers, which some logs list metric by metric, or on several step axes; `rows` has them by step.
+
+    A temporary SQLite database holds them: it needs little memory, and sorts more than memory holds. A later number of
+    a step and metric replaces the earlier one. A metric whose steps go back is noted once. One that begins again
+    belongs to another run: LabError.
+    """
+
+    def __init__(self, where: str, notes: list[str]) -> None:
+        self._where, self._notes = where, notes
+        self._firsts: dict[str, int] = {}
+        self._last: dict[str, tuple[int, float]] = {}
+        """Per metric its last step and number."""
+        self._new: list[tuple[str, int, float]] = []
+        self._at, self._rising = -1, True
+        self._went_back = self._doubled = False
+        self._database = sqlite3.connect("", check_same_thread=False)  # any thread may close it
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("CREATE TABLE numbers (name TEXT, step INTEGER, value REAL)")
+
+    def __del__(self) -> None:
+        self._database.close()
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the metrics."""
+        return set(self._firsts)
+
+    def add(self, name: str, step: int, value: float) -> None:
+        """Add one number."""
+        last = self._last.get(name)
+        if last is None:
+            self._firsts.setdefault(name, step)
+        elif step <= self._firsts[name] < last[0]:
+            raise LabError(
+                f"{self._where}: {name} begins again at step {step}, after step {last[0]}: two runs in one log; "
+                "part them"
+            )
+        elif step < last[0] and not self._went_back:
+            self._notes.append(f"{name} goes back from step {last[0]} to {step}: of one step the later number counts")
+            self._went_back = True
+        elif step == last[0] and value != last[1] and not self._doubled and math.isfinite(value - last[1]):
+            self._notes.append(
+                f"{name} is logged twice at step {step}, {last[1]:g} and {value:g}: the later number counts"
+            )
+            self._doubled = True
+        self._last[name] = step, value
+        self._rising = self._rising and step >= self._at
+        self._at = step
+        self._new.append((name, step, value))
+        if len(self._new) >= AT_ONCE:
+            self._write()
+
+    def drop(self, step: int) -> None:
+        """Delete all numbers of this step and later steps."""
+        self._write()
+        self._database.execute("DELETE FROM numbers WHERE step >= ?", (step,))
+        self._last = {name: (min(last, step - 1), value) for name, (last, value) in self._last.items()}
+
+    def take(self, later: "MetricBuffer") -> None:
+        """Append a later file of the run. It replaces this file's numbers from each metric's first step in it."""
+        self._write()
+        later._write()
+        ends = later._firsts.items()
+        self._database.executemany("DELETE FROM numbers WHERE name = ? AND step >= ?", ends)
+        self._database.executemany("INSERT INTO numbers VALUES (?, ?, ?)", later._select("rowid"))
+        self._firsts = {**later._firsts, **self._firsts}
+        self._rising = False
+
+    def rows(self) -> Iterator[LoggedRow]:
+        """All numbers by step."""
+        self._write()
+        at: int | None = None
+        row: dict[str, float] = {}
+        for name, step, value in self._select("rowid" if self._rising else "step, rowid"):
+            if step != at:
+                if at is not None:
+                    yield at, row
+                at, row = step, {}
+            if name not in row or (value is not None and math.isfinite(value)):
+                row[name] = math.nan if value is None else value
+        if at is not None:
+            yield at, row
+
+    def _write(self) -> None:
+        self._database.executemany("INSERT INTO numbers VALUES (?, ?, ?)", self._new)
+        self._new.clear()
+
+    def _select(self, order: str) -> Iterator[tuple[str, int, float | None]]:
+        """The numbers; SQLite has NULL for NaN."""
+        return iter(self._database.execute(f"SELECT name, step, value FROM numbers ORDER BY {order}"))

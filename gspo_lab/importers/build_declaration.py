@@ -10,7 +10,6 @@ from gspo_lab import __version__
 from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
 from gspo_lab.importers.convert import Conversion
-from gspo_lab.importers.run_specs import fits_as_arm
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.paths import STUDY
 from gspo_lab.registry import nearest
@@ -72,6 +71,11 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
     return StatedStudy(name, question and question.strip(), verdict, claims, settings)
 
 
+def fits_as_arm(name: str) -> bool:
+    """Whether an arm can have this name; a sweep's value (`gspo@0.0002`) is allowed."""
+    return fits_as_name(name.replace("@", "-", 1))
+
+
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table's settings by dotted keys. An arm's table holds the objective's keys without their prefix."""
     out: dict[str, Any] = {}
@@ -83,22 +87,23 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def existing_import(runs: Path, name: str) -> Declaration | None:
-    """The declaration of an earlier import. LabError if the lab's workers trained a study of that name."""
+def existing_import(runs: Path, name: str) -> Declaration:
+    """The declaration of earlier imports; it has no arms before the first one.
+
+    LabError if the lab's workers trained a study of that name.
+    """
     file = runs / name / STUDY
     content = read_json(file)
     if content is None:
-        return None
+        return Declaration(name=name, question=usual_question(()), arms={}, seeds=(), verdict=VerdictTable())
     declared = Declaration.parse(content, file)
     if declared.recorded is None:
         raise LabError(f"{file.parent} holds a study that was run here: give the import another --study")
     return declared
 
 
-def earlier_settings(declared: Declaration | None) -> dict[str | None, Mapping[str, Any]]:
+def earlier_settings(declared: Declaration) -> dict[str | None, Mapping[str, Any]]:
     """Per arm the settings that earlier imports stated."""
-    if declared is None:
-        return {}
     values = {name: flat(arm.resolved) for name, arm in declared.arms.items()}
     return {
         name: {key: values[name].get(key) for key in (*(declared.recorded or ()), *arm.declared)}
@@ -107,11 +112,11 @@ def earlier_settings(declared: Declaration | None) -> dict[str | None, Mapping[s
 
 
 def declaration(
-    before: Declaration | None, stated: StatedStudy, done: Iterable[tuple[str, int, Conversion]], news: str
+    before: Declaration, stated: StatedStudy, done: Iterable[tuple[str, int, Conversion]], news: str
 ) -> Declaration:
     """The study with these runs. LabError if they contradict each other or an earlier import."""
     runs = list(done)
-    arms = list(dict.fromkeys((*(before.arms if before else ()), *(arm for arm, _, _ in runs))))
+    arms = list(dict.fromkeys((*before.arms, *(arm for arm, _, _ in runs))))
     earlier = earlier_settings(before)
     settings: dict[str | None, Mapping[str, Any]] = {}
     for arm in arms:
@@ -121,27 +126,24 @@ def declaration(
     benches = _benches(before, [converted for _, _, converted in runs])
     problems: list[str] = []
     resolved = _arms(settings, arms, benches, problems)
-    seeds = tuple(sorted({*(before.seeds if before else ()), *(seed for _, seed, _ in runs)}))
-    verdict = stated.verdict or (before.verdict if before else VerdictTable())
-    claims = stated.claims or (before.claims if before else ())
+    seeds = tuple(sorted({*before.seeds, *(seed for _, seed, _ in runs)}))
+    verdict, claims = stated.verdict or before.verdict, stated.claims or before.claims
     _check_unit(before, stated, verdict, runs, benches)
-    if before is not None and stated.verdict is not None and stated.verdict != before.verdict:
+    if before.arms and verdict != before.verdict:
         problems.append("verdict: another rule than the one that the study was imported with; give it another name")
     named = [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))] if resolved else []
     problems += [line for line in named if line.startswith(("bench", "verdict"))]
-    if before is None or claims != before.claims:  # an earlier import's claims stay valid
+    if not before.arms or claims != before.claims:  # an earlier import's claims stay valid
         problems += broken_question(verdict, [claim.name for claim in claims])
     if problems:
         raise LabError(f"{stated.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
     shared = set.intersection(*map(set, settings.values()))
     same = {key for key in shared if len({repr(settings[arm][key]) for arm in arms}) == 1}
-    question = usual_question(arms)
-    if before is not None and before.question != usual_question(before.arms):
-        question = before.question
+    unstated = before.question == usual_question(before.arms)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     declared = Declaration(
         name=stated.name,
-        question=stated.question or question,
+        question=stated.question or (usual_question(arms) if unstated else before.question),
         arms={
             name: replace(arm, declared=tuple(sorted(settings[name].keys() - same))) for name, arm in resolved.items()
         },
@@ -149,17 +151,17 @@ def declaration(
         verdict=verdict,
         claims=claims,
         recorded=tuple(sorted(same)),
-        created=before.created if before else now,
+        created=before.created or now,
         version=__version__,
-        edits=before.edits if before else (),
+        edits=before.edits,
     )
-    if before is not None and declared.locked() != before.locked():
+    if before.arms and declared.locked() != before.locked():
         declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
     return declared
 
 
 def _check_unit(
-    before: Declaration | None,
+    before: Declaration,
     stated: StatedStudy,
     verdict: VerdictTable,
     runs: Iterable[tuple[str, int, Conversion]],
@@ -168,7 +170,7 @@ def _check_unit(
     """LabError if the deciding scores exceed 1 (percentages, for example) and no margin in their unit was stated."""
     usual = VerdictTable().margin
     has_margin = stated.verdict is not None and "margin" in stated.verdict.model_fields_set
-    if has_margin or (before is not None and before.verdict.margin != usual) or not benches:
+    if has_margin or before.verdict.margin != usual or not benches:
         return
     primary = verdict.primary or benches[0]["name"]
     largest = max((converted.largest.get(primary, 0.0) for _, _, converted in runs), default=0.0)
@@ -194,10 +196,8 @@ def _merge_settings(arm: str, known: Mapping[str, Any], new: Mapping[str, Any], 
     return {**known, **new}
 
 
-def _benches(before: Declaration | None, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
-    problems: dict[str, int] = {}
-    for bench in next(iter(before.arms.values())).settings.bench if before else ():
-        problems[bench.name] = bench.problems or 0
+def _benches(before: Declaration, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
+    problems = {bench.name: bench.problems or 0 for arm in before.arms.values() for bench in arm.settings.bench}
     for converted in runs:
         for name in converted.benches:
             problems[name] = max(problems.get(name, 0), len(converted.problems.get(name, ())))

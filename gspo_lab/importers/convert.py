@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gspo_lab.atomic_files import sha256_of
 from gspo_lab.errors import LabError
-from gspo_lab.importers.base import Log, digest
+from gspo_lab.importers.base import Log
 from gspo_lab.importers.config import comparable_settings
-from gspo_lab.importers.metric_names import OF_UPDATES, Metric, MetricNames
+from gspo_lab.importers.metric_names import OF_UPDATES, WHOLE, Metric, MetricNames
 from gspo_lab.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
 from gspo_lab.study.import_origin import Origin
 
@@ -89,7 +90,7 @@ class Conversion:
             self.log.version,
             tuple(self.log.notes),
             {name: metric.to_json() for name, metric in sorted(self.metrics.items())},
-            {file.name: digest(file) for file in self.log.files},
+            {file.name: sha256_of(file) for file in self.log.files},
             self.settings,
             self.config,
         )
@@ -158,11 +159,3 @@ class Conversion:
             yield AnswerRecord(
                 step=step, bench=bench, problem=answer.problem, sample=answer.sample, correct=answer.correct
             )
-
-
-WHOLE = {
-    name
-    for record in (StepRecord, UpdateRecord)
-    for name, kind in record.__annotations__.items()
-    if str(kind).startswith(("int", "<class 'int"))
-}

@@ -163,16 +163,11 @@ class ImportTransaction:
         with Journal(folder.path) as journal:
             journal.write([RunStatus(state=STARTED, step=start, facts={ORIGIN: (before or origin).to_json()})])
             while batch := list(islice(remaining, AT_ONCE)):
-                end = max(end, *map(_steps_done, batch))
+                end = max(end, *(record.step + isinstance(record, StepRecord | UpdateRecord) for record in batch))
                 journal.write(batch)
             origin = converted.origin(source)
             facts = {ORIGIN: (origin if before is None else _merge_origins(before, origin)).to_json()}
             journal.write([RunStatus(state=State.FINISHED, step=end, facts=facts)])
-
-
-def _steps_done(record: Record) -> int:
-    """The number of steps that the run had made at this record."""
-    return record.step + isinstance(record, StepRecord | UpdateRecord)
 
 
 def _origin(folder: RunFolder) -> Origin | None:

@@ -27,14 +27,16 @@ MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
 OURS = "gspo-lab"
 
 
-def _columns(record: type) -> frozenset[str]:
-    """The names of a record's numeric fields; lists of numbers are left out."""
-    kinds = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
-    return frozenset(name for name, kind in kinds.items() if kind.startswith(("int", "float")))
+def _columns(record: type, *kinds: str) -> frozenset[str]:
+    """The names of a record's fields of these kinds; lists of numbers are left out."""
+    found = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
+    return frozenset(name for name, kind in found.items() if kind.startswith(kinds))
 
 
-OF_STEPS = _columns(StepRecord) - {"step"}
-OF_UPDATES = _columns(UpdateRecord) - {"step", "minibatch", *(n for n in _columns(UpdateRecord) if n in OF_STEPS)}
+OF_STEPS = _columns(StepRecord, "int", "float") - {"step"}
+OF_UPDATES = _columns(UpdateRecord, "int", "float") - {"step", "minibatch"} - OF_STEPS
+WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
+"""Columns that are counts."""
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
 COMMON: Mapping[str, tuple[str, ...]] = {

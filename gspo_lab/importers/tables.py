@@ -2,6 +2,9 @@
 
 Columns `arm` and `seed`, or `run`, split a file into runs. Rows are read one by one, so that a file may be large; a
 temporary database sorts the numbers of a long table.
+
+The source "items" has a row per answer: the columns `problem` and `correct`; `bench`, `sample` and `step` are optional.
+Its rows become answers to a benchmark, which give its score and allow intervals over seeds and problems.
 """
 
 import csv
@@ -12,13 +15,26 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.base import Log, LoggedRow, RunSpec, check_file, merge_rows, numbers, parse_int, parse_number
-from gspo_lab.importers.metric_buffer import MetricBuffer
+from gspo_lab.importers.base import (
+    Log,
+    LoggedAnswer,
+    LoggedRow,
+    MetricBuffer,
+    RunSpec,
+    check_file,
+    merge_rows,
+    numbers,
+    parse_finite,
+    parse_int,
+    parse_number,
+)
 from gspo_lab.study.dotted_keys import flat
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """Usual names of the step's column."""
 METRIC, VALUE = "metric", "value"
+ITEMS = "items"
+CORRECT = {"true": 1, "yes": 1, "false": 0, "no": 0}
 LONGEST = 1 << 24
 """Longest line of a log, in characters."""
 
@@ -36,6 +52,9 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the file."""
+    if spec.source == ITEMS:
+        files = (check_file(path, "item results"),)
+        return Log(spec.program or ITEMS, (), files, answers=_answers(path, run, spec))
     program = spec.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
     notes: list[str] = []
     return Log(program, rows_of(path, run, spec, notes), (check_file(path, "a table"),), notes=notes)
@@ -66,6 +85,37 @@ def _long(entries: Iterable[Entry], spec: RunSpec, buffer: MetricBuffer) -> Iter
         if (value := parse_number(entry[VALUE])) is not None:
             buffer.add(str(entry[METRIC]), _step(entry, spec, where), value)
     return buffer.rows()
+
+
+def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
+    keys: set[tuple[Any, ...]] = set()
+    for where, nested in entries(path):
+        entry = unnested(nested, where)
+        if run_of(entry, spec, where) != run:
+            continue
+        problem, correct, sample, step, bench = (
+            next((entry[name] for name in spec.named(key) if entry.get(name) not in (None, "")), None)
+            for key in ("problem", "correct", "sample", "step", "bench")
+        )
+        if problem is None or correct is None:
+            raise LabError(f"{where}: it has no 'problem' and 'correct'; name their columns: --map correct=NAME")
+        grade = CORRECT.get(str(correct).lower(), parse_finite(correct))
+        if grade not in (0, 1):
+            raise LabError(f"{where}: correct is {correct!r}, not 0 or 1")
+        answer = LoggedAnswer(
+            str(problem),
+            int(grade),
+            0 if sample is None else parse_int(sample, where, "sample"),
+            None if step is None else parse_int(step, where),
+            None if bench is None else str(bench),
+        )
+        key = (answer.bench, answer.step, answer.problem, answer.sample)
+        if key in keys:
+            raise LabError(f"{where}: problem {problem!r}, sample {answer.sample} is there twice; number samples")
+        keys.add(key)
+        yield answer
+    if not keys:
+        raise LabError(f"{path}: it holds no row; nothing to import")
 
 
 def entries(path: Path) -> Iterator[Entry]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.base import CHUNK, Log, RunSpec, merge_rows
-from gspo_lab.importers.metric_buffer import MetricBuffer
+from gspo_lab.importers.base import CHUNK, Log, MetricBuffer, RunSpec, merge_rows
 
 EVENTS = "*tfevents*"
 AROUND = 16

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.base import Log, RunSpec, check_file, merge_rows, numbers, parse_int
-from gspo_lab.importers.metric_buffer import MetricBuffer
+from gspo_lab.importers.base import Log, MetricBuffer, RunSpec, check_file, merge_rows, numbers, parse_int
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:

@@ -16,6 +16,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.importers.base import (
     Log,
     LoggedRow,
+    MetricBuffer,
     RunSpec,
     check_file,
     merge_rows,
@@ -23,7 +24,6 @@ from gspo_lab.importers.base import (
     parse_int,
     parse_number,
 )
-from gspo_lab.importers.metric_buffer import MetricBuffer
 from gspo_lab.importers.tables import entries
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7

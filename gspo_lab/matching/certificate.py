@@ -32,7 +32,8 @@ from gspo_lab.matching.settings_diff import format_value
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuning_check import tuning_check
 from gspo_lab.paths import ACCEPTED, STUDY
-from gspo_lab.study import Arm, Declaration, flat
+from gspo_lab.study import Declaration, flat
+from gspo_lab.study.dotted_keys import read
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -237,7 +238,11 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
     faults = record_faults(evidence, declared, begun)
     for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
-            seeds.setdefault(trace.seed, {})[trace.arm] = _drop_unknown_settings(trace, declared.arms[trace.arm])
+            arm = declared.arms[trace.arm]
+            if arm.known is not None:  # of an import: earlier versions stored defaults beside what was recorded
+                known = flat(arm.resolved)
+                trace = replace(trace, settings={key: v for key, v in trace.settings.items() if key in known})
+            seeds.setdefault(trace.seed, {})[trace.arm] = trace
     pairs = []
     for names in combinations(declared.arms, 2):
         for seed in declared.seeds:
@@ -248,14 +253,6 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
     accepted = read_accepted(evidence.runs_folder / declared.name)
     tuning = tuning_check(evidence, declared)
     return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted, tuning=tuning)
-
-
-def _drop_unknown_settings(trace: Trace, arm: Arm) -> Trace:
-    """An imported run with only its recorded settings: earlier versions stored defaults beside them."""
-    if arm.known is None:
-        return trace
-    known = flat(arm.resolved)
-    return replace(trace, settings={key: value for key, value in trace.settings.items() if key in known})
 
 
 def reason_in_words(reason: str) -> str:
@@ -271,12 +268,10 @@ def read_accepted(home: Path) -> tuple[Acceptance, ...]:
     """The acceptances in a study's folder, oldest first. LabError for a damaged file."""
     path = home / ACCEPTED
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        fields = [(str(entry["reason"]), str(entry["at"]), tuple(map(str, entry["differences"]))) for entry in entries]
-        return tuple(Acceptance(*values) for values in fields)
+        return read(tuple[Acceptance, ...], json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise LabError(f"{path} cannot be read ({error}); delete it and accept again") from error
 
 

@@ -38,6 +38,11 @@ AROUND = 40
 ROUNDING = 2**-20
 """Relative difference that float32 sums in another order explain: 8 units in the last place (2**-23)."""
 
+Moment = tuple[int, int]
+"""Step, and the place within it: 0 evaluation before it, 1 prompts, 2 responses, 3 log-probs, 4 rewards, 5 updates."""
+Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
+"""Of each run: (bench, step, problem, sample) -> (prompt, reference, grader, text)."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -70,11 +75,17 @@ def first_difference(evidence: "Evidence", run_a: str, run_b: str) -> Difference
     studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
     known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
     left, right = (_trace(evidence, run, known) for run in (run_a, run_b))
-    differences = [*_settings(left, right), *_facts(left, right), *_recorded(evidence, left, right)]
-    if not differences:
-        return None
-    first, *later = differences
-    return replace(first, later=tuple(later))
+    first, second = ({row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (left, right))
+    answers: Answers = first, second
+    recorded = [
+        *_first_answer(answers),
+        *_first_prompt(left, right, answers),
+        *_first_step(evidence, left, right, answers),
+        *_first_update(evidence, left, right),
+    ]
+    by_time = (difference for _, difference in sorted(recorded, key=lambda entry: entry[0]))
+    differences = [*_settings(left, right), *_facts(left, right), *by_time]
+    return replace(differences[0], later=tuple(differences[1:])) if differences else None
 
 
 def _trace(evidence: "Evidence", run: str, traces: Mapping[str, Trace]) -> Trace:
@@ -109,29 +120,6 @@ def _facts(left: Trace, right: Trace) -> Iterator[Difference]:
                 yield Difference(kind, key, format_value(left.facts.get(key)), format_value(right.facts.get(key)))
 
 
-def _recorded(evidence: "Evidence", left: Trace, right: Trace) -> list[Difference]:
-    """The first difference of every kind in the recorded steps and answers, in chronological order."""
-    answers = _answers(evidence, left, right)
-    differences = [
-        *_first_answer(answers),
-        *_first_prompt(left, right, answers),
-        *_first_step(evidence, left, right, answers),
-        *_first_update(evidence, left, right),
-    ]
-    return [difference for _, difference in sorted(differences, key=lambda entry: entry[0])]
-
-
-Moment = tuple[int, int]
-"""Step, and the place within it: 0 evaluation before it, 1 prompts, 2 responses, 3 log-probs, 4 rewards, 5 updates."""
-Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
-"""Of each run: (bench, step, problem, sample) -> (prompt, reference, grader, text)."""
-
-
-def _answers(evidence: "Evidence", left: Trace, right: Trace) -> Answers:
-    first, second = ({row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (left, right))
-    return first, second
-
-
 def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
     first, second = answers
     common = [key for key in first if key in second and key[0] != ROLLOUT]
@@ -149,8 +137,7 @@ def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
 
 
 def _first_prompt(left: Trace, right: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
-    common = sorted(left.prompts.digests.keys() & right.prompts.digests.keys())
-    step = next((step for step in common if left.prompts.digests[step] != right.prompts.digests[step]), None)
+    step = left.prompts.compare(right.prompts)[1]
     if step is None:
         return
     stored = [[key[2] for key in side if key[:2] == (ROLLOUT, step) and key[3] == 0] for side in answers]

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.run_pair import EQUAL, NOT_VERIFIED, UNKNOWN, Check, Fault, differs, first_few
 from gspo_lab.paths import STUDY
-from gspo_lab.store.audit import journals_changed, models_changed, runs_at_fault, runs_left_out, study_at_fault
-from gspo_lab.store.signature import check as check_signature
+from gspo_lab.store.audit import (
+    check_signature,
+    journals_changed,
+    models_changed,
+    runs_at_fault,
+    runs_left_out,
+    study_at_fault,
+)
 from gspo_lab.store.traces import read_starts
 from gspo_lab.study import Declaration
 
@@ -37,7 +43,9 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     sealed, unsealed = 0, []
     if wrong := study_at_fault(evidence.runs_folder, study, evidence.study(study)):
         faults.append((STUDY, wrong))
-    faults += _changed_trials(evidence, study)
+    tune = Declaration.parse(evidence.study(study), study).tune
+    changed = [] if tune is None else journals_changed(evidence.runs_folder, tune.journals)
+    faults += [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
     runs = [run.id for run in evidence.chosen(study)]
     faults += [(_short(run), f"{run}: {why}") for run, why in runs_left_out(evidence.runs_folder, study, set(runs))]
     for run, whole, odd in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
@@ -55,13 +63,6 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     if unsealed:
         return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {first_few(unsealed, ', ', SHOWN)}")
     return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
-
-
-def _changed_trials(evidence: "Evidence", study: str) -> list[Fault]:
-    """The tuning trials whose journals changed after the study's arms chose."""
-    tune = Declaration.parse(evidence.study(study), study).tune
-    changed = [] if tune is None else journals_changed(evidence.runs_folder, tune.journals)
-    return [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
 
 
 def _grades(regraded: Mapping[str, Regraded]) -> Check:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gspo_lab.matching.run_pair import EQUAL, Check, Fault, RunPair, differs
+from gspo_lab.matching.run_pair import Check, Fault, RunPair, differs
 from gspo_lab.matching.settings_diff import format_value
-from gspo_lab.matching.trace import Trace, resolved
+from gspo_lab.matching.trace import Trace, parse_settings
 from gspo_lab.records import ROLLOUT
 from gspo_lab.store.consistency import answer_digests, at_odds, first_missing
 from gspo_lab.store.traces import read_equal_norms
@@ -45,11 +45,9 @@ def checks(pair: RunPair, by_run: Mapping[str, RecordFaults]) -> tuple[Check, ..
 def _check(pair: RunPair, name: str, by_run: Mapping[str, RecordFaults]) -> Check:
     checked = [(trace, by_run[trace.id].get(name)) for trace in pair.traces]
     faults = [(f"{trace.arm}: {part}", f"{trace.id}: {text}") for trace, odd in checked for part, text in odd or ()]
-    if faults:
-        return differs(name, faults)
-    if any(odd is None for _, odd in checked):
+    if not faults and any(odd is None for _, odd in checked):
         return pair.missing_records(name, *(odd is not None for _, odd in checked))
-    return Check(name, EQUAL, MEANINGS[name])
+    return differs(name, faults, equal=MEANINGS[name])
 
 
 def record_faults(evidence: "Evidence", declared: Declaration, traces: Sequence[Trace]) -> dict[str, RecordFaults]:
@@ -60,23 +58,18 @@ def record_faults(evidence: "Evidence", declared: Declaration, traces: Sequence[
     for trace in traces:
         for (bench, _), answers in trace.answers.items():
             most[bench] = max(most.get(bench, 0), answers.problems)
-    shared = {id(trace.nested): trace.nested for trace in traces}  # the runs of an arm
-    settings = {key: _settings(nested) for key, nested in shared.items()}
-    return {
-        trace.id: _run_faults(evidence, declared, trace, settings[id(trace.nested)], known, twins, most)
-        for trace in traces
-    }
+    return {trace.id: _run_faults(evidence, declared, trace, known, twins, most) for trace in traces}
 
 
 def _run_faults(
     evidence: "Evidence",
     declared: Declaration,
     trace: Trace,
-    settings: Settings | None,
     known: Mapping[str | None, Mapping[str, Any]],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
 ) -> RecordFaults:
+    settings = trace.parsed
     copied = [("seed", f"it sampled or learned what {first.id} did") for first, copy in twins if copy is trace]
     named = any(start.run is not None for start in trace.starts)
     out: dict[str, tuple[Fault, ...]] = {}
@@ -121,7 +114,7 @@ def _declaration_changes(declared: Declaration, trace: Trace, before: Mapping[st
         for key in differing(rule, now):
             values = f"was {format_value(rule.get(key))} when it began, now {format_value(now.get(key))}"
             yield f"verdict.{key}", f"verdict.{key} {values}"
-        arm = flat(resolved(before["arms"][trace.arm]["settings"]))
+        arm = parse_settings(before["arms"][trace.arm]["settings"])[1]
     except (KeyError, TypeError, ValidationError):
         yield "declaration", "the declaration under which it was made does not hold its arm"
         return
@@ -152,13 +145,6 @@ def _twins(traces: Sequence[Trace], alike: Iterable[Collection[str]]) -> Iterato
         runs = sorted((known[run] for run in ids if run in known), key=lambda trace: trace.seed)
         counts.update((first.id, copy.id) for first, copy in combinations(runs, 2) if first.arm == copy.arm)
     yield from ((known[first], known[copy]) for (first, copy), steps in counts.items() if steps > 1)
-
-
-def _settings(nested: Mapping[str, Any]) -> Settings | None:
-    try:
-        return Settings.model_validate(nested)
-    except ValidationError:
-        return None
 
 
 def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[str, int]) -> Iterator[Fault]:

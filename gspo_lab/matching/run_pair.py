@@ -68,10 +68,10 @@ class RunPair:
         """Two values with the arms that they belong to."""
         return f"{format_value(left)} in {self.left.arm}, {format_value(right)} in {self.right.arm}"
 
-    def missing_records(self, name: str, *recorded: bool) -> Check:
-        """A check that cannot be made, because at least one run recorded nothing: `recorded` per run."""
+    def missing_records(self, name: str, *recorded: bool, otherwise: str = "") -> Check:
+        """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as `otherwise` says."""
         arms = [trace.arm for trace, has in zip(self.traces, recorded, strict=True) if not has]
-        return Check(name, UNKNOWN, f"nothing recorded by {' and '.join(arms)}")
+        return Check(name, UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise)
 
     def same_graders(self, name: str, left: set[Any], right: set[Any]) -> Check:
         """Compare names and versions of graders. No declared setting excuses a different grader."""
@@ -100,8 +100,15 @@ def run_pair(left: Trace, right: Trace, arms: Mapping[str, Arm]) -> RunPair:
     return RunPair(left, right, tuple(stated), tuple(key for key in keys if key not in stated))
 
 
-def differs(name: str, faults: Sequence[Fault], reasons: Iterable[str] = (), limit: int | None = None) -> Check:
-    """The check of differences, which describes `limit` of them. Declared settings (`reasons`) explain them."""
+def differs(
+    name: str, faults: Sequence[Fault], reasons: Iterable[str] = (), limit: int | None = None, equal: str = ""
+) -> Check:
+    """The check of differences, which describes `limit` of them. Declared settings (`reasons`) explain them.
+
+    `equal` describes the check without any difference.
+    """
+    if not faults:
+        return Check(name, EQUAL, equal)
     detail = first_few([sentence for _, sentence in faults], "; ", limit)
     parts, keys = tuple(dict.fromkeys(part for part, _ in faults)), list(dict.fromkeys(reasons))
     if keys:

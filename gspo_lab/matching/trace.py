@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
-from gspo_lab.store.records import read_steps, read_updates
+from gspo_lab.store.records import read_steps
 from gspo_lab.store.traces import (
     read_first_minibatches,
     read_prompt_digests,
@@ -19,7 +21,7 @@ from gspo_lab.store.traces import (
     read_seals,
     read_starts,
 )
-from gspo_lab.study import Origin, flat
+from gspo_lab.study import Origin, Settings, flat
 from gspo_lab.study.dotted_keys import under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import clips_at_1
@@ -78,6 +80,13 @@ class PromptDigests:
         """Per step the digest of all prompt ids up to and with it."""
         return self.read() if self.steps else {}
 
+    def compare(self, other: "PromptDigests") -> tuple[int, int | None]:
+        """How many steps two streams have in common, and the first step at which they differ."""
+        if self.fingerprint == other.fingerprint:
+            return self.steps, None
+        common = sorted(self.digests.keys() & other.digests.keys())
+        return len(common), next((step for step in common if self.digests[step] != other.digests[step]), None)
+
 
 @dataclass(frozen=True, slots=True)
 class FirstMinibatchCheck:
@@ -97,8 +106,8 @@ class Trace:
     arm: str
     seed: int
     finished: bool
-    nested: dict[str, Any]
-    """The settings, of which `settings` is flat."""
+    parsed: Settings | None
+    """None where this version refuses them."""
     settings: dict[str, Any]
     declared: tuple[str, ...]
     bands: dict[str, Any]
@@ -154,22 +163,21 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     }
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
-    arm_settings: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # parsed once per arm
+    arm_settings: dict[str, tuple[Settings | None, dict[str, Any]]] = {}  # parsed once per arm
     out = []
     for row in runs:
         run = str(row["run_id"])
         first = firsts.get(run, [{}])[0]
         if row["settings"] not in arm_settings:
-            nested = resolved(json.loads(row["settings"]))
-            arm_settings[row["settings"]] = nested, flat(nested)
-        nested, settings = arm_settings[row["settings"]]
+            arm_settings[row["settings"]] = parse_settings(json.loads(row["settings"]))
+        parsed, settings = arm_settings[row["settings"]]
         out.append(
             Trace(
                 id=run,
                 arm=str(row["arm"]),
                 seed=int(row["seed"]),
                 finished=row["state"] == State.FINISHED,
-                nested=nested,
+                parsed=parsed,
                 settings=settings,
                 declared=tuple(json.loads(row["declared"])),
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),
@@ -189,7 +197,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
                     if name in (*PLANNED_TOTALS, *LENGTH_TOTALS) and value is not None
                 },
-                first_minibatches=_first_minibatch_check(evidence, study, run, settings),
+                first_minibatches=_first_minibatch_check(evidence, run, settings),
                 answers=_answer_digests(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
                 declaration=row["declaration"],
@@ -199,16 +207,13 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     return out
 
 
-def resolved(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with this version's defaults filled in; settings that this version refuses stay as they are."""
-    from pydantic import ValidationError
-
-    from gspo_lab.study import Settings
-
+def parse_settings(nested: dict[str, Any]) -> tuple[Settings | None, dict[str, Any]]:
+    """Settings, and flat with this version's defaults; None, and flat as they are, where this version refuses them."""
     try:
-        return Settings.model_validate(settings).model_dump(mode="json")
+        settings = Settings.model_validate(nested)
     except ValidationError:
-        return settings
+        return None, flat(nested)
+    return settings, flat(settings.model_dump(mode="json"))
 
 
 def _answer_digests(evidence: "Evidence", run: str) -> dict[tuple[str, int], AnswerDigests]:
@@ -240,14 +245,10 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _first_minibatch_check(evidence: "Evidence", study: str, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
+def _first_minibatch_check(evidence: "Evidence", run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
-    odd, step, (known, *clips) = read_first_minibatches(evidence, run, columns)
-    counts = known, sum(clips), odd
-    if step is None:
-        return FirstMinibatchCheck(*counts, None)
-    [row] = _rows(read_updates(evidence, study, columns, run=run, at=[step], minibatch=0))
-    return FirstMinibatchCheck(*counts, (step, {name: row[name] for name in columns if row[name] is not None}))
+    odd, broken, (known, *clips) = read_first_minibatches(evidence, run, columns)
+    return FirstMinibatchCheck(known, sum(clips), odd, broken)
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

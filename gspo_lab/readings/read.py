@@ -16,8 +16,8 @@ from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import FROZEN
 from gspo_lab.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
-from gspo_lab.store.aggregates import of_entries, of_groups
-from gspo_lab.store.labelled_frames import arrays
+from gspo_lab.store.evidence import arrays
+from gspo_lab.store.records import of_entries, of_groups
 
 TOGETHER = (
     *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_active_tokens"),

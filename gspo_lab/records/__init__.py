@@ -11,8 +11,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from gspo_lab.records.answer import ROLLOUT, AnswerRecord, GradeRecord, ScoreRecord, StoredAnswer
-from gspo_lab.records.status import RunStatus
-from gspo_lab.records.step import StepRecord
+from gspo_lab.records.step import RunStatus, StepRecord
 from gspo_lab.records.update import BAND_SCALES, QUANTILES, RULES, UpdateRecord
 
 __all__ = [

@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.records import StoredAnswer
-from gspo_lab.store.labelled_frames import with_numbers
+from gspo_lab.store.evidence import with_numbers
 from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, pass_at, quoted, scores_of
-from gspo_lab.study.verdict_tables import Score, score_named
+from gspo_lab.study.verdict_tables import score_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -112,10 +112,8 @@ def transcripts(
 
 def _graded(name: str) -> tuple[str, str]:
     """The benchmark that was asked, and SQL for what of its grades counts: whether they are right, or the rewards."""
-    score: Score = score_named(name)
-    return score.bench, in_force("reward").replace('AS "reward"', 'AS "correct"') if score.reward else in_force(
-        "correct"
-    )
+    score = score_named(name)
+    return score.bench, in_force("reward" if score.reward else "correct", "correct")
 
 
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":

@@ -1,23 +1,41 @@
-"""Reading the database: labelled frames for statistics and reports. Nothing here can write."""
+"""Reading the database: labelled frames for statistics and reports. Nothing here can write.
+
+Evidence from elsewhere, an archive or another machine, is read through a database of its own that is thrown away.
+"""
 
 import json
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from gspo_lab.errors import LabError
+from gspo_lab.paths import DATABASE
 from gspo_lab.registry import nearest
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
-from gspo_lab.store.database import DAMAGED, explained, reading
-from gspo_lab.store.labelled_frames import RunKey, with_numbers
+from gspo_lab.store.database import DAMAGED, copied, explained, reading
+from gspo_lab.store.ingest import ingest_apart
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pandas import DataFrame
 
+    Floats: TypeAlias = NDArray[np.float64]
+
 T = TypeVar("T")
+
+
+class RunKey(NamedTuple):
+    """The run of a frame's rows."""
+
+    id: str
+    arm: str
+    seed: int
 
 
 class Evidence:
@@ -158,3 +176,67 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
         return broken or any(faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs))
     except Exception:  # it cannot even be compared
         return True
+
+
+@contextmanager
+def evidence_of_study(home: Path) -> Iterator[Evidence]:
+    """One study's folder, as if it were all that its lab holds."""
+    with TemporaryDirectory(prefix="gspo-lab-") as place:
+        runs, database = Path(place, "runs"), Path(place, DATABASE)
+        runs.mkdir()
+        (runs / home.name).symlink_to(home.resolve(), target_is_directory=True)
+        ingest_apart(runs, database)
+        with Evidence.open(database, runs) as evidence:
+            yield evidence
+
+
+@contextmanager
+def evidence_of_database(path: Path) -> Iterator[Evidence]:
+    """A lab.db of any version. LabError where it is none."""
+    with TemporaryDirectory(prefix="gspo-lab-") as place:
+        copy = Path(place, DATABASE)
+        try:
+            copied(path, copy)
+        except LabError as error:
+            raise LabError(str(error).replace(str(copy), str(path))) from error
+        with Evidence.open(copy, path.parent) as evidence:
+            yield evidence
+
+
+def framed(rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
+    """run_id, arm, seed and the rows' `columns`, run after run.
+
+    Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.
+    """
+    import numpy as np
+    from pandas import DataFrame
+
+    counts = [len(rows) for rows in rows_by_run.values()]
+    lists: list[list[Any]] = [[] for _ in columns]
+    for rows in rows_by_run.values():
+        for column, part in zip(lists, zip(*rows, strict=True), strict=False):
+            column.extend(part)
+    data: dict[str, Any] = {
+        "run_id": np.repeat(np.array([run.id for run in rows_by_run], dtype=object), counts),
+        "arm": np.repeat(np.array([run.arm for run in rows_by_run], dtype=object), counts),
+        "seed": np.repeat(np.array([run.seed for run in rows_by_run], dtype=np.int64), counts),
+    }
+    for (name, kind), values in zip(columns.items(), lists, strict=True):
+        gaps = kind is int and None in values
+        data[name] = np.array(
+            values, dtype={int: np.float64 if gaps else np.int64, float: np.float64}.get(kind, object)
+        )
+    return DataFrame(data)
+
+
+def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "dict[str, Floats]":
+    """Rows of numbers as one array per column, NaN where nothing was measured."""
+    import numpy as np
+
+    block = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    return dict(zip(names, np.ascontiguousarray(block.T), strict=True))
+
+
+def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
+    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as objects."""
+    return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

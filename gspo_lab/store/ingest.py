@@ -15,7 +15,7 @@ has grown is read on from where it was left if its chain of digests there is the
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,13 +30,19 @@ from gspo_lab.journal import digest_before
 from gspo_lab.paths import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.runfolder import JournalFolder, same_run
 from gspo_lab.states import State
-from gspo_lab.store import damage, journal_rows, run_files
+from gspo_lab.store import journal_rows, run_files
 from gspo_lab.store.database import beyond_reading, transaction, writing
 from gspo_lab.store.run_files import FileRow, RecordFile
-from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, TableSpec
+from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
 
-COPY, AGAIN = "restore it from a copy", "delete its folder and run it again"
-"""What to do about a file that is not what it is read as."""
+COPY = "restore it from a copy"
+TABLES_OF_JSON = {
+    STUDY: (STUDIES, "no study of this lab", COPY),
+    RUN: (RUNS, "no run specification", "delete its folder and run it again"),
+    EVALUATION: (EVALUATIONS, "no evaluation", COPY),
+    SUBJECT: (SUBJECT_ROWS, "no subject", COPY),
+}
+"""By the name of a JSON file the table of its row, what it is if it does not fit, and what to do then."""
 
 LOGS = ("-wal", "-shm")
 """What SQLite keeps beside a database while it is open, and after a kill."""
@@ -136,22 +142,23 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     damaged: list[str] = []
     records = 0
     for study in run_files.folders(runs):
+        path, name = study / STUDY, f"{study.name}/{STUDY}"
+        now = run_files.stamp(path)
         try:
-            _take_study(connection, runs, study, known)
+            if now is not None and not run_files.unchanged(now, known.get(name)):
+                with transaction(connection):
+                    _take_json(connection, path, name, {"study": study.name}, now)
         except LabError as error:
             broken.append(error)
         specified, unspecified = run_files.run_folders(study)
         present |= {folder.relative_to(runs).as_posix() for folder in specified}
-        damaged += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
+        damaged += [f"{folder / RUN} {run_files.NO_RUN}" for folder in unspecified]
     subjects = {
         f"{SUBJECTS}/{subject.name}" for subject in run_files.folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()
     }
     for run_id in sorted(present | subjects):
         try:
-            if run_id in subjects:
-                count = _take_subject(connection, runs, run_id, theirs.get(run_id, {}))
-            else:
-                count = take_run(connection, runs, runs / run_id, theirs.get(run_id, {}), states.get(run_id))
+            count = take_files(connection, runs, run_id, theirs.get(run_id, {}), states.get(run_id))
         except LabError as error:
             broken.append(error)
             continue
@@ -169,7 +176,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         len(present | subjects),
         (*changed, *gone),
         records,
-        (*damaged, *damage.damage_messages(connection, runs)),
+        (*damaged, *run_files.damage_messages(connection, runs)),
     )
 
 
@@ -197,131 +204,78 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
     return gone
 
 
-def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow]) -> None:
-    path = folder / STUDY
-    now = run_files.stamp(path)
-    name = path.relative_to(runs).as_posix()
-    if now is None or run_files.unchanged(now, known.get(name)):
-        return
-    text, content = run_files.json_text(path)
-    created: Any = content.get("created")
-    declared_at = now.modified_ns / 1e9
-    with suppress(TypeError, ValueError):
-        declared_at = datetime.fromisoformat(created).timestamp()
-    row = {"study": folder.name, **content, "declared_at": declared_at, "content": text}
+def take_files(
+    connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow], state: str | None
+) -> int | None:
+    """Read what is new of a run or a subject: the number of its new records, or None if nothing is new.
+
+    `state` is the run's state in the database.
+    """
+    parts = run_files.sources(runs, run_id, known)
+    stamps = {name: run_files.stamp(runs / name) for name in parts}
+    news = {name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))}
+    subject = run_files.is_subject(run_id)
+    if not news and (subject or state not in (State.RUNNING, State.INTERRUPTED, State.MISSING)):
+        return None
+    # Check for a worker before reading the journal: one that leaves in between has then written its last status.
+    alive = not subject and lock_holder(runs / run_id / LOCK) is not None
+    if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
+        return None
+    records = 0
     with transaction(connection):
-        _insert(connection, STUDIES, row, path, "no study of this lab", COPY)
-        run_files.record_progress(connection, name, now)
+        for name, now in news.items():
+            source = parts[name]
+            if source.part not in TABLES_OF_JSON:
+                records += _follow(connection, runs / name, name, source, now, known.get(name))
+                continue
+            if source.part == EVALUATION:
+                key = (run_id, source.evaluation)
+                connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
+            _take_json(connection, runs / name, name, {"run_id": run_id, "evaluation": source.evaluation}, now)
+        if not subject:
+            journal_rows.write_run_state(connection, run_id, alive)
+    return records
 
 
-def _insert(
-    connection: sqlite3.Connection, table: TableSpec, row: Mapping[str, Any], path: Path, kind: str, mend: str
+def _take_json(
+    connection: sqlite3.Connection, path: Path, name: str, identity: Mapping[str, Any], now: FileRow | None
 ) -> None:
-    """Insert the row of the file at `path`. LabError where it does not fit the table."""
+    """Insert the row of a JSON file. LabError where it does not fit its table."""
+    run_files.record_progress(connection, name, now)
+    if now is None:
+        return
+    table, kind, mend = TABLES_OF_JSON[path.name]
+    text, content = run_files.json_text(path) if table is not RUNS else ("", run_files.json_file(path))
+    row = {**content, **identity, "content": text}
+    if table is STUDIES:
+        row["declared_at"] = now.modified_ns / 1e9
+        with suppress(KeyError, TypeError, ValueError):
+            row["declared_at"] = datetime.fromisoformat(content["created"]).timestamp()
+    elif table is RUNS:
+        row |= _run_columns(content, path, f"{kind} (%s is missing): {mend}")
     try:
         journal_rows.insert(connection, table, [tuple(map(row.get, table.names))])
     except journal_rows.UNFIT as error:
         raise LabError(f"{path} is {kind} ({error}): {mend}") from error
 
 
-def take_run(
-    connection: sqlite3.Connection, runs: Path, folder: Path, known: dict[str, FileRow], state: str | None
-) -> int | None:
-    """Read the new records of one run: their number, or None if nothing is new."""
-    run_id = folder.relative_to(runs).as_posix()
-    specification = f"{run_id}/{RUN}"
-    parts = run_files.sources(runs, run_id, known)
-    news = _news(runs, [specification, *parts], known)
-    if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
-        return None
-    # Check for a worker before reading the journal: one that leaves in between has then written its last status.
-    alive = lock_holder(folder / LOCK) is not None
-    if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
-        return None
-    with transaction(connection):
-        if specification in news:
-            _register(connection, run_id, runs / specification)
-            run_files.record_progress(connection, specification, news.pop(specification))
-        records = _take_sources(connection, runs, parts, news, known)
-        journal_rows.write_run_state(connection, run_id, alive)
-    return records
-
-
-def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow]) -> int | None:
-    """The same for an evaluated model or server."""
-    specification = f"{run_id}/subject.json"
-    parts = run_files.sources(runs, run_id, known)
-    news = _news(runs, [specification, *parts], known)
-    if not news:
-        return None
-    with transaction(connection):
-        if specification in news:
-            text, content = run_files.json_text(runs / specification)
-            row = {**content, "run_id": run_id, "content": text}
-            _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
-            run_files.record_progress(connection, specification, news.pop(specification))
-        return _take_sources(connection, runs, parts, news, known)
-
-
-def _news(runs: Path, names: Sequence[str], known: dict[str, FileRow]) -> dict[str, FileRow | None]:
-    """The files that have changed since they were last read, with their present stamps."""
-    stamps = {name: run_files.stamp(runs / name) for name in names}
-    return {name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))}
-
-
-def _take_sources(
-    connection: sqlite3.Connection,
-    runs: Path,
-    parts: dict[str, RecordFile],
-    news: dict[str, FileRow | None],
-    known: dict[str, FileRow],
-) -> int:
-    """Read the changed files of a run or a subject; returns the number of records."""
-    records = 0
-    for name, now in news.items():
-        if parts[name].part == "declaration":
-            _take_declaration(connection, runs / name, name, parts[name], now)
-        else:
-            records += _follow(connection, runs / name, name, parts[name], now, known.get(name))
-    return records
-
-
-def _take_declaration(
-    connection: sqlite3.Connection, path: Path, name: str, source: RecordFile, now: FileRow | None
-) -> None:
-    """Read an evaluation's declaration from its evaluation.json."""
-    run_files.record_progress(connection, name, now)
-    key = (source.run_id, source.evaluation)
-    connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
-    if now is not None:
-        text, content = run_files.json_text(path)
-        row = {**content, "run_id": source.run_id, "evaluation": source.evaluation, "content": text}
-        _insert(connection, EVALUATIONS, row, path, "no evaluation", COPY)
-
-
-def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
-    """Insert a run's row from its run.json; study and arm come from its folder, so that a copied study has its own."""
-    content = run_files.json_file(path)
-    study, arm, _ = run_id.split("/")
+def _run_columns(content: Mapping[str, Any], path: Path, missing: str) -> dict[str, Any]:
+    """A run's row by its run.json; study and arm come from its folder, so that a copied study has its own."""
     try:
         settings = content["settings"]
         if not isinstance(content["declared"], list):
             raise TypeError("a list of declared settings")
-        row = {
-            "run_id": run_id,
-            "study": study,
-            "arm": arm,
+        return {
+            "study": path.parts[-4],
+            "arm": path.parts[-3],
             "seed": content["seed"],
             "state": State.PLANNED,
             "steps_planned": settings.get("steps") if content.get("origin") else settings["steps"],
-            "declaration": content.get("declaration"),
-            "declared": journal_rows.as_json(content["declared"]),
-            "reference_bands": journal_rows.as_json(content["reference_bands"]),
-            "settings": journal_rows.as_json(settings),
+            **dict.fromkeys(("steps_done", "started_at", "finished_at", "message", "facts")),
+            **{name: journal_rows.as_json(content[name]) for name in ("declared", "reference_bands", "settings")},
         }
     except (KeyError, TypeError) as error:
-        raise LabError(f"{path} is no run specification ({error} is missing): {AGAIN}") from error
-    _insert(connection, RUNS, row, path, "no run specification", AGAIN)
+        raise LabError(f"{path} is {missing % error}") from error
 
 
 def _of_another(path: Path, source: RecordFile) -> bool:
@@ -357,11 +311,11 @@ def _follow(
         connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
     if now is None:
         if source.part == "run" and before is not None and before.size:
-            journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
+            journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.END_LOST)])
         run_files.record_progress(connection, name, None)
         return 0
     if source.part != "run" and offset == 0 and _of_another(path, source):
-        journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
+        journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.FOREIGN)])
         run_files.record_progress(connection, name, now._replace(offset=now.size, head=head))
         return 0
     lines = journal.JournalReader(path, offset)
@@ -374,7 +328,7 @@ def _follow(
     # Lines lost in the middle leave a gap and the same end. A journal that was written anew ends with a seal.
     ended = before is not None and before.tail in (None, digest_before(path, lines.end))
     if shorter and not ended and not journal.sealed(path):
-        damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))
+        damaged.append((name, journal.line_number(path, lines.end), source.run_id, run_files.END_LOST))
     journal_rows.insert(connection, DAMAGED, damaged)
     run_files.record_progress(
         connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end))

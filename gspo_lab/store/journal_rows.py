@@ -1,7 +1,6 @@
 """Records as rows: how a journal's lines change the tables of one run. Called by `ingest`, inside its transaction."""
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from gspo_lab.store.schema import RECORD_TABLES, STATUSES, TableSpec, quoted
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
-NAMES = {table.name: table.names for table in RECORD_TABLES.values()}
 COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
 """Tables whose rows are kept in the order of their journal."""
 OF_THE_RUN, LOGGED = ("steps", "updates"), "logged_scores"
@@ -62,7 +60,7 @@ def add_records(connection: sqlite3.Connection, source: RecordFile, items: Itera
             if item.get(name) is not None:
                 item[name] = as_json(item[name])
         rows = waiting[table.name]
-        rows.append(tuple(map(item.get, NAMES[table.name])))
+        rows.append(tuple(map(item.get, table.names)))
         if len(rows) == AT_ONCE:
             _flush(connection, {table.name: rows})
     _flush(connection, waiting)
@@ -116,7 +114,8 @@ def as_json(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"))
+        finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+        return json.dumps(finite, separators=(",", ":"))
 
 
 def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: int) -> None:
@@ -134,16 +133,6 @@ def _flush(connection: sqlite3.Connection, waiting: dict[str, list[tuple[Any, ..
     for name, values in waiting.items():
         insert(connection, RECORD_TABLES[name], values)
         values.clear()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return value
 
 
 def _encodable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The files under `runs/` for `ingest`: their kinds, how far they were read, and whether they have changed."""
+"""The files under `runs/` for `ingest`: their kinds, how far they were read, what has changed, what is damaged."""
 
 import hashlib
 import json
@@ -10,7 +10,37 @@ from typing import Any, NamedTuple
 
 from gspo_lab.atomic_files import BROKEN_SEAL, as_text, broken_seal
 from gspo_lab.errors import LabError
-from gspo_lab.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECTS
+from gspo_lab.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECT, SUBJECTS
+from gspo_lab.states import State
+
+END_LOST = 2
+"""Of the column `gap`: the journal was longer when it was read before."""
+FOREIGN = 3
+"""Of the column `gap`: the journal belongs to another run or subject, by its first line or its declaration."""
+PLACES = {
+    0: ", line {}: damaged and left out",
+    1: ": a line is missing before line {}",
+    FOREIGN: ": recorded for another run and left out",
+    END_LOST: ": its end is gone or damaged, from line {} on",
+}
+"""By the column `gap`, behind the journal's name."""
+
+REMEDY = "Put the file back from a copy, or delete its folder and make it again"
+NO_RUN = (
+    "is missing, so that the run is missing from every number. Put the file back from a copy, or move its folder away"
+)
+"""Of run.json, where a journal lies beside its place."""
+
+LINES = (
+    "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
+    "FROM (SELECT path, line, run_id, gap FROM damaged ORDER BY path, line) "
+    f"WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = '{State.MISSING}') GROUP BY 2, 3 ORDER BY 2, 3"
+)
+WHOLE = """
+    SELECT COUNT(*) = json_array_length(content, '$.asked.problems') * json_extract(content, '$.asked.samples')
+                      * MAX(1, (SELECT COUNT(*) FROM json_each(content, '$.subject.checkpoints')))
+    FROM evaluations JOIN answers USING (run_id, evaluation) WHERE run_id = ? AND evaluation = ?"""
+"""Whether an evaluation has every answer that it declares, of the two checkpoints of a run of either."""
 
 
 class FileRow(NamedTuple):
@@ -24,7 +54,10 @@ class FileRow(NamedTuple):
 
 
 class RecordFile(NamedTuple):
-    """The content of a file of a run or a subject: `part` is run, evaluation, grades or declaration."""
+    """The content of a file of a run or a subject.
+
+    `part` is run, evaluation or grades of a journal, and the file's name of a JSON file.
+    """
 
     run_id: str
     evaluation: str
@@ -32,10 +65,11 @@ class RecordFile(NamedTuple):
 
 
 def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, RecordFile]:
-    """The journals and declarations of a run or a subject by path, with those `known` that were deleted."""
+    """The files of a run or a subject by path, its specification first, with those `known` that were deleted."""
     folder = runs / run_id
     places = ["", *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS))]
-    names = [f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")]
+    names = [f"{run_id}/{SUBJECT if is_subject(run_id) else RUN}"]
+    names += [f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")]
     names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
     names += [name for name in known if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
     return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
@@ -43,10 +77,15 @@ def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, RecordFi
 
 def _source(run_id: str, place: list[str]) -> RecordFile:
     evaluation = place[1] if place[0] == EVALUATIONS else ""
-    if place[-1] == EVALUATION:
-        return RecordFile(run_id, evaluation, "declaration")
+    if place[-1] != JOURNAL:
+        return RecordFile(run_id, evaluation, place[-1])
     part = "grades" if place[-2:-1] == [GRADES] else "evaluation" if evaluation else "run"
     return RecordFile(run_id, evaluation, part)
+
+
+def is_subject(run_id: str) -> bool:
+    """Whether it is a model or a server that was evaluated without a run."""
+    return run_id.startswith(f"{SUBJECTS}/")
 
 
 def folders(parent: Path) -> list[Path]:
@@ -145,3 +184,19 @@ def json_text(path: Path) -> tuple[str, dict[str, Any]]:
 def _no_number(name: str) -> None:
     """NaN and Infinity, which Python would read and SQLite's functions would not."""
     raise ValueError(f"{name} is no JSON")
+
+
+def damage_messages(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
+    """A line for each journal with missing records."""
+    return tuple(
+        f"{runs / path}{PLACES[gap].format(lines)}; what it recorded is missing from every number. "
+        + ("The same gspo-lab eval asks it again" if path.split("/")[-3:-2] == [EVALUATIONS] else REMEDY)
+        for run, path, gap, lines in connection.execute(LINES).fetchall()
+        if not _asked_again(connection, run, path)
+    )
+
+
+def _asked_again(connection: sqlite3.Connection, run: str, path: str) -> bool:
+    """Whether the damaged answers of an evaluation have been asked for anew since."""
+    *_, where, evaluation, _ = path.split("/")
+    return where == EVALUATIONS and connection.execute(WHOLE, (run, evaluation)).fetchone() == (1,)

@@ -83,22 +83,22 @@ def field_columns(record: type[Record]) -> list[Column]:
     return out
 
 
-RUN_ID = Column(
+def _plain(name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False) -> Column:
+    return Column(name, type, "-", meaning, json, required)
+
+
+RUN_ID = _plain(
     "run_id",
-    "TEXT",
-    "-",
     "the run: study/arm/s<seed>, which is also its folder under runs/; or a model or server that was asked without a "
     "run: _subjects/<name>",
     required=True,
 )
-EVALUATION = Column(
+EVALUATION = _plain(
     "evaluation",
-    "TEXT",
-    "-",
     "'' for what the run itself recorded; else the folder under evaluations/ that holds a later evaluation of it",
     required=True,
 )
-POSITION = Column("position", "INTEGER", "-", "0, 1, 2, ... in the order of the journal", required=True)
+POSITION = _plain("position", "0, 1, 2, ... in the order of the journal", type="INTEGER", required=True)
 
 
 def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> TableSpec:
@@ -107,10 +107,6 @@ def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clus
     # JSON columns come last: a long row spills its end, and reading the numbers before it never touches the spill.
     ordered = [*identity, *(c for c in columns_of if not c.json), *(c for c in columns_of if c.json)]
     return TableSpec(record.table, meaning, key, tuple(ordered), clustered)
-
-
-def _plain(name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False) -> Column:
-    return Column(name, type, "-", meaning, json, required)
 
 
 STUDIES = TableSpec(
@@ -269,11 +265,12 @@ REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not 
 """What a later grade replaces."""
 
 
-def in_force(column: str) -> str:
-    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, where there is any."""
+def in_force(column: str, name: str | None = None) -> str:
+    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, if any. `name`: another name."""
     if column not in REGRADED:
         return f'answers."{column}"'
-    return f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END AS "{column}"'
+    graded = f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END'
+    return f'{graded} AS "{name or column}"'
 
 
 def all_in_force(columns: Iterable[str]) -> str:

@@ -75,9 +75,9 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 
 def read_first_minibatches(
     evidence: "Evidence", run: str, metrics: Sequence[str]
-) -> tuple[bool, int | None, list[int]]:
+) -> tuple[bool, tuple[int, dict[str, float]] | None, list[int]]:
     """Of a run's updates with minibatch 0: whether any metric of any is not 0, the first step at which one is not
-    where the first metric is recorded, and how many have the first, the first and the second, and so on."""
+    where the first metric is recorded, with its values, and how many have the first, the first two, and so on."""
     names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
     odd = " OR ".join(f"{name} <> 0" for name in names)
     known = [" AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1]) for count in range(len(names))]
@@ -87,7 +87,10 @@ def read_first_minibatches(
         "FROM updates WHERE run_id = ? AND minibatch = 0"
     )
     ((count, step, *recorded),) = evidence.rows(query, (run,))
-    return bool(count), step, recorded
+    query = f"SELECT {', '.join(names)} FROM updates WHERE run_id = ? AND minibatch = 0 AND step = ?"
+    values = [dict(zip(metrics, row, strict=True)) for row in evidence.rows(query, (run, step))]
+    broken = [(step, {name: value for name, value in found.items() if value is not None}) for found in values]
+    return bool(count), broken[0] if broken else None, recorded
 
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:

@@ -163,8 +163,13 @@ def asked(folder: Path) -> Any:
 
 def read(folder: Path) -> Any:
     """All that the database holds, but when files were read."""
-    with closing(sqlite3.connect(folder / "runs" / "lab.db")) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert table(folder, "PRAGMA integrity_check") == [("ok",)]
+    return rows(folder / "runs" / "lab.db")
+
+
+def rows(database: Path) -> list[str]:
+    """All that the database holds, but how far and when files were read."""
+    with closing(sqlite3.connect(database)) as connection:
         return sorted(line for line in connection.iterdump() if 'INTO "files"' not in line)
 
 

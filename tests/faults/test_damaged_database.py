@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from acts import rows
 from calling import Said, gspo_lab
 from children import rounds
 from synthetic_lab import make_lab
@@ -68,12 +69,6 @@ def lacking(dice: random.Random, data: bytes) -> bytes:
                 break
         out = connection.serialize()
     return out[:18] + b"\2\2" + out[20:]
-
-
-def rows(database: Path) -> list[str]:
-    """All that the database holds, but how far and when files were read."""
-    with closing(sqlite3.connect(database)) as connection:
-        return sorted(line for line in connection.iterdump() if 'INTO "files"' not in line)
 
 
 def told(said: Said) -> bool:

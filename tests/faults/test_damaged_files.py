@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acts import ACTS, RUN_HOME, START_HOME, tickets
+from acts import ACTS, RUN_HOME, START_HOME, rows, tickets
 from calling import Said, gspo_lab
 from children import rounds, run
 from disk import KILL, Fault
 from synthetic_lab import make_lab
-from test_damaged_database import rows
 
 from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError

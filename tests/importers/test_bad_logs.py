@@ -1,6 +1,5 @@
 """What is no log, or only part of one, source by source: one line, exit code 2, and nothing is half imported."""
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -183,12 +182,3 @@ def test_a_damaged_length_in_an_event_file_is_not_believed(tmp_path: Path) -> No
     file.write_bytes(data)
     os.truncate(file, 64 << 20)
     second_is_damaged(tmp_path, file)
-
-
-def test_a_metric_that_goes_back_is_noted_and_the_later_number_counts(tmp_path: Path) -> None:
-    """Steps 1 to 4, then from step 3 on again, as of a run that was killed and goes on in the same log."""
-    steps = [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (3, 0.7), (4, 0.8), (5, 0.9)]
-    path = project(tmp_path / "a.db", [("gspo/s0", step, json.dumps({"r": r})) for step, r in steps])
-    said = bring(tmp_path, "trackio", path, *REWARD)
-    assert "note: r goes back from step 4 to 3: of one step the later number counts [x/gspo/s0]" in said.out, said
-    assert rewards(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.7), (4, 0.8), (5, 0.9)]

@@ -8,11 +8,12 @@ from logs import bring, content, csv_of, refused
 
 from gspo_lab.errors import LabError
 from gspo_lab.importers.base import Log
-from gspo_lab.importers.build_declaration import StatedStudy, declaration
+from gspo_lab.importers.build_declaration import StatedStudy, declaration, existing_import
 from gspo_lab.importers.convert import Conversion
 from gspo_lab.importers.import_transaction import ImportTransaction
 from gspo_lab.importers.metric_names import metric_names
 from gspo_lab.runfolder import RunFolder
+from gspo_lab.study import Declaration
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -23,13 +24,17 @@ def of_one_step(path: Path) -> Conversion:
     )
 
 
+def declared(folder: Path, converted: Conversion) -> Declaration:
+    return declaration(existing_import(folder, "x"), StatedStudy("x"), [("a", 0, converted)], "a/s0")
+
+
 def test_a_refused_import_leaves_the_one_under_way_alone(tmp_path: Path) -> None:
     """The second is refused while the first has written beside; the first then comes to its end."""
     converted = of_one_step(tmp_path / "a.csv")
     with ImportTransaction(tmp_path / "runs", "x").open() as transaction:
         transaction.stage_run("a", 0, converted, "a.csv")
         assert "another import of it is under way" in refused(tmp_path, "csv", tmp_path / "a.csv", *ONE)
-        transaction.commit(declaration(None, StatedStudy("x"), [("a", 0, converted)], "a/s0"))
+        transaction.commit(declared(tmp_path, converted))
     assert (tmp_path / "runs" / "x" / "a" / "s0" / "journal.jsonl").is_file()
     assert not (tmp_path / "runs" / ".import-x").exists()
     assert "x/a/s0: unchanged" in bring(tmp_path, "csv", tmp_path / "a.csv", *ONE).out
@@ -41,7 +46,7 @@ def test_nothing_is_put_where_a_journal_is_gone(tmp_path: Path) -> None:
         transaction.stage_run("a", 0, converted, "a.csv")
         (tmp_path / "runs" / ".import-x" / "a" / "s0" / "journal.jsonl").unlink()
         with pytest.raises(LabError, match="x/a/s0: its journal is gone"):
-            transaction.commit(declaration(None, StatedStudy("x"), [("a", 0, converted)], "a/s0"))
+            transaction.commit(declared(tmp_path, converted))
     assert content(tmp_path) == {"a.csv": b"step,r\n1,0.5\n"}
 
 

@@ -5,13 +5,13 @@ import math
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers import metric_buffer
-from gspo_lab.importers.metric_buffer import MetricBuffer
+from gspo_lab.importers import base
+from gspo_lab.importers.base import MetricBuffer
 
 
-@pytest.fixture(params=[2, metric_buffer.AT_ONCE], autouse=True)
+@pytest.fixture(params=[2, base.AT_ONCE], autouse=True)
 def numbers_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_buffer, "AT_ONCE", request.param)
+    monkeypatch.setattr(base, "AT_ONCE", request.param)
 
 
 def of(*numbers: tuple[str, int, float], notes: list[str] | None = None) -> MetricBuffer:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, opened, refused, report
+from logs import EIGHT, bring, csv_of, eight_seeds, json_lines, opened, refused, report
 
 from gspo_lab.store.records import read_steps, read_updates
 
@@ -146,14 +146,6 @@ def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> 
     options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
     assert bring(tmp_path, "jsonl", path, *options).code == 0
     assert frame(tmp_path, "x", "steps", "reward_mean") == [[1, 1.0]]
-
-
-def test_the_same_import_twice_changes_no_byte(tmp_path: Path) -> None:
-    path = eight_seeds(tmp_path / "scores.csv")
-    bring(tmp_path, "csv", path, "--study", "eight")
-    before = content(tmp_path / "runs")
-    assert "eight/gspo/s7: unchanged" in bring(tmp_path, "csv", path, "--study", "eight").out
-    assert content(tmp_path / "runs") == before
 
 
 def test_what_is_not_finite_is_noted_once_a_metric(tmp_path: Path) -> None:

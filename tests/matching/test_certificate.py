@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from calling import gspo_lab
-from laboratory import rendered
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
+from gspo_lab.matching import Check
+from gspo_lab.matching.certificate import grouped
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
@@ -60,13 +61,6 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
     assert lab.verdict()["word"] == "better beyond margin"
 
 
-def test_the_report_withholds_the_verdict_with_the_certificates_reason(lab: Lab) -> None:
-    lab.set_facts("gspo/s0", threads=2)
-    answer = json.loads(rendered(lab.runs / "lab.db", "toy").json)["studies"]["toy"]["answer"]
-    assert answer["comparisons"]["gspo"]["word"] == "withheld"
-    assert "undeclared difference in numerics: threads (seed 0)" in answer["comparisons"]["gspo"]["reason"]
-
-
 def _swapped(seed: int, step: int) -> list[str]:
     asked = ids(seed, step)
     return [asked[1], asked[0], *asked[2:]] if step == 2 else asked
@@ -97,154 +91,138 @@ def _temperature(content: dict[str, Any]) -> None:
     content["settings"]["bench"][0]["temperature"] = 0.5
 
 
-def facts(**changes: Any) -> Callable[[Lab], None]:
-    return lambda lab: lab.set_facts("gspo/s0", **changes)
+def _one_wrong_fact_each(lab: Lab) -> None:
+    packages, flags = {"torch": "2.13.1", "numpy": "2.4.6"}, {"OMP_NUM_THREADS": "1"}
+    digests = {"weights": _flip_bit(FACTS["weights"]), "tokenizer": "cc" * 32, "chat_template": "cc" * 32}
+    others = {"grader": "addition/2", "code": "4567def", "device": "a GPU", "driver": "9"}
+    lab.set_facts("gspo/s0", packages=packages, flags=flags, **digests, **others)
 
 
-def records(kind: str, change: dict[str, Any], **where: Any) -> Callable[[Lab], None]:
-    return lambda lab: lab.set_of("gspo/s0", kind, change, **where)
+def _one_wrong_record_each(lab: Lab) -> None:
+    lab.set_of("gspo/s0", "answer", {"prompt": "2+2?"}, bench="rollout", problem="train-0-3-1")
+    first = {"rollout_digest": "other", "logprob_digest": "other", "reward_mean": 0.75}
+    lab.set_of("gspo/s0", "step", first, step=0)
+    lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=3, minibatch=0)
+    lab.set_of("gspo/s0", "answer", {"grader": "addition/2"}, bench="sums", step=4)
+    lab.set_of("gspo/s0", "answer", {"reference": "2"}, bench="sums", step=4, problem="held-7")
+    lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0, problem="held-9")
 
 
 SIGNED = ("run", "declaration", "journal", "answers")
 """What workers of earlier versions did not record."""
 
-TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...]]] = {
-    "a setting": (lambda lab: lab.edit_json("gspo/s0/run.json", _rate), "settings", ("update.learning_rate",)),
+TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], set[str], tuple[str, ...]]] = {
+    "a setting": (
+        lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
+        {"settings": ("update.learning_rate",)},
+        {"declaration", "own numbers", "identity"},  # the learning rates are those of another, and so was its arm
+        ("update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",),
+    ),
     "a benchmark's temperature": (
         lambda lab: lab.edit_json("gspo/s0/run.json", _temperature),
-        "benchmark protocol",
-        ("bench.0.temperature",),
+        {"benchmark protocol": ("bench.0.temperature",)},
+        {"declaration", "identity"},
+        (),
     ),
     "declared keys": (
         lambda lab: lab.edit_json("gspo/s0/run.json", lambda run: run["declared"].append("update.learning_rate")),
-        "declaration",
-        ("gspo: declared keys",),
+        {"declaration": ("gspo: declared keys",)},
+        set(),
+        ("toy/gspo/s0 declares",),
     ),
-    "the order of two prompts": (lambda lab: lab.edit_journal("gspo/s0", _swap_prompts), "prompts", ("step 2",)),
-    "a prompt's text": (
-        records("answer", {"prompt": "2+2?"}, bench="rollout", problem="train-0-3-1"),
-        "prompts",
-        ("step 3, texts",),
+    "facts": (
+        _one_wrong_fact_each,
+        {
+            **{name: (name,) for name in ("weights", "tokenizer", "code", "device")},
+            "chat template": ("chat_template",),
+            "grader": ("addition/2",),
+            "packages": ("torch",),
+            "numerics": ("CUBLAS_WORKSPACE_CONFIG",),
+            "other facts": ("driver",),
+        },
+        set(),
+        (
+            "chat_template: unset in grpo, cccccccccccc in gspo",
+            "addition/1 in grpo, addition/1, addition/2 in gspo",
+            "CUBLAS_WORKSPACE_CONFIG: :4096:8 in grpo, unset in gspo",
+        ),
     ),
-    "one weight bit": (facts(weights=_flip_bit(FACTS["weights"])), "weights", ("weights",)),
-    "the tokenizer": (facts(tokenizer="cc" * 32), "tokenizer", ("tokenizer",)),
-    "a chat template where there was none": (facts(chat_template="cc" * 32), "chat template", ("chat_template",)),
-    "the reward's grader": (facts(grader="addition/2"), "grader", ("addition/2",)),
-    "the benchmark's grader": (
-        records("answer", {"grader": "addition/2"}, bench="sums", step=4),
-        "benchmark grader",
-        ("sums by addition/2",),
+    "records": (
+        _one_wrong_record_each,
+        {
+            "prompts": ("step 3, texts",),
+            "first rollout": ("step 0",),
+            "first log-probs": ("step 0",),
+            "first rewards": ("reward_mean",),
+            "first mini-batches": ("gspo, step 3",),
+            "base score": ("sums",),
+            "benchmark grader": ("sums by addition/2",),
+            "benchmark items": ("sums, step 4",),
+        },
+        {"own numbers"},  # all responses are kept, and have another mean
+        (
+            "the texts or references kept of step 3 differ",
+            "tokens both 0 0 in grpo, other in gspo",
+            "reward_mean at step 0: 0.5 in grpo, 0.75 in gspo",
+            "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
+            "question 7, held-7, has another reference",
+            "sums: 0.4 in grpo, 0.45 in gspo",
+        ),
     ),
-    "a package": (facts(packages={"torch": "2.13.1", "numpy": "2.4.6"}), "packages", ("torch",)),
-    "a flag": (facts(flags={"OMP_NUM_THREADS": "1"}), "numerics", ("CUBLAS_WORKSPACE_CONFIG",)),
-    "the threads": (facts(threads=2), "numerics", ("threads",)),
-    "the code": (facts(code="4567def"), "code", ("code",)),
-    "the device": (facts(device="a GPU"), "device", ("device",)),
-    "any other fact": (facts(driver="9"), "other facts", ("driver",)),
-    "the first rollout": (records("step", {"rollout_digest": "other"}, step=0), "first rollout", ("step 0",)),
-    "the first log-probs": (records("step", {"logprob_digest": "other"}, step=0), "first log-probs", ("step 0",)),
-    "the first rewards": (records("step", {"reward_mean": 0.75}, step=0), "first rewards", ("reward_mean",)),
-    "a ratio on a first mini-batch": (
-        records("update", {"log_ratio_max_abs": 1e-7}, step=3, minibatch=0),
-        "first mini-batches",
-        ("gspo, step 3",),
+    "the order of two prompts": (
+        lambda lab: lab.edit_journal("gspo/s0", _swap_prompts),
+        {"prompts": ("step 2",)},
+        set(),
+        ("the streams of prompts part at step 2",),
     ),
     "the order of two items": (
         lambda lab: lab.edit_journal("gspo/s0", _swap_items),
-        "benchmark items",
-        ("sums, step 2",),
-    ),
-    "an item's reference": (
-        records("answer", {"reference": "2"}, bench="sums", step=4, problem="held-7"),
-        "benchmark items",
-        ("sums, step 4",),
+        {"benchmark items": ("sums, step 2",)},
+        set(),
+        ("question 4 is held-4 #0 in grpo, held-5 #0 in gspo",),
     ),
     "an evaluation left out": (
         lambda lab: lab.edit_journal(
             "gspo/s0", lambda ls: [x for x in ls if (x.get("bench"), x["step"]) != ("sums", 2)]
         ),
-        "benchmark items",
-        ("sums, step 2",),
-    ),
-    "the base score": (
-        records("answer", {"correct": 1}, bench="sums", step=0, problem="held-9"),
-        "base score",
-        ("sums",),
+        {"benchmark items": ("sums, step 2",)},
+        {"plan"},
+        ("only one run evaluated sums after step 2",),
     ),
     "a base answer's words": (
-        records("answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
-        "base score",
-        ("sums",),
+        lambda lab: lab.set_of("gspo/s0", "answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
+        {"base score": ("sums",)},
+        set(),
+        ("sums: 0.4 in both, by different answers",),
     ),
 }
-"""What is done to the run of gspo with seed 0, the check that fails, and the parts that it names."""
-
-SAID = {
-    "a setting": "update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",
-    "declared keys": "toy/gspo/s0 declares",
-    "the order of two prompts": "the streams of prompts part at step 2",
-    "a prompt's text": "the texts or references kept of step 3 differ",
-    "a chat template where there was none": "chat_template: unset in grpo, cccccccccccc in gspo",
-    "the reward's grader": "addition/1 in grpo, addition/1, addition/2 in gspo",
-    "a flag": "CUBLAS_WORKSPACE_CONFIG: :4096:8 in grpo, unset in gspo",
-    "the first rollout": "tokens both 0 0 in grpo, other in gspo",
-    "the first rewards": "reward_mean at step 0: 0.5 in grpo, 0.75 in gspo",
-    "a ratio on a first mini-batch": "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
-    "the order of two items": "question 4 is held-4 #0 in grpo, held-5 #0 in gspo",
-    "an item's reference": "question 7, held-7, has another reference",
-    "an evaluation left out": "only one run evaluated sums after step 2",
-    "the base score": "sums: 0.4 in grpo, 0.45 in gspo",
-    "a base answer's words": "sums: 0.4 in both, by different answers",
-}
-"""What the check says, a line for each kind of message."""
-
-
-ALSO = {
-    "a setting": {("own numbers", 0), ("identity", 0)},  # the learning rates are those of another, and so was its arm
-    "a benchmark's temperature": {("identity", 0)},
-    "the first rewards": {("own numbers", 0)},  # all responses are kept, and have another mean
-    "an evaluation left out": {("plan", 0)},
-}
-"""What else gives a tampering away, by the run's own record."""
+"""What is done to the run of gspo with seed 0, the checks that fail with the parts that they name, further checks that
+fail, and what is said."""
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)
-def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> None:
-    tamper, check, parts = TAMPERINGS[what]
+def test_tampering_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> None:
+    tamper, named, also, said = TAMPERINGS[what]
     tamper(lab)
     found = lab.certificate()
-    expected = {(check, 0)}
-    if check in ("settings", "benchmark protocol"):  # the run is then also not the one that study.json declares
-        expected.add(("declaration", 0))
-    expected |= ALSO.get(what, set())
-    assert odd_ones(found) == expected
-    assert (of(found, check).state, of(found, check).parts) == ("differs undeclared", parts)
-    assert SAID.get(what, "") in of(found, check).detail
+    assert odd_ones(found) == {(name, 0) for name in (*named, *also)}
     assert not found.ok
-    reason = f"undeclared difference in {check}: {', '.join(parts)} (seed 0)"
-    assert reason in found.reasons["gspo"]
     assert found.headline.startswith("toy: NOT matched")
     verdict = lab.verdict()
     assert (verdict["word"], verdict["better"]) == ("withheld", None)
-    assert reason in verdict["reason"]
+    for name, parts in named.items():
+        assert (of(found, name).state, of(found, name).parts) == ("differs undeclared", parts)
+        reason = f"undeclared difference in {name}: {', '.join(parts)} (seed 0)"
+        assert reason in found.reasons["gspo"]
+        assert reason in verdict["reason"]
+    text = " ".join(of(found, name).detail for name in named)
+    assert [words for words in said if words not in text] == []
 
 
 def test_the_same_change_on_both_sides_of_a_pair_is_no_difference(lab: Lab) -> None:
     for arm in ("grpo", "gspo"):
         lab.set_facts(f"{arm}/s1", packages={"torch": "2.13.1", "numpy": "2.4.6"})
     assert lab.certificate().ok
-
-
-def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
-    lab.edit_json("study.json", lambda study: study["verdict"].update(margin=0.5))
-    found = lab.certificate()
-    assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
-    assert found.lock.detail.startswith("study.json was edited after it was locked")
-    assert found.reasons["gspo"] == (
-        "undeclared difference in lock: study.json",
-        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
-    )
-    assert lab.verdict()["word"] == "withheld"
 
 
 def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:
@@ -345,12 +323,6 @@ def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
     assert found.ok
     lab.set_facts("gspo/s0", device="a GPU")
     assert odd_ones(lab.certificate()) == {("device", 0)}
-
-
-def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
-    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
-    lab.set_facts("gspo/s0", weights="ee" * 32)
-    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0), ("identity", 0)}
 
 
 @pytest.mark.parametrize(
@@ -596,31 +568,24 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
-    lines = lab.certificate().lines()
-    assert len(lines) == 1 + 31
+    assert len(lab.certificate().lines()) == 1 + 31
+    data = json.loads(json.dumps(lab.certificate().to_json()))
+    assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
+    assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
     assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
     assert len(text) == 1 + 31 + 1
 
 
-def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:
-    more = "".join(f'[arm.extra{i}]\nobjective = "gspo"\nclip_high = {i}e-3\n' for i in range(1, 4))
-    found = Lab(tmp_path, study=more).certificate()
-    settings = [line for line in found.lines() if line.startswith("  settings ")]
-    assert len(found.pairs) == 30
-    assert len(settings) == 7
-    assert "and 4 more that read differently; the JSON has them all" in settings[-1]
-
-
-def test_the_json_form_has_every_check_of_every_pair(lab: Lab) -> None:
-    data = json.loads(json.dumps(lab.certificate().to_json()))
-    assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
-    assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
+def test_many_different_details_are_counted_and_not_all_printed() -> None:
+    rows = grouped([(None, Check("settings", "differs as declared", f"by {place}")) for place in range(10)])
+    assert len(rows) == 7
+    assert rows[-1][1] == "and 4 more that read differently; the JSON has them all"
 
 
 def test_the_room_is_light() -> None:
-    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils'}"
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils', 'pyarrow'}"
     code = f"import sys, gspo_lab.matching, gspo_lab.cli; print(sorted({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -634,30 +599,14 @@ def test_engines_that_a_study_compares_may_have_packages_and_definitions_of_thei
     assert "trl: unset in grpo, 1.16.0 in gspo (declared: engine)" in of(found, "packages").detail
     assert found.ok
     lab.set_facts("gspo/s0", weights="cc" * 32)
-    assert of(lab.certificate(), "weights").state == "differs undeclared"
-
-
-def test_engines_that_a_study_compares_may_count_other_flops_and_no_other_tokens(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
     lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)  # of 1e6
-    found = of(lab.certificate(), "first counts")
-    assert (found.state, found.parts) == ("differs as declared", ("flops_total",))
-    assert found.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
-    assert of(lab.certificate(), "first counts", 1).state == "equal"
-    assert lab.verdict()["word"] == "better beyond margin"
+    found = lab.certificate()
+    assert of(found, "weights").state == "differs undeclared"
+    flops = of(found, "first counts")
+    assert flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert of(found, "first counts", 1).state == "equal"
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
     assert of(lab.certificate(), "first counts").state == "differs undeclared"
-
-
-def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:
-    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)
-    assert odd_ones(lab.certificate()) == {("first counts", 0)}
-
-
-def test_compute_is_prompts_and_updates_and_what_became_of_it_is_told(lab: Lab) -> None:
-    found = of(lab.certificate(), "compute")
-    assert found.state == "equal"
-    assert found.detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, ")
 
 
 def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_are(tmp_path: Path) -> None:
@@ -671,6 +620,7 @@ def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_ar
 
 
 def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab) -> None:
+    assert of(lab.certificate(), "compute").detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: ")
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
     found = of(lab.certificate(), "compute")
     assert found.state == "equal"

@@ -98,15 +98,6 @@ class Room:
     def run(self, arm: str) -> Run:
         return next(one for one in self.study.runs() if one.arm == arm)
 
-    def elsewhere(self, arm: str, file: str, edit: Callable[[str], str]) -> Run:
-        """The run of an arm, made from a folder in which one file is another."""
-        other = self.folder / "elsewhere"
-        other.mkdir()
-        for name in ("problems.jsonl", "dice.py"):
-            shutil.copy(self.folder / name, other / name)
-        (other / file).write_text(edit((other / file).read_text()))
-        return replace(self.run(arm), base=str(other))
-
     def certificate(self) -> Certificate:
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
@@ -147,7 +138,7 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
 
 def test_steps_without_any_reward_are_matched_though_nothing_is_kept_for_replay(tmp_path: Path) -> None:
     room = Room(tmp_path, grader="def grade(problem, answer):\n    return 0.0\n")
-    for arm in ("grpo", "grpo-r2", "grpo-r3"):
+    for arm in ("grpo", "grpo-r2"):
         room.train(arm)
     found = room.certificate()
     assert not odd_ones(found)
@@ -176,21 +167,8 @@ def _flip_lowest_bit(parts: RunComponents) -> None:
     bits[0, 0] ^= 1
 
 
-def _withheld(found: Certificate) -> str:
-    reasons = [Reason("not matched", {"why": why}) for why in found.reasons["gspo"]]
-    verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=reasons)
-    assert (verdict.word, verdict.better) == ("withheld", None)
-    return str(because(verdict))
-
-
-def test_one_weight_bit_is_named(room: Room) -> None:
-    room.train("gspo", in_hand=_flip_lowest_bit)
-    found = room.certificate()
-    assert ("weights", 0) in odd_ones(found)
-    assert _withheld(found).startswith("undeclared difference in weights: weights (seed 0)")
-
-
-def test_two_prompts_in_another_order_are_named(room: Room) -> None:
+def test_whatever_is_another_at_one_run_is_named(room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bit of a weight, the order of two prompts, the grader, an undeclared key, a flag, a package: all at once."""
     journal = scan(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl").items
     asked = [r["problem"] for r in journal if r.get("bench") == "rollout" and r["step"] == 1 and r["sample"] == 0]
 
@@ -199,50 +177,32 @@ def test_two_prompts_in_another_order_are_named(room: Room) -> None:
         lines[asked[0]], lines[asked[1]] = lines[asked[1]], lines[asked[0]]
         return "\n".join(lines.values())
 
-    room.train("gspo", room.elsewhere("gspo", "problems.jsonl", swap))
+    edits = {"problems.jsonl": swap, "dice.py": lambda text: text + "# the second version\n"}
+    (room.folder / "elsewhere").mkdir()
+    for name, edit in edits.items():
+        (room.folder / "elsewhere" / name).write_text(edit((room.folder / name).read_text()))
+    about = tmp_path / "newer" / "numpy-99.0.dist-info"  # found first on the path, as after an upgrade
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 99.0\n")
+    monkeypatch.syspath_prepend(tmp_path / "newer")
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    run = room.run("gspo")
+    update = run.settings.update.model_copy(update={"weight_decay": 0.1})
+    run = replace(run, base=str(room.folder / "elsewhere"), settings=run.settings.model_copy(update={"update": update}))
+    room.train("gspo", run, in_hand=_flip_lowest_bit)
+
     found = room.certificate()
-    assert odd_ones(found) == {("prompts", 0), ("other facts", 0)}  # the problems' file is another, too
-    assert of(found, "prompts").parts == ("step 1",)
-    assert "undeclared difference in prompts: step 1 (seed 0)" in _withheld(found)
+    named = {name: of(found, name).parts for name, _ in odd_ones(found)}
+    expected = {"weights": ("weights",), "prompts": ("step 1",), "settings": ("update.weight_decay",)}
+    expected |= {"numerics": ("MKL_NUM_THREADS",), "packages": ("numpy",)}
+    assert expected.items() <= named.items()
+    assert {"grader", "benchmark grader", "declaration", "identity", "other facts"} <= named.keys()
+    assert not {"code", "device", "tokenizer", "chat template", "restarts", "benchmark protocol"} & named.keys()
+    reasons = [Reason("not matched", {"why": why}) for why in found.reasons["gspo"]]
+    verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=reasons)
+    assert (verdict.word, verdict.better) == ("withheld", None)
+    assert "undeclared difference in weights: weights (seed 0)" in str(because(verdict))
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     prompt = next(one for one in parted.later if one.kind == "prompt")
     assert (prompt.where, prompt.left, prompt.right) == ("step 1", asked[0], asked[1])
-
-
-def test_another_grader_is_named(room: Room) -> None:
-    room.train("gspo", room.elsewhere("gspo", "dice.py", lambda text: text + "# the second version\n"))
-    found = room.certificate()
-    assert odd_ones(found) == {("grader", 0), ("benchmark grader", 0), ("other facts", 0)}
-    assert "undeclared difference in grader: grade@" in _withheld(found)
-
-
-def test_an_undeclared_key_is_named(room: Room) -> None:
-    run = room.run("gspo")
-    update = run.settings.update.model_copy(update={"weight_decay": 0.1})
-    room.train("gspo", replace(run, settings=run.settings.model_copy(update={"update": update})))
-    found = room.certificate()
-    assert odd_ones(found) == {("settings", 0), ("declaration", 0), ("identity", 0)}
-    assert "undeclared difference in settings: update.weight_decay" in _withheld(found)
-
-
-def test_a_numerics_flag_is_named(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MKL_NUM_THREADS", "7")
-    room.train("gspo")
-    found = room.certificate()
-    assert odd_ones(found) == {("numerics", 0)}
-    assert of(found, "numerics").parts == ("MKL_NUM_THREADS",)
-    assert "undeclared difference in numerics: MKL_NUM_THREADS" in _withheld(found)
-
-
-def test_another_version_of_a_package_is_named(room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer numpy is found first on the path, as after an upgrade between two runs."""
-    about = tmp_path / "newer" / "numpy-99.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 99.0\n")
-    monkeypatch.syspath_prepend(tmp_path / "newer")
-    room.train("gspo")
-    found = room.certificate()
-    assert odd_ones(found) == {("packages", 0)}
-    assert "99.0 in gspo" in of(found, "packages").detail
-    assert "undeclared difference in packages: numpy" in _withheld(found)

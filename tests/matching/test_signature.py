@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sealed_lab import SealedLab
+from matched_lab import SealedLab
 
 from gspo_lab.cli import main
 

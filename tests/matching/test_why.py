@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from laboratory import recorded_instead
-from matched_lab import Lab, Lines
-from sealed_lab import SealedLab
+from matched_lab import Lab, Lines, SealedLab
 
 from gspo_lab.cli import main
 from gspo_lab.errors import LabError

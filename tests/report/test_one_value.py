@@ -22,7 +22,7 @@ from gspo_lab.claims.data import ClaimData
 from gspo_lab.cli import app
 from gspo_lab.conduct.study_outcome import arm_results
 from gspo_lab.errors import LabError
-from gspo_lab.exporters.run_rows import read_run_rows, readings
+from gspo_lab.exporters import read_run_rows, readings
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.run_outcomes import outcomes

@@ -1,8 +1,6 @@
 """The database's shape: fields are columns, older files are brought up to date without loss, newer ones are refused."""
 
-import shutil
 import sqlite3
-import subprocess
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +13,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, StepRecord
 from gspo_lab.store import Evidence, database, ingest, rebuild
 from gspo_lab.store.database import APPLICATION_ID, writing
-from gspo_lab.store.schema import RECORD_TABLES, RUNS, TABLES, field_columns, metric_rows
+from gspo_lab.store.schema import RECORD_TABLES, TABLES, metric_rows
 
 
 @pytest.fixture
@@ -47,25 +45,8 @@ def test_sqlite_utils_knows_the_tables_as_described(filled: Lab) -> None:
             assert tuple(known.pks) == table.key
             described = [(column.name, column.type, int(column.required)) for column in table.columns]
             assert [(column.name, column.type, column.notnull) for column in known.columns] == described
-
-
-def test_types_follow_the_annotations() -> None:
-    types = {(r.table, c.name): (c.type, c.json, c.required) for r in RECORDS.values() for c in field_columns(r)}
-    assert types["steps", "step"] == ("INTEGER", False, True)
-    assert types["steps", "reward_mean"] == ("REAL", False, False)
-    assert types["steps", "rollout_digest"] == ("TEXT", False, False)
-    assert types["updates", "log_ratio_quantiles_tokens"] == ("TEXT", True, False)
-    assert types["updates", "band_counts"] == ("TEXT", True, False)
-    assert types["answers", "bench"] == ("TEXT", False, True)
-    assert types["answers", "correct"] == ("INTEGER", False, False)
-
-
-def test_tables_are_strict_and_keyed(filled: Lab) -> None:
     listed = {name: (strict, without) for _, name, _, _, without, strict in filled.query("PRAGMA table_list")}
-    for table in TABLES:
-        assert listed[table.name] == (1, int(table.clustered))
-        keyed = filled.query(f"SELECT name FROM pragma_table_info('{table.name}') WHERE pk > 0 ORDER BY pk")
-        assert tuple(name for (name,) in keyed) == table.key
+    assert {table.name: listed[table.name] for table in TABLES} == {t.name: (1, int(t.clustered)) for t in TABLES}
     with writing(filled.db) as connection, pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT"):
         connection.execute("INSERT INTO steps (run_id, step) VALUES ('r', 'one')")
 
@@ -82,13 +63,6 @@ def test_the_file_explains_itself(filled: Lab) -> None:
     about = dict(filled.query("SELECT key, value FROM about"))
     for statement in about["start here"].rstrip(";").split(";"):
         assert filled.query(statement)
-
-
-@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the sqlite3 program is not installed")
-def test_the_sqlite3_program_reads_it(filled: Lab) -> None:
-    query = "SELECT study, arm, seed, bench, step, score FROM latest_scores LIMIT 1"
-    done = subprocess.run(["sqlite3", str(filled.db), query], capture_output=True, text=True, check=True)
-    assert done.stdout == "adding|grpo|0|addition|4|0.5\n"
 
 
 def test_an_older_shape_gains_its_columns_and_loses_nothing(filled: Lab) -> None:
@@ -185,8 +159,3 @@ def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
         with pytest.raises(LabError, match="not gspo-lab's: move it away"):
             refused()
     assert lab.query("SELECT name FROM sqlite_schema") == [("mine",)]
-
-
-def test_the_table_of_runs_lists_every_setting_as_json(filled: Lab) -> None:
-    assert filled.query("SELECT DISTINCT json_extract(settings, '$.model') FROM runs") == [("tiny",)]
-    assert {c.name for c in RUNS.columns if c.json} == {"declared", "reference_bands", "settings", "facts"}

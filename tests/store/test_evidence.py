@@ -3,8 +3,6 @@
 import json
 import math
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -254,23 +252,10 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
         recorded.write(RUN, *step_records(4))
         ingest(recorded.runs)
         assert len(read_steps(evidence, "adding", ["entropy"])) == 16
+        with pytest.raises(LabError, match="cannot be written"):
+            evidence.rows("DELETE FROM steps")
     with Evidence.open(recorded.db) as evidence:
         assert len(read_steps(evidence, "adding", ["entropy"])) == 17
-
-
-def test_evidence_cannot_write(recorded: Lab) -> None:
-    with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match="cannot be written"):
-        evidence.rows("DELETE FROM steps")
-
-
-def test_many_values_are_summed_in_sql(lab: Lab) -> None:
-    """20,000 updates come back as 250 numbers with the exact mean."""
-    lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
-    with lab.opened() as evidence:
-        [found] = read_spans(evidence, "adding", "updates", ["loss"], extremes=["loss"]).values()
-    assert len(found["loss"]) == 250
-    assert found["loss"].mean() == pytest.approx(9999.5)
-    assert [found[name][0] for name in ("x", "loss.low", "loss.high")] == [9.5, 0.0, 79.0]
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
@@ -301,11 +286,3 @@ def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:
     """SQLite quotes what it cannot parse, and bytes that are no text in it."""
     with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"), explained(recorded.db):
         b"\xb3".decode()
-
-
-def test_opening_the_store_costs_no_pandas() -> None:
-    """The command line must stay light: frames load pandas, opening and taking in what is known do not."""
-    heavy = ("pandas", "numpy", "sqlite_utils", "pyarrow")
-    code = f"import sys, gspo_lab.store; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

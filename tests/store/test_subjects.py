@@ -107,21 +107,6 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
         assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
 
 
-def test_a_rebuild_gives_the_same(lab: Lab, asked: str) -> None:
-    lab.regrade(asked, later("p0", 1, 1), evaluation=NAME)
-    ingest(lab.runs)
-    lab.regrade(asked, later("p0", 1, 0), later("p1", 1, 0), evaluation=NAME)
-    (run,) = lab.declare("adding", ("gspo",), [0])
-    lab.train(run)
-    lab.ask(run, NAME, *answers(4, [1, 1]))
-    ingest(lab.runs)
-    tables = ("subjects", "evaluations", "answers", "grades", "scores")
-    before = [sorted(lab.query(f"SELECT * FROM {table}")) for table in tables]
-    assert all(before)
-    rebuild(lab.runs)
-    assert [sorted(lab.query(f"SELECT * FROM {table}")) for table in tables] == before
-
-
 def test_what_is_deleted_is_forgotten(lab: Lab, asked: str) -> None:
     folder = lab.runs / asked
     lab.regrade(asked, later("p0", 1, 1), evaluation=NAME)

@@ -28,7 +28,7 @@ from gspo_lab.report.markup import (
     table,
 )
 from gspo_lab.report.series import records
-from gspo_lab.store.damage import END_LOST, FOREIGN
+from gspo_lab.store.run_files import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
 from gspo_lab.study.tune import Tune, budget, schedule
