@@ -1,9 +1,11 @@
-"""Logs written by verl's own package, skipped where it is absent. `tests/exporters` has the others."""
+"""Logs written by the programs' own packages, skipped where these are absent: `nox -s imports` has them all."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
-from logs import bring, opened
+from logs import bring, opened, refused
 
 from gspo_lab.store.records import read_steps, read_updates
 
@@ -27,6 +29,31 @@ def row(step: int) -> dict[str, float]:
 EXPECTED = [[step - 1, step / 8, step / 64] for step in STEPS]
 
 
+def events(folder: Path, steps: range, shift: float = 0.0) -> None:
+    writer = pytest.importorskip("tensorboardX").SummaryWriter(str(folder))
+    for step in steps:
+        for name, value in row(step).items():
+            writer.add_scalar(name, value + shift, step, walltime=1e9 + step + 1000 * shift)
+    writer.close()
+
+
+def test_event_files(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    events(tmp_path / "tb", STEPS)
+    assert bring(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO).code == 0
+    assert logged(tmp_path) == EXPECTED
+
+
+def test_event_files_of_another_run_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    events(tmp_path / "tb", STEPS)
+    first = next((tmp_path / "tb").iterdir())
+    first.rename(first.with_name(f"{first.name}.first"))
+    events(tmp_path / "tb", STEPS, 1.0)
+    line = refused(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO)
+    assert "event files of two runs in one folder" in line
+
+
 def test_verl_s_file_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("verl.utils.tracking")
     from verl.utils.logger.aggregate_logger import concat_dict_to_str
@@ -43,3 +70,37 @@ def test_verl_s_file_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     lines = [f"(TaskRunner pid=7) {concat_dict_to_str(row(step), step)}" for step in STEPS]
     (tmp_path / "console.log").write_text("\n".join(["Training begins", *lines]) + "\n")
     assert "x/gspo/s0: unchanged" in bring(tmp_path, "verl", tmp_path / "console.log", *GSPO).out
+
+
+def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    settings = wandb.Settings(disable_git=True, console="off", silent=True)
+    run = wandb.init(mode="offline", dir=str(tmp_path), project="p", config={"lr": 1e-6}, settings=settings)
+    for step in STEPS:
+        run.log(row(step), step=step)
+    run.finish()
+    [file] = sorted({path.resolve() for path in tmp_path.rglob("run-*.wandb")})
+    assert bring(tmp_path, "wandb", file, "--logged-by", "verl", *GSPO).code == 0
+    assert logged(tmp_path) == EXPECTED
+    cut = tmp_path / "cut" / file.name
+    cut.parent.mkdir()
+    shutil.copy(file, cut)
+    os.truncate(cut, cut.stat().st_size * 2 // 3)
+    said = bring(tmp_path / "cut", "wandb", cut, "--logged-by", "verl", *GSPO)
+    assert said.code == 0, said.err
+    assert "cut off or damaged behind record" in said.out
+    kept = logged(tmp_path / "cut")
+    assert kept == EXPECTED[: len(kept)]
+
+
+def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = pytest.importorskip("trackio.sqlite_storage")
+    (tmp_path / "trackio").mkdir()
+    for module in (storage, pytest.importorskip("trackio.utils")):  # both read the variable when they are imported
+        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
+    storage.SQLiteStorage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
+    [path] = (tmp_path / "trackio").glob("p*.db")
+    options = ("--logged-by", "verl", "--run-pattern", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
+    said = bring(tmp_path, "trackio", path, *options)
+    assert said.code == 0, said.err
+    assert logged(tmp_path) == EXPECTED

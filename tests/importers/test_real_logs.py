@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from logs import bring, opened, report
 
+from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.paired_comparisons import scalars as scalars_of
 from gspo_lab.readings import Source
 from gspo_lab.store.records import read_steps, read_updates
@@ -121,3 +122,18 @@ def test_tensorboard_s_scalars_are_its_file_s(
     assert names.keys() == scalars.keys()
     for tag, values in scalars.items():
         assert names[tag]["value"] == pytest.approx(last_fifth(values), rel=1e-4), tag
+
+
+def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path, real: Callable[[str], Path]) -> None:
+    """verl's 2 rows of grpo and 3 of gspo: their last rows, and their mean heights by trapezoids."""
+    rewards = {}
+    for arm in ("grpo", "gspo"):
+        path = real(f"verl/log_{arm}.jsonl")
+        rewards[arm] = [json.loads(line)["data"]["critic/score/mean"] for line in path.read_text().splitlines()]
+        assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0).code == 0
+    with opened(tmp_path) as evidence:
+        compared = {one.scalar.name: one.paired.estimate for one in compared_of(Source(evidence, "x"))}
+    tail, area = (compared[f"training reward, {name}"] for name in ("last fifth of each log", "area under its curve"))
+    grpo, gspo = rewards["grpo"], rewards["gspo"]
+    assert tail == pytest.approx(gspo[2] - grpo[1])
+    assert area == pytest.approx((gspo[0] / 2 + gspo[1] + gspo[2] / 2) / 2 - (grpo[0] + grpo[1]) / 2)
