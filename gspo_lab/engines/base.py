@@ -35,10 +35,6 @@ class Capabilities:
     records: Mapping[str, str] | None = None
     turns: bool = True
 
-    def records_as_defined(self, column: str) -> bool:
-        """Whether the column is filled, and means what it means in the lab."""
-        return self.records is None or self.records.get(column) == ""
-
 
 class Engine(Protocol):
     """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all.

@@ -11,7 +11,7 @@ from gspo_lab.engines.check import check_engine
 from gspo_lab.engines.external.attempt import Attempt, PreparedAttempt
 from gspo_lab.engines.smoke_test_task import SmokeTestTask
 from gspo_lab.engines.verl import VerlEngine
-from gspo_lab.engines.verl.hydra_overrides import arguments, environment, overrides, rows_at_a_time
+from gspo_lab.engines.verl.config import arguments, environment, overrides, rows_at_a_time
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 

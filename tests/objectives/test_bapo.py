@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, prepared, surrogate
 from gspo_lab.objectives.losses import LOSSES, Common
-from gspo_lab.objectives.losses.bapo import Bapo
+from gspo_lab.objectives.losses.clipping import Bapo
 
 BAPO = Bapo(policy_loss="bapo", clip_low=0.4, clip_high=0.2, aggregation="token-mean")
 

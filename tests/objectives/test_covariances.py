@@ -9,8 +9,7 @@ from measuring import batch_of
 
 from gspo_lab.objectives import Batch, Objective, prepared, surrogate
 from gspo_lab.objectives.losses import LOSSES
-from gspo_lab.objectives.losses.clip_cov import ClipCov, covariance
-from gspo_lab.objectives.losses.kl_cov import KlCov
+from gspo_lab.objectives.losses.covariances import ClipCov, KlCov, covariance
 from gspo_lab.objectives.objective import moved_by
 
 # A = 1, 1 in the first response, -1 in the second, and 0 in the third, which counts nowhere. log pi = 0, -4, -2.

@@ -9,9 +9,9 @@ from measuring import batch_of, ratio_measures
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, surrogate
+from gspo_lab.objectives.objective import mismatch_weight
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.objectives.settings import Aggregation, Correction
-from gspo_lab.objectives.weights import mismatch_weight
 
 GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
 LN = math.log

@@ -15,12 +15,9 @@ from torch import Tensor
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, prepared, ratio_measures, surrogate
 from gspo_lab.objectives.losses import LOSSES, Common, loss_of
-from gspo_lab.objectives.losses.bapo import Bapo
-from gspo_lab.objectives.losses.clip_cov import ClipCov
-from gspo_lab.objectives.losses.kl_cov import KlCov
-from gspo_lab.objectives.losses.pspo import Pspo
-from gspo_lab.objectives.losses.sapo import Sapo
-from gspo_lab.objectives.losses.vespo import Vespo
+from gspo_lab.objectives.losses.clipping import Bapo
+from gspo_lab.objectives.losses.covariances import ClipCov, KlCov
+from gspo_lab.objectives.losses.weighing import Pspo, Sapo, Vespo
 from gspo_lab.objectives.ratios import RATIOS
 
 LN, EXP = math.log, math.exp

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, surrogate
-from gspo_lab.objectives.regularisers import k3, weighted_k3
+from gspo_lab.objectives.objective import k3, weighted_k3
 
 UNBIASED = PRESETS["grpo"].replace(kl_coef=1.0, kl_estimate="unbiased")
 LN = math.log

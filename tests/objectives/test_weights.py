@@ -9,7 +9,7 @@ from measuring import batch_of
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, Objective, surrogate
-from gspo_lab.objectives.weights import off_policy, token_weights
+from gspo_lab.objectives.objective import off_policy, token_weights
 
 GRPO = PRESETS["grpo"]
 

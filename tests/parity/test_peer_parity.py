@@ -28,9 +28,9 @@ from cases import (
 from torch import Tensor
 
 from gspo_lab.objectives import Objective, advantages, decoupled, surrogate
+from gspo_lab.objectives.objective import mismatch_weight
 from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.objectives.settings import Aggregation, Correction
-from gspo_lab.objectives.weights import mismatch_weight
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

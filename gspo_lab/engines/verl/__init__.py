@@ -9,8 +9,7 @@ from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
-from gspo_lab.engines.verl.hydra_overrides import configure
-from gspo_lab.engines.verl.options import CHECKPOINTS, STEP, VerlOptions
+from gspo_lab.engines.verl.config import CHECKPOINTS, STEP, VerlOptions, configure
 from gspo_lab.study import Run
 from gspo_lab.study.schema import obeyed
 
