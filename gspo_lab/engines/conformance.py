@@ -62,7 +62,8 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         code, _ = _work(folder, stop=False)
     if not folder.status().finished:  # whatever the exit code: the signal may have come behind the last word
         message = folder.status().message or f"exit code {code}; the end of its log:"
-        raise LabError(f"the engine '{engine}' does not train", details=(message, *_end(folder.log)))
+        end = folder.log.read_text(errors="replace").splitlines()[-5:]
+        raise LabError(f"the engine '{engine}' does not train", details=(message, *end))
     able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):
         raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
@@ -87,10 +88,6 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
         return worker.wait(), 0
     finally:
         worker.kill()
-
-
-def _end(log: Path) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-5:]
 
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:

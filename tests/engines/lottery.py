@@ -1,5 +1,6 @@
 """A real run small enough for a test: an untrained embedded model and a reward that any text can win."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from gspo_lab.engines.native.experience import Experience, pack_routes, pad_roll
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout, noise_key
-from gspo_lab.study import Run
+from gspo_lab.study import Run, load_study
 
 STUDY = """
 question = "does the engine do what it says?"
@@ -57,7 +58,9 @@ def grade(problem, answer):
 class Memory:
     """A sink that keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        """Where a run was trained."""
         self.records: list[Record] = []
 
     def write(self, records: Sequence[Record]) -> None:
@@ -84,6 +87,20 @@ class Memory:
 
 
 MakeRun = Callable[..., Run]
+Trained = Callable[..., Memory]
+
+
+def write_study(folder: Path) -> Path:
+    """The study's file, with its grader and its problems beside it."""
+    (folder / "lottery.py").write_text(GRADER)
+    prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
+    (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    (folder / "study.toml").write_text(STUDY)
+    return folder / "study.toml"
+
+
+def run_of(study: Path, arm: str, overrides: Sequence[str] = (), seed: int = 0) -> Run:
+    return next(run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm)
 
 
 def train(
@@ -91,7 +108,7 @@ def train(
 ) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
-    memory = Memory()
+    memory = Memory(folder)
     Loop(run, parts or set_up(run, None), memory, folder).run(stop)
     return memory
 

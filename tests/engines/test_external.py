@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ class Copies(ExternalEngine):
     name, program, starts, packages = "copies", "Copies", "nothing", ()
     capabilities, world_size, asks_benchmarks = Capabilities(), 1, False
 
-    def check(self, settings: Settings) -> None:
-        pass
+    def broken(self, settings: Settings) -> Iterator[str]:
+        yield from ()
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         answers = [

@@ -2,16 +2,16 @@
 
 import getpass
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.atomic_files import read_json
-from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings, configure
+from gspo_lab.engines.areal.config import FILES, SAVING, SCHEDULERS, broken, configure
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import PreparedAttempt
-from gspo_lab.engines.external.engine import ExternalEngine
+from gspo_lab.engines.external.engine import ExternalEngine, check_choice, check_count
 from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
@@ -47,10 +47,11 @@ class ArealEngine(ExternalEngine):
         """Training processes: all are on one machine."""
         return self.processes
 
-    def check(self, settings: Settings) -> None:
-        """LabError for what AReaL would refuse, ignore or change."""
-        check_options(self.scheduler, self.processes)
-        check_settings(settings)
+    def broken(self, settings: Settings) -> Iterator[str]:
+        """AReaL itself takes any scheduler's name, and fails later."""
+        check_choice("scheduler", self.scheduler, SCHEDULERS)
+        check_count("processes", self.processes)
+        yield from broken(settings)
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""

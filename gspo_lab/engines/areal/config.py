@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from gspo_lab.engines.external.attempt import PreparedAttempt
-from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
 from gspo_lab.study import Settings
 
 SCHEDULERS = ("local", "ray", "slurm")
@@ -26,22 +24,8 @@ FILES, SAVING = "files", "saving"
 """AReaL's own folder beside the attempts, with checkpoints and logs; the file that is in it while it saves one."""
 
 
-def check_options(scheduler: str, processes: int) -> None:
-    """LabError for an option that cannot be; AReaL itself takes any scheduler's name, and fails later."""
-    if scheduler not in SCHEDULERS:
-        known = ", ".join(SCHEDULERS)
-        raise LabError(f"engine.options.scheduler = {scheduler!r}{nearest(scheduler, SCHEDULERS)}: {known}")
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise LabError(f"engine.options.processes = {processes!r}: a whole number from 1 on")
-
-
-def check_settings(settings: Settings) -> None:
-    """LabError where AReaL would refuse, ignore or change what the arm says."""
-    for why in _broken(settings):
-        raise LabError(f"the engine 'areal' {why}")
-
-
-def _broken(settings: Settings) -> Iterator[str]:
+def broken(settings: Settings) -> Iterator[str]:
+    """What AReaL would refuse, ignore or change of an arm, each as the end of a sentence."""
     objective = settings.objective
     if objective.aggregation != AGGREGATION:
         yield (

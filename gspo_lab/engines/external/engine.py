@@ -7,18 +7,31 @@ what the program's own processes import of the lab. An engine of this kind is a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.virtualenvs import python_of
-from gspo_lab.registry import look_up
+from gspo_lab.errors import LabError
+from gspo_lab.registry import look_up, nearest
 from gspo_lab.study import Run, Settings
 
 LATE = {"prepare": "gspo_lab.engines.external.training:prepare", "train": "gspo_lab.engines.external.training:train"}
 """What needs torch, by its name: a missing package is one line that says what to install."""
+
+
+def check_choice(option: str, value: object, known: Sequence[str]) -> None:
+    """LabError where an option's value is none of those known."""
+    if value not in known:
+        raise LabError(f"engine.options.{option} = {value!r}{nearest(str(value), known)}: {', '.join(known)}")
+
+
+def check_count(option: str, value: object) -> None:
+    """LabError where an option's value is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise LabError(f"engine.options.{option} = {value!r}: a whole number from 1 on")
 
 
 class ExternalEngine(ABC):
@@ -41,8 +54,13 @@ class ExternalEngine(ABC):
         """Training processes of one run, on all machines."""
 
     @abstractmethod
+    def broken(self, settings: Settings) -> Iterator[str]:
+        """What the program would refuse, ignore or change, each as the end of a sentence; options are checked first."""
+
     def check(self, settings: Settings) -> None:
         """LabError for what the program would refuse, ignore or change."""
+        for why in self.broken(settings):
+            raise LabError(f"the engine '{self.name}' {why}")
 
     @abstractmethod
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.engines.step_numbers import RunTotals, failure, keeps, need_grades, step_numbers
+from gspo_lab.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, ratio_measures, response_detail, surrogate
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict, to_dict
@@ -90,8 +90,8 @@ def step_records(
             raise LabError(f"{program} left {len(lines)} {what} of step {number}, not {wanted}")
     if any(update["world"] != world for update in made):
         raise LabError(f"{program} trained step {number} with {made[0]['world']} processes, not the {world} asked for")
-    errors = [failure(row.get("error"), row.get("reward")) for row in rows]
-    need_grades(number, errors, settings.rollout.max_grader_errors)
+    graded = [(row.get("error"), row.get("reward")) for row in rows]
+    need_grades(number, graded, settings.rollout.max_grader_errors)
     if strange := [row["problem"] for row in rows if row["problem"] != problems[row["place"]].id]:
         raise LabError(f"{program} asked '{strange[0]}' in step {number}, which is not that step's prompt")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.external.attempt import LOG, PreparedAttempt, Prompt, for_plugin
+from gspo_lab.engines.external.engine import check_choice, check_count
 from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
 from gspo_lab.study import Run, Settings
 
 BACKENDS = ("fsdp2", "megatron")
@@ -53,15 +53,11 @@ class VerlOptions:
         """Training processes on all machines."""
         return self.processes * self.machines
 
-    def check(self, settings: Settings) -> None:
-        """LabError for an option that cannot be, and for what verl would refuse, ignore or change of the settings."""
-        if self.backend not in BACKENDS:
-            known = ", ".join(BACKENDS)
-            raise LabError(f"engine.options.backend = {self.backend!r}{nearest(str(self.backend), BACKENDS)}: {known}")
+    def broken(self, settings: Settings) -> Iterator[str]:
+        """What verl would refuse, ignore or change of the settings. LabError for an option that cannot be."""
+        check_choice("backend", self.backend, BACKENDS)
         for name in ("processes", "machines", "tensor_parallel"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise LabError(f"engine.options.{name} = {value!r}: a whole number from 1 on")
+            check_count(name, getattr(self, name))
         if self.world_size % self.tensor_parallel:
             raise LabError(
                 f"engine.options.tensor_parallel = {self.tensor_parallel} does not divide {self.world_size} processes"
@@ -70,8 +66,7 @@ class VerlOptions:
             raise LabError("engine.options.machines > 1 needs a Ray cluster: set engine.options.ray to its address")
         if not isinstance(self.set, Mapping):
             raise LabError("engine.options.set: a table of verl's keys, {'trainer.balance_batch' = false}")
-        for why in _broken(settings, self):
-            raise LabError(f"the engine 'verl' {why}")
+        yield from _broken(settings, self)
 
     def check_here(self, *, on_gpu: bool) -> None:
         """LabError where this machine lacks what the options ask for."""
