@@ -194,10 +194,10 @@ def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
     # Fewer groups than mini-batches, and more than a step asks for.
     assert min(step.responses for step in memory.steps) < 8
     assert max(step.responses for step in memory.steps) > 16
-    first_sampled, trained = memory.steps[0].tokens_sampled_total, memory.steps[-1].tokens_trained_total
+    first_sampled, tokens = memory.steps[0].tokens_sampled_total, memory.steps[-1].tokens_trained_total
     assert first_sampled <= 64
-    assert trained == sum(update.response_tokens for update in memory.updates)
-    assert trained < memory.steps[-1].tokens_sampled_total
+    assert tokens == sum(update.response_tokens for update in memory.updates)
+    assert tokens < memory.steps[-1].tokens_sampled_total
 
 
 def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: MakeRun, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from lottery import MakeRun
 from gspo_lab.engines.check import check_engine
 from gspo_lab.engines.external.attempt import Attempt, PreparedAttempt
 from gspo_lab.engines.smoke_test_task import SmokeTestTask
-from gspo_lab.engines.verl import VerlEngine
-from gspo_lab.engines.verl.config import arguments, environment, overrides, rows_at_a_time
+from gspo_lab.engines.verl import VerlEngine, arguments, environment, overrides, rows_at_a_time
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 

@@ -13,8 +13,7 @@ from gspo_lab.engines.external.attempt import Prompt, every_training_prompt
 from gspo_lab.engines.external.records import StepLines, bench_records, step_records, write_update
 from gspo_lab.engines.native.prompt_stream import PromptStream
 from gspo_lab.engines.step_numbers import RunTotals
-from gspo_lab.engines.verl import VerlEngine
-from gspo_lab.engines.verl.config import row
+from gspo_lab.engines.verl import VerlEngine, row
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
