@@ -86,6 +86,10 @@ class Memory:
         return self.of(RunStatus)
 
 
+class Killed(BaseException):
+    """Ends a worker as a kill does: it has no last word."""
+
+
 MakeRun = Callable[..., Run]
 Trained = Callable[..., Memory]
 
@@ -162,3 +166,22 @@ def experience_of(parts_: RunComponents, *, routes: bool = False) -> Experience:
         routers = parts_.policy.routers
         out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
     return out
+
+
+def gemma() -> Any:
+    """A model whose logits are capped after the head."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        final_logit_softcapping=3.0,
+        attn_implementation="eager",
+    )
+    return Gemma2ForCausalLM(config)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, Trained, final, recorded, train
+from lottery import Killed, MakeRun, Memory, Trained, final, recorded, train
 from safetensors.torch import load_file
 
 import gspo_lab.objectives.losses.cispo as builtin
@@ -71,10 +71,6 @@ def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: T
     assert grpo.steps[1].rollout_digest != gspo.steps[1].rollout_digest
     uncoupled = trained("gspo", "rollout.coupled=false")
     assert uncoupled.steps[0].rollout_digest != gspo.steps[0].rollout_digest
-
-
-class Killed(BaseException):
-    """Ends a worker as a kill does: it has no last word."""
 
 
 def test_a_kill_at_the_very_end_loses_nothing(

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, Trained, train
-from test_head import gemma
+from lottery import MakeRun, Trained, gemma, train
 from torch import Tensor
 
 from gspo_lab.engines.native import trainable_model as trained_module

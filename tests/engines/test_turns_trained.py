@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import Memory, final, recorded, train
+from lottery import Killed, Memory, final, recorded, train
 
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
@@ -97,10 +97,6 @@ def test_each_turn_reads_all_before_it_again() -> None:
     ]
     assert sampled_positions(rollouts) == [3 + 6, 2 + 4 + 7, 2 + 3, 4]
     assert positions(rollouts) == [6, 7, 3, 4]
-
-
-class Killed(BaseException):
-    """Ends a worker as a kill does: it has no last word."""
 
 
 @pytest.mark.parametrize(
