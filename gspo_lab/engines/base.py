@@ -48,8 +48,6 @@ class Engine(Protocol):
     capabilities: Capabilities
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train from where `folder` stands to the run's last step; True when complete, False when stopped before.
-
-        When it returns True, all that is wanted of the run is on the disk: what it went on from may be deleted.
-        """
+        """Train from where `folder` stands to the last step; False when stopped before. At True all that is wanted of
+        the run is on the disk."""
         ...

@@ -43,10 +43,8 @@ def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
 
 
 def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -> dict[str, int]:
-    """Train the study below `runs`; how many steps, updates and answers were recorded.
-
-    LabError with one line for everything that the engine does not do as `engines/base.py` says.
-    """
+    """Train the study below `runs`; how many steps, updates and answers were recorded. LabError, a line each, for what
+    is not as `engines/base.py` says."""
     (run,) = smoke_study(engine, device, changes).runs()
     base = Path(run.base)
     check_engine(run.arm, run.settings, base)

@@ -21,10 +21,8 @@ MOST_WORDS = 200
 
 
 def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], most: float) -> None:
-    """LabError where the grader failed on a larger share than `most` of a step's responses.
-
-    `most` is `rollout.max_grader_errors`; `graded` holds each response's error and reward.
-    """
+    """LabError where the grader failed on more than `most` of a step's responses; `graded` holds each one's error and
+    reward."""
     failed = [error or "it gave no reward" for error, reward in graded if reward is None]
     if len(failed) > most * len(graded):
         last = failed[-1].strip().partition("\n")[0][:MOST_WORDS]

@@ -1,9 +1,5 @@
-"""Environments of engines that cannot share the lab's: where they are, what makes them, whether they work.
-
-An engine such as verl pins other packages than the lab. It then lives in a virtual environment of its own,
-`GSPO_LAB_CACHE/engines/<name>` (or `~/.cache/gspo-lab/...`), with which the lab talks through a folder, a command and
-a log. `about.toml` in the engine's package holds what makes one that works.
-"""
+"""Engines' own environments, below `GSPO_LAB_CACHE/engines/<name>`, for engines that pin other packages than the lab.
+`about.toml` in an engine's package says what makes one."""
 
 import os
 import subprocess

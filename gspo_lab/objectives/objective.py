@@ -169,11 +169,8 @@ def token_weights(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor"
 
 
 def off_policy(logp_BT: "Tensor", batch: Batch, limit: float) -> "Tensor":
-    """[B, T], True where A < 0 in a response whose mean of log mu - log pi is above `limit`, in nats per token.
-
-    DeepSeek-V3.2, arXiv 2512.02556 eq. 9: its pi_old is the sampler's mu, so that the mean holds both the updates since
-    the response was sampled and the difference between sampler and trainer. TRL's `off_policy_mask_threshold`.
-    """
+    """[B, T], True where A < 0 in a response whose mean of log mu - log pi is above `limit`, in nats per token: arXiv
+    2512.02556 eq. 9, with the sampler's mu as pi_old, TRL's `off_policy_mask_threshold`."""
     assert batch.sampler_logp_BT is not None
     moved_BT = (batch.sampler_logp_BT - logp_BT.detach()).masked_fill(~batch.mask_BT, 0.0)
     masked_BT: Tensor = (batch.adv_BT < 0) & (sequence_mean(moved_BT, batch.mask_BT) > limit)

@@ -200,10 +200,7 @@ def _spread(l_N: "Floats", log_s_B: "Floats") -> dict[str, Any]:
 
 
 def _band_counts(ratio_N: "Floats", adv_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:
-    """Per side the active tokens that bind at each scale of the range.
-
-    The two sides bind apart from each other, so 5 + 5 counts give every cell of the 5 x 5 grid of ranges.
-    """
+    """Per side the active tokens that bind at each scale of the range: 5 + 5 counts give all 5 x 5 ranges."""
     sides = [binds(ratio_N, adv_N, True, scale * band[0], scale * band[1]) for scale in BAND_SCALES]
     return {"low": [int(low_N.sum()) for low_N, _ in sides], "high": [int(high_N.sum()) for _, high_N in sides]}
 

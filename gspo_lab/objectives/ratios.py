@@ -46,10 +46,8 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
 
 
 def binds(ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Array) -> tuple[Array, Array]:
-    """(low, high): where the clip takes the gradient, below the range with A < 0 and above it with A > 0.
-
-    The range is two numbers, or two for each token. Nothing binds with A = 0 or off the mask, nor both at once.
-    """
+    """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A > 0. The range may be
+    by token."""
     return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
 
 

@@ -29,10 +29,8 @@ METHODS = ("sample", "refresh", "pause", "facts")
 
 
 def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None, *, invariant: bool = False) -> None:
-    """LabError if the sampler `name` is unknown, not installed, or cannot feed the replay or be batch-`invariant`.
-
-    Only a plugin (`module:attribute`, a file relative to the folder `base`) is imported.
-    """
+    """LabError if the sampler is unknown, not installed, or cannot feed the replay or be batch-`invariant`. Only a
+    plugin is imported."""
     require_known("sampler", name, SAMPLERS)
     if name not in SAMPLERS:
         check_callable("sampler", name, look_up("sampler", name, SAMPLERS, base), CALL, METHODS)

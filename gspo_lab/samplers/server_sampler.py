@@ -66,10 +66,8 @@ class NoReply(Exception):
 
 @dataclass(frozen=True)
 class ServerEndpoint:
-    """A server's address: `url` up to .../v1. `key` is sent with every request and shown nowhere.
-
-    `tries` per request; `seconds`: limit of one try (a long answer takes minutes); `at_once`: concurrent requests.
-    """
+    """A server's address, `url` up to .../v1. The `key` is shown nowhere; `seconds` limits one of the `tries`,
+    `at_once` the requests in flight."""
 
     url: str
     model: str
@@ -131,10 +129,8 @@ class ServerSampler:
         await self._client.aclose()
 
     async def context(self) -> int | None:
-        """The model's context in tokens; None if the server does not report it.
-
-        LabError if the server does not answer, refuses the key or does not have the model.
-        """
+        """The model's context in tokens, None if not reported. LabError if the server is not there, refuses the key or
+        lacks the model."""
         assert self._client is not None
         where = f"the server {self.server.url}"
         try:
@@ -158,10 +154,8 @@ class ServerSampler:
         return _context(known[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
-        """One answer to a message through the model's chat template (`chat`), else a completion of the prompt.
-
-        NoReply if the server refuses the request or every try fails.
-        """
+        """One answer to a message through the chat template (`chat`), else a completion. NoReply if it is refused or
+        every try fails."""
         body: dict[str, Any] = {
             "model": self.server.model,
             "temperature": sampling.temperature,

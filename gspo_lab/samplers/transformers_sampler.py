@@ -240,10 +240,7 @@ class TransformersSampler:
 
 def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
     """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
-    from (greedy: that of temperature 1).
-
-    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with counter-based noise.
-    """
+    from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1) noise."""
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
     drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]

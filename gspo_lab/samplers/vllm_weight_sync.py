@@ -71,10 +71,7 @@ WAYS: dict[str, Callable[[Any, Any], None]] = {"reload": reload, "reload, expert
 
 
 def checkpoint_weights(model: Any) -> Mapping[str, Tensor]:
-    """The weights with the names and shapes of the family's checkpoints, which vLLM's loaders expect.
-
-    Adapters are merged. The head of a tied model is included: vLLM stores it separately, for some families packed.
-    """
+    """The weights as the family's checkpoints have them, adapters merged, a tied head too: vLLM's loaders expect it."""
     from transformers.core_model_loading import revert_weight_conversion
 
     weights: Mapping[str, Tensor] = revert_weight_conversion(model, merged_state(model))

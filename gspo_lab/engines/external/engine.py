@@ -64,17 +64,13 @@ class ExternalEngine(ABC):
 
     @abstractmethod
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
-        """Write the program's configuration into the attempt's folder.
-
-        Returns its command, whose first word is a Python, and what its processes need in their environment.
-        """
+        """Write the program's configuration into the attempt's folder; its command, whose first word is a Python, and
+        environment."""
 
     @abstractmethod
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """The steps of the program's last whole checkpoint below `home` that goes no further than the `recorded` ones.
-
-        0 where there is none. Checkpoints that are of no use any more are deleted.
-        """
+        """The steps of the last whole checkpoint that goes no further than the `recorded` ones, 0 without one. Others
+        are deleted."""
 
     @abstractmethod
     def model_after(self, home: Path, run: Run, step: int) -> Path:
@@ -93,10 +89,8 @@ class ExternalEngine(ABC):
         """LabError where this machine lacks what the options ask for."""
 
     def write(self, run: Run, folder: Path) -> list[str]:
-        """Write what the program would be given to train the run from its beginning; its command. Nothing is run.
-
-        With `device = "cuda"` it is what a machine with GPUs would be given, wherever this is called.
-        """
+        """Write what the program would be given to train the run from its beginning; its command. With `device =
+        "cuda"` it is what a machine with GPUs would be given."""
         on_gpu = run.settings.device == "cuda"
         return self.configure(look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu))[0]
 

@@ -70,11 +70,9 @@ def step_records(
     totals: RunTotals,
     stream: "PromptStream",
 ) -> list[Record]:
-    """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
-
-    `report` is what the program says of the step, by columns of steps, `seconds_step` among them; `world` is the
-    number of its training processes. LabError where it trained on fewer responses, updates or processes than wanted.
-    """
+    """All records of the rollout batch `number` (from 0): updates, the step, the answers that the study keeps. `report`
+    is the program's, by columns of steps. LabError where it trained on fewer responses, updates or processes (`world`)
+    than wanted."""
     import torch
 
     settings = run.settings
@@ -169,11 +167,8 @@ Row = tuple["Tensor", "Tensor", "Tensor"]
 
 
 def write_update(path: Path, run: Run, number: int, rows: Sequence[Row], *, world: int, **of_program: Any) -> None:
-    """Write down the run's update `number`, from 0, on a whole mini-batch, every response of which was evaluated.
-
-    l_t and the advantages are 0 off the mask; `world` is the number of training processes, and `of_program` are the
-    columns that the program knows: the loss, the gradient's norm, the learning rate, seconds.
-    """
+    """Write down the run's update `number`, from 0, on a whole mini-batch; l_t and advantages are 0 off the mask.
+    `of_program` are the columns that the program knows: loss, gradient norm, learning rate, seconds."""
     from torch.nn.utils.rnn import pad_sequence
 
     columns = zip(*rows, strict=True)

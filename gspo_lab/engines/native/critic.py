@@ -73,10 +73,8 @@ class Critic:
         return adv_NT
 
     def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:
-        """Learn the returns of one mini-batch, those of responses without advantage too.
-
-        Returns the UpdateRecord's columns of a critic, and whether the step was finite.
-        """
+        """Learn the returns of one mini-batch, of all its responses: the UpdateRecord's columns of a critic, and
+        whether the step was finite."""
         started = time.perf_counter()
         tokens = int(experience.mask_NT[rows].sum())
         loss, clipped, total = self._passes(experience, rows, tokens)

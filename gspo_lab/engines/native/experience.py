@@ -149,10 +149,8 @@ def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -
 
 
 def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int) -> Tensor:
-    """[N, S, L, K] of the sampler's routes, aligned with the experience's input positions.
-
-    Raises LabError where a rollout has no routes, or routes that do not line up with its tokens and the model's layers.
-    """
+    """[N, S, L, K] of the sampler's routes at the input positions. LabError where a rollout has none, or of another
+    shape."""
     P = experience.prompt_NP.shape[1]
     out = torch.zeros(*experience.input_mask_NS.shape, layers, top_k, dtype=torch.int16)
     for row, r in enumerate(rollouts):
@@ -212,10 +210,8 @@ def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
 
 
 def turn_credit(rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str) -> Tensor:
-    """[N, T] advantages, each turn's on the tokens that the model wrote in it, 0 elsewhere.
-
-    Where a grade gives turns no rewards of their own the last one earned the response's (0 where the grader failed).
-    """
+    """[N, T] advantages, each turn's on its own tokens, 0 elsewhere. Without rewards of turns the last one earned the
+    response's."""
     turns = [rollout.turns or [] for rollout in rollouts]
     earned = torch.full((len(rollouts), max(map(len, turns))), torch.nan, dtype=torch.float64)
     for row, (grade, reward) in enumerate(zip(grades, reward_PG.flatten().tolist(), strict=True)):

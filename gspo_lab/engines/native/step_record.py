@@ -214,11 +214,8 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
 
 
 def training_answers(step: CompletedStep, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
-    """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone.
-
-    A problem may be in a step twice: where the stream begins anew, where it was asked in a dropped one's place, where
-    it waited. Its later group's samples are then counted on from the earlier one's.
-    """
+    """The answers that the study keeps, chosen by (seed, step, place). Where a problem is in a step twice, the later
+    group's samples are counted on."""
     group = settings.rollout.group_size
     adv_N = step.experience.adv_N.tolist()
     earlier = _times_before(step.problems)

@@ -76,10 +76,7 @@ LARGE = 2**26
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """One step of an optimizer. The gradient's norm is that before clipping.
-
-    Not `finite`: the loss or the gradient was not, and the step was left out; or a trained weight is not, after it.
-    """
+    """A step; the gradient's norm is that before clipping. Not `finite`: loss, gradient or a trained weight is not."""
 
     grad_norm: float
     learning_rate: float
