@@ -1,8 +1,5 @@
-"""Whether an engine does what the lab expects of one: `gspo-lab engines check NAME`, for an engine of your own too.
-
-A small study is trained by a worker, which is stopped after its first step and started again. What the engine cannot
-vary of that study stands in the TOML file beside its code: `proof = ["bench=[]", "update.warmup_updates=0"]`.
-"""
+"""`gspo-lab engines check NAME`: a worker trains a small study, is stopped after its first step and started again. What
+the engine cannot vary of it stands in the TOML file beside its code: `proof = ["bench=[]"]`."""
 
 import signal
 import subprocess

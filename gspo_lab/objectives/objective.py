@@ -1,11 +1,7 @@
 """The surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
 
-Shapes: B responses, T response tokens (padded). Everything is [B, T] whatever the settings say: a sequence's ratio is
-spread over its tokens. Only tensor methods are used, so this room imports without torch.
-
-A mismatch is the difference between the sampler that drew the tokens and the trainer that learns from them, at equal
-weights: d_t = log pi_old(y_t) - log mu(y_t), pi_old as the trainer computes it, mu as the sampler did.
-"""
+Shapes: B responses, T response tokens (padded); everything is [B, T]. Only tensor methods: this imports without torch.
+A mismatch, at equal weights, is d_t = log pi_old(y_t) of the trainer - log mu(y_t) of the sampler."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,14 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
-
-    `log_ratio_BT` is l_t, `ratio_BT` the ratio of the level (1 where A = 0), `clipped_BT` where the policy loss takes
-    the gradient (nowhere for one without a clip), `weight_BT` the factor of `token_weights` (1 without one),
-    `kl_sum` the sum of the KL estimates of this part's tokens (None without a KL term), `gate_BT` what a loss without a
-    clip leaves of the ratio's gradient (None for one that clips), `dual_clipped_BT` where the dual clip takes the
-    gradient (None without one).
-    """
+    """What an objective returns: `loss`, a scalar to minimise; the rest is detached. l_t, the level's ratio (1 where A
+    = 0), where the policy loss takes the gradient, the factor of `token_weights`, the sum of this part's KL estimates
+    (None without), what a loss without a clip leaves of the ratio's gradient (`gate_BT`), and where the dual clip takes
+    it."""
 
     loss: "Tensor"
     log_ratio_BT: "Tensor"

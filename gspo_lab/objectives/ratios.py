@@ -79,16 +79,12 @@ for _ratio in RATIOS.values():
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A mini-batch, or some rows of one.
+    """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the losses of parts add
+    up.
 
-    `mask_BT` is the loss mask: True at the tokens that the policy chose, which alone have ratios, terms and lengths;
-    what others put into a response (a tool's output) is attended to and no part of it. `adv_BT` holds the advantages,
-    which may differ from token to token, `old_logp_BT` the old policy's log-probs, `ref_logp_BT` the starting model's
-    (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the tokens (only with a mismatch
-    correction), each 0 where the mask is False. `selected_BT` are the tokens that a loss has selected in the whole
-    mini-batch. `responses` and `tokens` count the *whole* mini-batch, so that the
-    losses of its parts add up to the loss of the whole.
-    """
+    `mask_BT` is the loss mask: the tokens that the policy chose. Off it `adv_BT` (may differ by token), `old_logp_BT`,
+    `ref_logp_BT` (the starting model's, with a KL term) and `sampler_logp_BT` (with a correction) are 0. `selected_BT`:
+    tokens that a loss has selected in the whole."""
 
     mask_BT: "Tensor"
     adv_BT: "Tensor"

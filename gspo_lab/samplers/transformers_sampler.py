@@ -1,13 +1,10 @@
-"""Sampling with a transformers model in this process: one prefill, then one forward pass per position.
+"""Sampling with a transformers model in this process: one prefill, then one forward pass per position. A shared prompt
+is fed once; finished responses leave the batch. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE
+layers, K experts per token.
 
-A prompt that several responses share is fed once, and its cache is copied to each of them. A response to continue is
-fed as part of the prompt. Finished responses leave the batch and cost no more decode steps. Shapes: B rows in the
-batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
-
-Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number. So a
-response's noise is the same in every batch and in every arm of a seed. The generator's smallest draw is about 2^-53:
-only an entry e^36 times less likely than the best one can never be drawn. The numbers of a large vocabulary cost memory
-traffic, so they are computed in pieces that fit into a core's cache."""
+Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number, the
+same in every batch and arm. The smallest draw is about 2^-53: only an entry e^36 times less likely than the best can
+never be drawn. A large vocabulary's numbers are computed in pieces that fit into a core's cache."""
 
 import copy
 from collections.abc import Sequence

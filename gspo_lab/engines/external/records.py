@@ -1,8 +1,5 @@
-"""From what a program's processes leave of a run to the lab's records.
-
-They leave answers and updates, a line of JSON each with its step, and what the program itself says of a step. An update
-is measured on what the program's loss was given: what a run's objective did to l_t, in the lab's definitions. Shapes as
-in objectives/."""
+"""From what a program's processes leave of a run, answers and updates by step, to the lab's records. An update is
+measured on what the program's loss was given, in the lab's definitions. Shapes as in objectives/."""
 
 import hashlib
 import json

@@ -1,10 +1,7 @@
-"""A critic: a model of its own that says of every state what reward it expects, and learns it from the rollout batch.
+"""A critic: a model of its own that says of every state what reward it expects. Before the policy's updates of a step
+its values give advantages and returns; it learns the returns on each mini-batch.
 
-    rewards, values ──> advantages and returns (objectives/advantages.py)   before the policy's first update of a step
-    returns ──> the critic's own update, on each of the policy's mini-batches
-
-Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it.
-"""
+Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it."""
 
 import copy
 import time

@@ -23,16 +23,11 @@ from gspo_lab.tasks.base import Grade
 class Experience:
     """A graded rollout batch. Log-probs and advantages are 0 off the loss mask.
 
-    `attention_NT` is True at all tokens of a response: what is fed. `mask_NT`, the loss mask, is True at those that the
-    policy chose: what has a ratio, a term, a length and counts. A tool's output is in the first and not in the second.
-    `adv_NT` may differ from token to token.
-    `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
-    is True for those on which the trainer's old policy has been evaluated.
-    `counted_N` is False for truncated responses that the loss's denominator leaves out.
-    `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
-    evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed. `value_NT` and `return_NT`
-    are a critic's values before its updates and what they should have been.
-    """
+    `attention_NT`: all tokens of a response, which are fed. `mask_NT`, the loss mask: those that the policy chose, not
+    a tool's. `evaluated_N`: False where A = 0 spares all passes of the policy. `old_known_N`: the trainer has evaluated
+    the old policy. `counted_N`: False for truncated responses outside the loss's denominator. `old_logp_NT`,
+    `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is evaluated;
+    `rollout_routes_NSLK` only where the sampler's routes are replayed; `value_NT` and `return_NT` by a critic."""
 
     prompt_NP: Tensor
     response_NT: Tensor

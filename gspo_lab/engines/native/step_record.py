@@ -51,12 +51,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G] of its own prompts,
-    dropped or not.
-
-    `first_problems` are those that it set out with and `drawn` what it sampled. With a budget of tokens, or where
-    groups are dropped, these are not those trained on, of which there may then be none.
-    """
+    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its own prompts, dropped
+    or not. It set out with `first_problems` and sampled `drawn`, which may be others than those trained on."""
 
     index: int
     problems: Sequence[Problem]

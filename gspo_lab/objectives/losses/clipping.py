@@ -168,12 +168,9 @@ class Bapo(Common):
 
 
 def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float]) -> Bapo:
-    """The settings with the range for this whole mini-batch.
-
-    Where the terms with A > 0 have less than bapo_share of all terms' sizes, the lower bound ends at 1 - bapo_clip_low,
-    and the upper one rises from 1 + clip_high until they have it, to 1 + bapo_clip_high at most. The code raises the
-    lower bound step by step too; but what is clipped keeps its size at the bound, so that no step gains a share.
-    """
+    """The settings with the range for this whole mini-batch. Where terms with A > 0 have less than bapo_share of all
+    sizes, the lower bound ends at 1 - bapo_clip_low, and the upper one rises until they have it, to 1 + bapo_clip_high
+    at most. (The code raises the lower bound step by step; but what is clipped keeps its size there.)"""
     rising, falling = (replace(batch, adv_BT=adv_BT) for adv_BT in (batch.adv_BT.clip(0), batch.adv_BT.clip(max=0)))
 
     def has_its_share(at: Bapo) -> bool:

@@ -40,12 +40,9 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a token adds, to be maximised: `value_BT`.
-
-    `clipped_BT` is where the loss takes a token's gradient, None for one that takes none; `dual_BT` is where the dual
-    clip does, None without one. `gate_BT` is what a loss without a clip leaves of the ratio's own gradient: the
-    detached weight of A grad log pi, divided by the ratio.
-    """
+    """What a token adds, to be maximised: `value_BT`. `clipped_BT`: where the loss takes its gradient (None: nowhere by
+    its nature); `dual_BT`: where the dual clip does; `gate_BT`: of a loss without a clip, the detached weight of A grad
+    log pi, divided by the ratio."""
 
     value_BT: "Tensor"
     clipped_BT: "Tensor | None" = None

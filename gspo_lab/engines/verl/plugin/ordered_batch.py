@@ -1,5 +1,4 @@
-"""verl's replay buffer in the order of asking; by itself it hands on responses as they finish, so that mini-batches are
-chance."""
+"""verl's replay buffer in the order of asking; by itself it hands on responses as they are finished."""
 
 from typing import Any
 
