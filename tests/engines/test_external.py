@@ -70,15 +70,15 @@ class Looked(Memory):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
-        self.folder = folder
+        self.home = folder
         self.saved: list[list[str]] = []
         self.doing: list[str] = []
 
     def write(self, records: Any) -> None:
         super().write(records)
-        self.doing.append(" ".join(filter(None, self.folder.phase())))
+        self.doing.append(" ".join(filter(None, self.home.phase())))
         steps = [one.step for one in records if isinstance(one, StepRecord)]
-        self.saved += [sorted(path.name for path in self.folder.path.glob("copies/saved/*")) for _ in steps]
+        self.saved += [sorted(path.name for path in self.home.path.glob("copies/saved/*")) for _ in steps]
 
 
 def test_the_lab_evaluates_the_models_that_a_program_saves(
