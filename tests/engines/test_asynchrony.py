@@ -44,7 +44,7 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
             parts.updater.update(experience, minibatch)
         parts.sampler.refresh()
     loop.end()
-    assert final(tmp_path / "plain") == final(tmp_path / "wide") == final(tmp_path / "own")
+    assert final(tmp_path / "plain") == final(wide.folder) == final(tmp_path / "own")
 
 
 def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRun, tmp_path: Path) -> None:
