@@ -35,10 +35,6 @@ class Capabilities:
     records: Mapping[str, str] | None = None
     turns: bool = True
 
-    def records_as_defined(self, column: str) -> bool:
-        """Whether the column is filled, and means what it means in the lab."""
-        return self.records is None or self.records.get(column) == ""
-
 
 class Engine(Protocol):
     """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all.
@@ -52,8 +48,6 @@ class Engine(Protocol):
     capabilities: Capabilities
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train from where `folder` stands to the run's last step; True when complete, False when stopped before.
-
-        When it returns True, all that is wanted of the run is on the disk: what it went on from may be deleted.
-        """
+        """Train from where `folder` stands to the last step; False when stopped before. At True all that is wanted of
+        the run is on the disk."""
         ...

@@ -16,7 +16,6 @@ from gspo_lab.study import Run, Settings
 from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.tasks.base import Task, check_options
 
-METHODS = ("train",)
 COLUMNS = {field.name for record in (StepRecord, UpdateRecord) for field in fields(record)}
 
 
@@ -24,7 +23,7 @@ def make_engine(run: Run) -> Engine:
     """The engine of a run, with its options."""
     table = run.settings.engine
     engine: Engine = look_up("engine", table.name, ENGINES, Path(run.base))(**table.options)
-    check_made("engine", table.name, engine, METHODS)
+    check_made("engine", table.name, engine, ("train",))
     return engine
 
 
@@ -33,8 +32,12 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
     name, options = settings.engine.name, settings.engine.options
     made_by = look_up("engine", name, ENGINES, base)
     if callable(made_by):
-        check_options(name, options, _parameters(made_by), kind="engine", table="engine.options")
-    check_callable("engine", name, made_by, (), METHODS, options)
+        try:
+            parameters: Iterable[inspect.Parameter] = inspect.signature(made_by).parameters.values()
+        except ValueError:  # some built-in things do not say how they are called
+            parameters = [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
+        check_options(name, options, parameters, kind="engine", table="engine.options")
+    check_callable("engine", name, made_by, (), ("train",), options)
     capabilities = getattr(made_by, "capabilities", Capabilities())
     if not isinstance(capabilities, Capabilities):
         raise LabError(f"the engine '{name}': its capabilities are no gspo_lab.engines.base.Capabilities")
@@ -45,54 +48,53 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
 
 
 def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
-    """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
-    first, reply, or go on with a response; where turns shall be credited that are none; where the task lacks rewards by
-    name that train; or where length would cost reward from before the first token on."""
-    several = [task.name for task in tasks if task.max_turns > 1]
+    """LabError where the arm's engine, sampler or objective does not fit its `tasks`, the trained one first."""
+    for broken in _broken_by_tasks(settings, tasks, base):
+        raise LabError(f"arm.{arm}: {broken}")
+
+
+def _broken_by_tasks(settings: Settings, tasks: Sequence[Task], base: Path | None) -> Iterator[str]:
+    objective, rollout, trained = settings.objective, settings.rollout, tasks[0]
+    several, pieces = [task.name for task in tasks if task.max_turns > 1], rollout.tokens_per_step is not None
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
-        raise LabError(
-            f"arm.{arm}: the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose responses "
-            "have several turns; use engine = 'native'"
+        yield (
+            f"the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose responses have several "
+            "turns; use engine = 'native'"
         )
-    name, pieces = settings.rollout.sampler, settings.rollout.tokens_per_step is not None
-    if pieces and tasks[0].max_turns > 1:
-        raise LabError(
-            f"arm.{arm}: rollout.tokens_per_step with '{tasks[0].name}', whose responses have several turns; leave it "
-            "out"
-        )
-    if (
-        (several or pieces)
-        and name not in SAMPLERS
-        and not getattr(look_up("sampler", name, SAMPLERS, base), "continues", False)
-    ):
+    if pieces and trained.max_turns > 1:
+        yield f"rollout.tokens_per_step with '{trained.name}', whose responses have several turns; leave it out"
+    name = rollout.sampler
+    continues = name in SAMPLERS or getattr(look_up("sampler", name, SAMPLERS, base), "continues", False)
+    if (several or pieces) and not continues:
         why = f"'{several[0]}' replies to the model" if several else "rollout.tokens_per_step wants it in pieces"
-        raise LabError(
-            f"arm.{arm}: the sampler '{name}' does not go on with a response (`continues`), and {why}; use "
-            "rollout.sampler = 'transformers'"
+        yield (
+            f"the sampler '{name}' does not go on with a response (`continues`), and {why}; use rollout.sampler = "
+            "'transformers'"
         )
-    if settings.objective.turn_credit == "turn" and tasks[0].max_turns == 1:
-        raise LabError(
-            f"arm.{arm}: objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one "
-            "turn; leave it out"
+    if objective.turn_credit == "turn" and trained.max_turns == 1:
+        yield (
+            f"objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one turn; "
+            "leave it out"
         )
-    names, weights = tasks[0].reward_names, settings.objective.reward_weights
-    if settings.objective.advantage == "gdpo" and not names:
-        raise LabError(
-            f"arm.{arm}: objective.advantage = 'gdpo' with the task '{settings.task.name}', which has one reward; use "
-            "another advantage, or a grader with rewards by name (docs/reference/tasks.md)"
+    names = trained.reward_names
+    if objective.advantage == "gdpo" and not names:
+        yield (
+            f"objective.advantage = 'gdpo' with the task '{settings.task.name}', which has one reward; use another "
+            "advantage, or a grader with rewards by name (docs/reference/tasks.md)"
         )
-    for name in weights if names else ():
+    for name in objective.reward_weights if names else ():
         if name not in names:
-            raise LabError(
-                f"arm.{arm}: objective.reward_weights: the task '{settings.task.name}' has no reward '{name}'"
-                f"{nearest(name, names)}; it has {', '.join(names)}"
+            near = nearest(name, names)
+            yield (
+                f"objective.reward_weights: the task '{settings.task.name}' has no reward '{name}'{near}; it has "
+                f"{', '.join(names)}"
             )
-    buffer, limit = settings.rollout.overlong_buffer, settings.rollout.max_tokens or tasks[0].max_tokens
+    buffer, limit = rollout.overlong_buffer, rollout.max_tokens or trained.max_tokens
     if buffer is not None and buffer > limit:
-        raise LabError(
-            f"arm.{arm}: rollout.overlong_buffer = {buffer} is more than the token limit of '{tasks[0].name}', "
-            f"{limit}; give it some of the last tokens"
+        yield (
+            f"rollout.overlong_buffer = {buffer} is more than the token limit of '{trained.name}', {limit}; give it "
+            "some of the last tokens"
         )
 
 
@@ -107,13 +109,6 @@ def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any
     """What the engine gives its program for an arm's settings, by that program's names; nothing where it has none."""
     engine = look_up("engine", settings.engine.name, ENGINES, base)(**settings.engine.options)
     return engine.translated(settings) if hasattr(engine, "translated") else {}
-
-
-def _parameters(made_by: Any) -> Iterable[inspect.Parameter]:
-    try:
-        return inspect.signature(made_by).parameters.values()
-    except ValueError:  # some built-in things do not say how they are called
-        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
 
 
 def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
@@ -141,5 +136,7 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     for column in capabilities.records or ():
         if column not in COLUMNS:
             yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"
-    if settings.objective.clip == "calibrated" and not capabilities.records_as_defined("response_detail"):
+    if settings.objective.clip == "calibrated" and not (
+        capabilities.records is None or capabilities.records.get("response_detail") == ""
+    ):
         yield "does not record response_detail, from which clip = 'calibrated' finds a range; give clip_low, clip_high"

@@ -50,12 +50,11 @@ _TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls i
 
 
 class Child:
-    """A command that prints records. Iterating gives them as they come; leaving the context ends what still runs.
+    """A command that prints records, iterated as they come. Leaving the context ends it; with `listens` it reads
+    `send_line`.
 
-    Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1), and
-    Crashed where the child ends with another exit code than 0. With `listens` it reads from its standard input what
-    `send_line` tells it; that ends when this process does, however it ends.
-    """
+    Iterating raises LabError at a line that is no record, with its number and the last lines; Crashed at an exit code
+    not 0."""
 
     def __init__(
         self,
@@ -106,11 +105,8 @@ class Child:
             self._process.stdin.flush()
 
     def follow(self, path: Path, stop: Stop) -> Iterator[str]:
-        """The whole lines that the child writes into a file, as they come, until it has ended or `stop` asks.
-
-        All that the child prints goes to the log. Crashed, with its last lines, where it ends with another exit code
-        than 0.
-        """
+        """The whole lines that the child writes into a file, as they come, until it ends or `stop` asks. Crashed where
+        it fails; what it prints goes to the log."""
         words = Thread(target=self._pass_on, daemon=True)
         words.start()
         read, rest = 0, b""

@@ -1,8 +1,5 @@
-"""Whether an engine does what the lab expects of one: `gspo-lab engines check NAME`, for an engine of your own too.
-
-A small study is trained by a worker, which is stopped after its first step and started again. What the engine cannot
-vary of that study stands in the TOML file beside its code: `proof = ["bench=[]", "update.warmup_updates=0"]`.
-"""
+"""`gspo-lab engines check NAME`: a worker trains a small study, is stopped after its first step and started again. What
+the engine cannot vary of it stands in the TOML file beside its code: `proof = ["bench=[]"]`."""
 
 import signal
 import subprocess
@@ -43,10 +40,8 @@ def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
 
 
 def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -> dict[str, int]:
-    """Train the study below `runs`; how many steps, updates and answers were recorded.
-
-    LabError with one line for everything that the engine does not do as `engines/base.py` says.
-    """
+    """Train the study below `runs`; how many steps, updates and answers were recorded. LabError, a line each, for what
+    is not as `engines/base.py` says."""
     (run,) = smoke_study(engine, device, changes).runs()
     base = Path(run.base)
     check_engine(run.arm, run.settings, base)
@@ -62,7 +57,8 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         code, _ = _work(folder, stop=False)
     if not folder.status().finished:  # whatever the exit code: the signal may have come behind the last word
         message = folder.status().message or f"exit code {code}; the end of its log:"
-        raise LabError(f"the engine '{engine}' does not train", details=(message, *_end(folder.log)))
+        end = folder.log.read_text(errors="replace").splitlines()[-5:]
+        raise LabError(f"the engine '{engine}' does not train", details=(message, *end))
     able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):
         raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
@@ -87,10 +83,6 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
         return worker.wait(), 0
     finally:
         worker.kill()
-
-
-def _end(log: Path) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-5:]
 
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:

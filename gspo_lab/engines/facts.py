@@ -48,12 +48,8 @@ def facts(
     capabilities: Capabilities | None = None,
     packages: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Versions, device, numerics flags and digests, JSON-able; what is not given is left out, as not known.
-
-    `model` is the torch model that training starts from, `task_keys` identify the tasks, their data included, `device`
-    is where this process computes (without one: its CPU), `capabilities` are the engine's: where its columns mean
-    something else than the lab's, that is a fact too; `packages` are those that compute beside the lab's own.
-    """
+    """Versions, device, flags and digests, JSON-able; what is not given is left out. `task_keys` identify the tasks
+    with their data, `capabilities` tell columns with other definitions, `packages` compute beside the lab's own."""
     out: dict[str, Any] = {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),

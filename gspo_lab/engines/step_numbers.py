@@ -20,24 +20,17 @@ MOST_WORDS = 200
 """Characters of a grader's last error that are told."""
 
 
-def need_grades(step: int, errors: Sequence[str | None], most: float) -> None:
-    """LabError where the grader failed on a larger share than `most` of a step's responses.
-
-    `most` is `rollout.max_grader_errors`; `errors` holds one entry per response, None where it was graded.
-    """
-    failed = [error for error in errors if error is not None]
-    if len(failed) > most * len(errors):
+def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], most: float) -> None:
+    """LabError where the grader failed on more than `most` of a step's responses; `graded` holds each one's error and
+    reward."""
+    failed = [error or "it gave no reward" for error, reward in graded if reward is None]
+    if len(failed) > most * len(graded):
         last = failed[-1].strip().partition("\n")[0][:MOST_WORDS]
         raise LabError(
-            f"the grader failed on {len(failed)} of {len(errors)} responses of step {step}, more than "
+            f"the grader failed on {len(failed)} of {len(graded)} responses of step {step}, more than "
             f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
             "again: the run goes on from its last checkpoint"
         )
-
-
-def failure(error: str | None, reward: float | None) -> str | None:
-    """Why a response has no reward; None where it has one."""
-    return (error or "it gave no reward") if reward is None else None
 
 
 def step_numbers(

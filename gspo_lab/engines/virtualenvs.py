@@ -1,18 +1,14 @@
-"""Environments of engines that cannot share the lab's: where they are, what makes them, whether they work.
-
-An engine such as verl pins other packages than the lab. It then lives in a virtual environment of its own,
-`GSPO_LAB_CACHE/engines/<name>` (or `~/.cache/gspo-lab/...`), with which the lab talks through a folder, a command and
-a log. `about.toml` in the engine's package holds what makes one that works.
-"""
+"""Engines' own environments, below `GSPO_LAB_CACHE/engines/<name>`, for engines that pin other packages than the lab.
+`about.toml` in an engine's package says what makes one."""
 
 import os
 import subprocess
 import sys
 import venv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
@@ -22,25 +18,10 @@ from gspo_lab.registry import names_of, read_description, require_known
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The packages of an engine's own environment, in the order in which they are installed."""
-
-    python: tuple[str, ...]
-    """Versions of Python that all of them have builds for."""
-    package: str
-    """The one whose version is the engine's."""
-    packages: tuple[str, ...]
-    without_dependencies: tuple[str, ...]
-    """Installed as they are: their own pins exclude the others, with which they were found to work."""
-    unwanted: tuple[str, ...]
-    """Come along, and break what they come with."""
-    stubs: dict[str, str]
-    """Distributions that are asked for by a name that the installed build does not have."""
-
-
-def environment_of(engine: str, on_gpu: bool) -> Environment:
-    """LabError where the engine has no environment of its own."""
+def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
+    """What makes an engine's environment, of its about.toml: `packages` in the order in which they are installed, then
+    those `without_dependencies`, whose own pins exclude the others; `unwanted` ones come along, and go; `stubs` are
+    asked for by a name that the installed build does not have. LabError where the engine has no environment."""
     require_known("engine", engine, ENGINES)
     table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:
@@ -48,15 +29,8 @@ def environment_of(engine: str, on_gpu: bool) -> Environment:
             name for name in names_of("engine", ENGINES) if "environment" in read_description("engine", name, ENGINES)
         ]
         raise LabError(f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}")
-    build = {**table, **table["cuda" if on_gpu else "cpu"]}
-    return Environment(
-        python=tuple(table["python"]),
-        package=table["package"],
-        packages=(*table["packages"], *build.get("build_packages", ())),
-        without_dependencies=tuple(build["without_dependencies"]),
-        unwanted=tuple(build.get("unwanted", ())),
-        stubs=dict(build.get("stubs", {})),
-    )
+    build = {"unwanted": (), "stubs": {}, **table, **table["cuda" if on_gpu else "cpu"]}
+    return build | {"packages": (*table["packages"], *build.get("build_packages", ()))}
 
 
 def home_of(engine: str) -> Path:
@@ -99,21 +73,21 @@ def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     """Make the environment of an engine, or complete it; its folder. LabError where pip cannot."""
     wanted, home = environment_of(engine, on_gpu), home_of(engine)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if here not in wanted.python:
-        raise LabError(f"the engine '{engine}' needs Python {' or '.join(wanted.python)}; this is {here}")
+    if here not in wanted["python"]:
+        raise LabError(f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}")
     if not (home / "bin" / "python").exists():
         tell(f"a virtual environment in {home}")
         home.parent.mkdir(parents=True, exist_ok=True)
         venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    _pip(python, tell, "install", *wanted.packages)
-    _pip(python, tell, "install", "--no-deps", *wanted.without_dependencies)
-    if wanted.unwanted:
-        _pip(python, tell, "uninstall", "--yes", *wanted.unwanted)
-    for name, version in wanted.stubs.items():
+    _pip(python, tell, "install", *wanted["packages"])
+    _pip(python, tell, "install", "--no-deps", *wanted["without_dependencies"])
+    if wanted["unwanted"]:
+        _pip(python, tell, "uninstall", "--yes", *wanted["unwanted"])
+    for name, version in wanted["stubs"].items():
         _stub(python, name, version)
     if version_of(engine) is None:
-        raise LabError(f"{home} was made, and has no {wanted.package}")
+        raise LabError(f"{home} was made, and has no {wanted['package']}")
     return home
 
 

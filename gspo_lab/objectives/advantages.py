@@ -62,12 +62,8 @@ def overlong_penalty(length_PG: "Tensor", limit: int, buffer: int, most: float) 
 def turn_advantages(reward_PGK: "Tensor", how: str) -> "Tensor":
     """[P, G, K] advantages of turns from what each earned, [P, G, K] in double precision, NaN where there was none.
 
-    A turn's return is what it and those behind it earned. It is held against the returns of the group's other responses
-    at the same turn, by `how` as a response's reward is against the group's: at the first turn, which all have, it is
-    the response's advantage. A turn that one response alone came to has 0. Turns' own rewards are those of arXiv
-    2505.11821, normalised returns as advantages those of 2511.14846, here without a discount; that equal turns are
-    compared is the lab's.
-    """
+    A turn's return, what it and later turns earned (arXiv 2505.11821, 2511.14846, without a discount), is held against
+    the group's returns at the same turn, by `how`. A turn that one response alone came to has 0."""
     there_PGK = ~reward_PGK.isnan()
     return_PGK = reward_PGK.nan_to_num().flip(-1).cumsum(-1).flip(-1).float()
     adv_PGK = return_PGK * 0

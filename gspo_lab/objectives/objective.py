@@ -1,11 +1,7 @@
 """The surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
 
-Shapes: B responses, T response tokens (padded). Everything is [B, T] whatever the settings say: a sequence's ratio is
-spread over its tokens. Only tensor methods are used, so this room imports without torch.
-
-A mismatch is the difference between the sampler that drew the tokens and the trainer that learns from them, at equal
-weights: d_t = log pi_old(y_t) - log mu(y_t), pi_old as the trainer computes it, mu as the sampler did.
-"""
+Shapes: B responses, T response tokens (padded); everything is [B, T]. Only tensor methods: this imports without torch.
+A mismatch, at equal weights, is d_t = log pi_old(y_t) of the trainer - log mu(y_t) of the sampler."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.objectives.losses import LOSSES, Common, Loss, LossInputs
 from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.objectives.ratios import RATIOS, Batch, sequence_mean
-from gspo_lab.objectives.regularisers import kl_estimate
-from gspo_lab.objectives.weights import token_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,14 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
-
-    `log_ratio_BT` is l_t, `ratio_BT` the ratio of the level (1 where A = 0), `clipped_BT` where the policy loss takes
-    the gradient (nowhere for one without a clip), `weight_BT` the factor of `token_weights` (1 without one),
-    `kl_sum` the sum of the KL estimates of this part's tokens (None without a KL term), `gate_BT` what a loss without a
-    clip leaves of the ratio's gradient (None for one that clips), `dual_clipped_BT` where the dual clip takes the
-    gradient (None without one).
-    """
+    """What an objective returns: `loss`, a scalar to minimise; the rest is detached. l_t, the level's ratio (1 where A
+    = 0), where the policy loss takes the gradient, the factor of `token_weights`, the sum of this part's KL estimates
+    (None without), what a loss without a clip leaves of the ratio's gradient (`gate_BT`), and where the dual clip takes
+    it."""
 
     loss: "Tensor"
     log_ratio_BT: "Tensor"
@@ -123,6 +113,89 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     if how == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
+
+
+LARGEST_KL_LOG_RATIO = 40.0
+"""Behind it k3 goes on along its tangent: e^40 squared, and summed over a gradient, is still finite in float32."""
+
+
+def kl_estimate(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
+    """Each token's estimate of KL(pi, pi_ref), by `settings.kl_estimate`. `batch` needs `ref_logp_BT`."""
+    assert batch.ref_logp_BT is not None
+    d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~batch.mask_BT, 0.0)
+    if settings.kl_estimate == "k3":
+        return k3(d_BT)
+    return weighted_k3(d_BT, (logp_BT - batch.old_logp_BT).masked_fill(~batch.mask_BT, 0.0))
+
+
+def weighted_k3(d_BT: "Tensor", log_ratio_BT: "Tensor") -> "Tensor":
+    """w (exp(d) - d - 1), w = pi / pi_old: DeepSeek-V3.2's unbiased estimate, arXiv 2512.02556 eq. 7.
+
+    w exp(d) is pi_ref / pi_old and has no gradient. What is left, -w (d + 1), has the gradient -w d of log pi, whose
+    mean over tokens of the old policy is the gradient of KL(pi, pi_ref). A ratio beyond e^38 has none.
+    """
+    far_BT = log_ratio_BT.detach() > LARGEST_LOG_RATIO
+    near_d_BT = d_BT.where(~far_BT, d_BT.detach())
+    known_BT = (log_ratio_BT + d_BT).detach().clamp(max=LARGEST_LOG_RATIO).exp()
+    return known_BT - log_ratio_BT.clamp(max=LARGEST_LOG_RATIO).exp() * (near_d_BT + 1)
+
+
+def k3(d_BT: "Tensor") -> "Tensor":
+    """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line behind d = 40."""
+    near_BT = d_BT.clamp(max=LARGEST_KL_LOG_RATIO)
+    # Cut off at 0: the slope of 2e17 must not reach the near part's gradient, not even where it would cancel.
+    beyond_BT = (d_BT - LARGEST_KL_LOG_RATIO).clamp(min=0) * math.expm1(LARGEST_KL_LOG_RATIO)
+    return near_BT.exp() - near_BT - 1 + beyond_BT
+
+
+LARGEST_LOG_WEIGHT = 80.0
+"""e^80 is still finite in float32; what is larger lies outside every range."""
+
+
+def token_weights(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
+    """[B, T]: the product of all factors of a token's term; 1 everywhere where the settings have none."""
+    weight_BT = mismatch_weight(batch, settings)
+    if settings.off_policy_mask is None:
+        return weight_BT
+    return weight_BT.masked_fill(off_policy(logp_BT, batch, settings.off_policy_mask), 0.0)
+
+
+def off_policy(logp_BT: "Tensor", batch: Batch, limit: float) -> "Tensor":
+    """[B, T], True where A < 0 in a response whose mean of log mu - log pi is above `limit`, in nats per token: arXiv
+    2512.02556 eq. 9, with the sampler's mu as pi_old, TRL's `off_policy_mask_threshold`."""
+    assert batch.sampler_logp_BT is not None
+    moved_BT = (batch.sampler_logp_BT - logp_BT.detach()).masked_fill(~batch.mask_BT, 0.0)
+    masked_BT: Tensor = (batch.adv_BT < 0) & (sequence_mean(moved_BT, batch.mask_BT) > limit)
+    return masked_BT
+
+
+def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
+    """[B, T] detached factors of the token terms; 1 everywhere without a correction.
+
+    With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:
+    `tis`             k_t limited to the range             Yao et al. 2025, fengyao.notion.site/off-policy-rl
+    `icepop`          k_t inside the range, else 0         arXiv 2510.18855
+    `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025, richardli.xyz/rl-collapse
+    `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the same
+    """
+    if settings.mismatch_correction == "none":
+        return batch.adv_BT.new_ones(batch.adv_BT.shape)
+    assert batch.sampler_logp_BT is not None
+    assert settings.mismatch_low is not None
+    assert settings.mismatch_high is not None
+    mask_BT = batch.mask_BT
+    d_BT = (batch.old_logp_BT - batch.sampler_logp_BT).detach().masked_fill(~mask_BT, 0.0)
+    if settings.mismatch_correction in ("sequence-mask", "geometric-mask"):
+        d_BT = d_BT.sum(dim=1, keepdim=True).expand_as(d_BT)
+    if settings.mismatch_correction == "geometric-mask":
+        d_BT = d_BT / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    weight_BT = d_BT.clamp(max=LARGEST_LOG_WEIGHT).exp()
+    if settings.mismatch_correction == "tis":
+        return weight_BT.clamp(settings.mismatch_low, settings.mismatch_high)
+    inside_BT = (weight_BT >= settings.mismatch_low) & (weight_BT <= settings.mismatch_high)
+    if settings.mismatch_correction == "geometric-mask":
+        return inside_BT.to(weight_BT.dtype)
+    return weight_BT.masked_fill(~inside_BT, 0.0)
 
 
 def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:

@@ -39,14 +39,13 @@ def ratio_measures(
     other_log_ratio_BT: "Tensor | None" = None,
     weight_BT: "Tensor | None" = None,
 ) -> dict[str, Any]:
-    """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
+    """The fields of an UpdateRecord that follow from l_t (0 off the mask), the mask and the advantages of a whole mini-
+    batch.
 
-    `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
-    `bands` are the rules' reference ranges. `clipped_BT`, `gate_BT` and `dual_clipped_BT` are what `surrogate`
-    returned: a loss with a gate clips nothing, and has no clip fractions. `other_log_ratio_BT` is l_t with the other
-    program's log-probs as the old ones, the sampler's for the trainer's or the reverse, where both are known;
-    `weight_BT` the factors of a mismatch correction, where there is one. What nothing was evaluated for is None.
-    """
+    `evaluated_B`: the responses whose l_t is known; `bands`: the rules' reference ranges; `clipped_BT`, `gate_BT`,
+    `dual_clipped_BT`: what `surrogate` returned (with a gate there are no clip fractions); `other_log_ratio_BT`: l_t
+    with the other program's old log-probs; `weight_BT`: a mismatch correction's. What nothing was evaluated for is
+    None."""
     import numpy as np
 
     mask = mask_BT.cpu().numpy()
@@ -200,10 +199,7 @@ def _spread(l_N: "Floats", log_s_B: "Floats") -> dict[str, Any]:
 
 
 def _band_counts(ratio_N: "Floats", adv_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:
-    """Per side the active tokens that bind at each scale of the range.
-
-    The two sides bind apart from each other, so 5 + 5 counts give every cell of the 5 x 5 grid of ranges.
-    """
+    """Per side the active tokens that bind at each scale of the range: 5 + 5 counts give all 5 x 5 ranges."""
     sides = [binds(ratio_N, adv_N, True, scale * band[0], scale * band[1]) for scale in BAND_SCALES]
     return {"low": [int(low_N.sum()) for low_N, _ in sides], "high": [int(high_N.sum()) for _, high_N in sides]}
 
@@ -229,12 +225,9 @@ LEAST = 50
 
 
 def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: float) -> tuple[float, float]:
-    """(clip_low, clip_high) such that `target` of the pilot's active tokens (or responses) would have been clipped.
-
-    `details` are `response_detail` records (with token log-ratios) of mini-batches >= 1. For each sign of the
-    advantage apart, the bound is the (1 - target) quantile of sign(A) * log r, over what the level clips by, tokens or
-    responses: the policy moves log r along with A, so the two sides are not alike and no formula replaces the count.
-    """
+    """(clip_low, clip_high) by which `target` of the pilot's active tokens (or responses) would have been clipped: for
+    each sign of A the (1 - target) quantile of sign(A) * log r. `details` are `response_detail` with tokens, mini-
+    batches >= 1."""
     moves = _moves(details, level)
     high = _quantile(moves[1], 1 - target, "positive")
     low = _quantile(moves[-1], 1 - target, "negative")

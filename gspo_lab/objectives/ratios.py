@@ -46,10 +46,8 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
 
 
 def binds(ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Array) -> tuple[Array, Array]:
-    """(low, high): where the clip takes the gradient, below the range with A < 0 and above it with A > 0.
-
-    The range is two numbers, or two for each token. Nothing binds with A = 0 or off the mask, nor both at once.
-    """
+    """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A > 0. The range may be
+    by token."""
     return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
 
 
@@ -81,16 +79,12 @@ for _ratio in RATIOS.values():
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A mini-batch, or some rows of one.
+    """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the losses of parts add
+    up.
 
-    `mask_BT` is the loss mask: True at the tokens that the policy chose, which alone have ratios, terms and lengths;
-    what others put into a response (a tool's output) is attended to and no part of it. `adv_BT` holds the advantages,
-    which may differ from token to token, `old_logp_BT` the old policy's log-probs, `ref_logp_BT` the starting model's
-    (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the tokens (only with a mismatch
-    correction), each 0 where the mask is False. `selected_BT` are the tokens that a loss has selected in the whole
-    mini-batch. `responses` and `tokens` count the *whole* mini-batch, so that the
-    losses of its parts add up to the loss of the whole.
-    """
+    `mask_BT` is the loss mask: the tokens that the policy chose. Off it `adv_BT` (may differ by token), `old_logp_BT`,
+    `ref_logp_BT` (the starting model's, with a KL term) and `sampler_logp_BT` (with a correction) are 0. `selected_BT`:
+    tokens that a loss has selected in the whole."""
 
     mask_BT: "Tensor"
     adv_BT: "Tensor"

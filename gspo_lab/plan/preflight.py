@@ -20,7 +20,7 @@ from gspo_lab.models.shapes import check_rank, model_shape
 from gspo_lab.models.wording import options_for
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.plan.preparation import needs_start
-from gspo_lab.samplers.check import check_sampler
+from gspo_lab.samplers import check_sampler
 from gspo_lab.study import Arm, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
 from gspo_lab.study.tuning_trials import trained_arms

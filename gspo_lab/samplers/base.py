@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for one response. `prompt_ids`: the model's input; `noise_key`: the 63-bit key of its random numbers.
-
-    `max_tokens`: a lower limit for this response, such as the rest of the model's context. `given_ids`: the response so
-    far, fed after the prompt and not counted by `max_tokens`. The next token uses the random numbers of position
-    len(given_ids), so that a response drawn in pieces from unchanged weights has the same tokens.
-    """
+    """A request for one response. `noise_key`: the 63-bit key of its random numbers. `max_tokens`: a lower limit for
+    it. `given_ids`: the response so far, fed after the prompt and not counted; the next token uses the random numbers
+    of position len(given_ids), so that pieces from unchanged weights are the whole."""
 
     problem: str
     prompt_ids: tuple[int, ...]
@@ -51,16 +48,12 @@ class Sampling:
 
 @dataclass(slots=True)
 class Rollout:
-    """One sampled response, or its new tokens: `response_ids` are those after the given ones.
+    """One sampled response, or its new tokens after the given ones, with the sampler's log-prob of each under the
+    distribution drawn from (logits / temperature, renormalised over the top_p set). `text`: the complete response.
 
-    `logprobs`: the sampler's log-prob of each token under the distribution drawn from (logits / temperature,
-    renormalised over the top_p set if top_p < 1). `text`: the complete response with its given part.
-    `routes`: [P + G + T - 1, L, K] with G given tokens, the experts of each input position of a MoE model, prompt first
-    (the last response token is never fed), if requested.
-    `loss_mask`: False at response tokens that the policy did not choose (a tool's output; log-prob 0); None: it chose
-    all. `versions`: per token the number of rollout batches that its policy was trained on, if recorded. `turns`: of a
-    task with several turns (multi_turn.py).
-    """
+    `routes`: [P + G + T - 1, L, K] with G given tokens, a MoE model's experts at each input position, if requested.
+    `loss_mask`: False at tokens that the policy did not choose (log-prob 0); None: it chose all. `versions`: per token
+    the rollout batches that its policy was trained on. `turns`: of a task with several turns."""
 
     request: Request
     response_ids: list[int]
@@ -79,11 +72,9 @@ class Rollout:
 
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:
-    """`earlier` and its continuation `later` as one response to the earlier request.
-
-    Tokens between them come from outside the policy (a tool's output): masked from the loss, log-prob 0, with the
-    version that read them. Routes are those of the pass that drew the next token.
-    """
+    """`earlier` and its continuation `later` as one response to the earlier request. Tokens between them come from
+    outside the policy: masked, log-prob 0, with the version that read them. Routes are those of the pass that drew the
+    next token."""
     request, given = earlier.request, list(later.request.given_ids)
     answered = [*request.given_ids, *earlier.response_ids]
     outside = given[len(answered) :]

@@ -23,11 +23,8 @@ def sample_multi_turn(
     *,
     routes: bool = False,
 ) -> list[Rollout]:
-    """One complete response per request, in order; `problems`: the problem of each request.
-
-    The token limit counts a response's turns and replies. A response is truncated if the limit cuts a turn, or if a
-    reply leaves no token for the next turn; that reply is left out.
-    """
+    """One complete response per request, in order. The token limit counts turns and replies; a response is truncated if
+    it cuts a turn, or if a reply, then left out, leaves no token for the next."""
     if task.max_turns == 1:
         return sampler.sample(requests, sampling, routes=routes)
     dialogues = [_Dialogue(request, problem) for request, problem in zip(requests, problems, strict=True)]

@@ -38,10 +38,7 @@ class Stopping:
         return out | ({"stop": list(self.spanning), "include_stop_str_in_output": True} if self.spanning else {})
 
     def over(self, ids: list[int], given: int = 0) -> bool:
-        """Whether the last token ended the response `ids`.
-
-        A stop text inside the first `given` tokens does not count; one that reaches beyond them does.
-        """
+        """Whether the last token ended the response `ids`; a stop text inside the `given` tokens does not count."""
         if ids[-1] in self.ids:
             return True
         if not self.spanning:

@@ -1,13 +1,10 @@
-"""Sampling with a transformers model in this process: one prefill, then one forward pass per position.
+"""Sampling with a transformers model in this process: one prefill, then one forward pass per position. A shared prompt
+is fed once; finished responses leave the batch. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE
+layers, K experts per token.
 
-A prompt that several responses share is fed once, and its cache is copied to each of them. A response to continue is
-fed as part of the prompt. Finished responses leave the batch and cost no more decode steps. Shapes: B rows in the
-batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
-
-Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number. So a
-response's noise is the same in every batch and in every arm of a seed. The generator's smallest draw is about 2^-53:
-only an entry e^36 times less likely than the best one can never be drawn. The numbers of a large vocabulary cost memory
-traffic, so they are computed in pieces that fit into a core's cache."""
+Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number, the
+same in every batch and arm. The smallest draw is about 2^-53: only an entry e^36 times less likely than the best can
+never be drawn. A large vocabulary's numbers are computed in pieces that fit into a core's cache."""
 
 import copy
 from collections.abc import Sequence
@@ -240,10 +237,7 @@ class TransformersSampler:
 
 def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
     """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
-    from (greedy: that of temperature 1).
-
-    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with counter-based noise.
-    """
+    from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1) noise."""
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
     drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]

@@ -20,9 +20,9 @@ import numpy as np
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.routing import Routers
+from gspo_lab.samplers import NEEDS_GPU, NO_VLLM
 from gspo_lab.samplers import vllm_weight_sync as weight_sync
 from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
-from gspo_lab.samplers.check import NEEDS_GPU, NO_VLLM
 from gspo_lab.samplers.stopping import Stopping
 
 GPU_SHARE = 0.3

@@ -1,10 +1,6 @@
-"""Push weights into a running vLLM engine, and check that they arrived.
-
-vLLM's `reload_weights` reports success but may leave old weights: its CPU kernels compute with packed copies of the
-experts, and pack them only when a layer's kernel is created. So there are several ways to push. The engine starts with
-random weights, so that a weight that was not pushed is easy to detect, and uses the first way that works. Every push
-is checked by the log-probs of a few sampled tokens: vLLM's against the trainer's.
-"""
+"""Push weights into a running vLLM engine, and check that they arrived. vLLM's `reload_weights` may leave old ones: its
+CPU kernels pack the experts only when they are created. So the first way that works is used, and every push is checked
+by the log-probs of a few sampled tokens. The engine starts with random weights, which are easy to detect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,10 +67,7 @@ WAYS: dict[str, Callable[[Any, Any], None]] = {"reload": reload, "reload, expert
 
 
 def checkpoint_weights(model: Any) -> Mapping[str, Tensor]:
-    """The weights with the names and shapes of the family's checkpoints, which vLLM's loaders expect.
-
-    Adapters are merged. The head of a tied model is included: vLLM stores it separately, for some families packed.
-    """
+    """The weights as the family's checkpoints have them, adapters merged, a tied head too: vLLM's loaders expect it."""
     from transformers.core_model_loading import revert_weight_conversion
 
     weights: Mapping[str, Tensor] = revert_weight_conversion(model, merged_state(model))

@@ -1,22 +1,30 @@
-import json
+from functools import cache
 from pathlib import Path
 
 import pytest
-from lottery import GRADER, STUDY, MakeRun
+from lottery import MakeRun, Memory, Trained, run_of, train, write_study
 
-from gspo_lab.study import Run, load_study
+from gspo_lab.study import Run
 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     """`make_run("gspo", "model=tiny-qwen3-moe")`: that arm's run, with settings overridden."""
-    (tmp_path / "lottery.py").write_text(GRADER)
-    prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
-    (tmp_path / "problems.jsonl").write_text("\n".join(json.dumps(p) for p in prompts))
-    (tmp_path / "study.toml").write_text(STUDY)
+    study = write_study(tmp_path)
 
     def make(arm: str = "gspo", *overrides: str, seed: int = 0) -> Run:
-        runs = load_study(tmp_path / "study.toml", overrides=overrides, seeds=[seed]).runs()
-        return next(run for run in runs if run.arm == arm)
+        return run_of(study, arm, overrides, seed)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """`trained("gspo")`: what that whole run records. A run is trained once for all tests that ask for it."""
+    study = write_study(tmp_path_factory.mktemp("trained"))
+
+    @cache
+    def once(arm: str, *overrides: str, seed: int = 0) -> Memory:
+        return train(run_of(study, arm, overrides, seed), tmp_path_factory.mktemp("run"))
+
+    return once

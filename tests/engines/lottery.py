@@ -1,5 +1,6 @@
 """A real run small enough for a test: an untrained embedded model and a reward that any text can win."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from gspo_lab.engines.native.experience import Experience, pack_routes, pad_roll
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout, noise_key
-from gspo_lab.study import Run
+from gspo_lab.study import Run, load_study
 
 STUDY = """
 question = "does the engine do what it says?"
@@ -57,7 +58,9 @@ def grade(problem, answer):
 class Memory:
     """A sink that keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        """Where a run was trained."""
         self.records: list[Record] = []
 
     def write(self, records: Sequence[Record]) -> None:
@@ -83,7 +86,25 @@ class Memory:
         return self.of(RunStatus)
 
 
+class Killed(BaseException):
+    """Ends a worker as a kill does: it has no last word."""
+
+
 MakeRun = Callable[..., Run]
+Trained = Callable[..., Memory]
+
+
+def write_study(folder: Path) -> Path:
+    """The study's file, with its grader and its problems beside it."""
+    (folder / "lottery.py").write_text(GRADER)
+    prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
+    (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    (folder / "study.toml").write_text(STUDY)
+    return folder / "study.toml"
+
+
+def run_of(study: Path, arm: str, overrides: Sequence[str] = (), seed: int = 0) -> Run:
+    return next(run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm)
 
 
 def train(
@@ -91,7 +112,7 @@ def train(
 ) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
-    memory = Memory()
+    memory = Memory(folder)
     Loop(run, parts or set_up(run, None), memory, folder).run(stop)
     return memory
 
@@ -145,3 +166,22 @@ def experience_of(parts_: RunComponents, *, routes: bool = False) -> Experience:
         routers = parts_.policy.routers
         out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
     return out
+
+
+def gemma() -> Any:
+    """A model whose logits are capped after the head."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        final_logit_softcapping=3.0,
+        attn_implementation="eager",
+    )
+    return Gemma2ForCausalLM(config)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
-from gspo_lab.engines.areal import ArealEngine, checkpoints
-from gspo_lab.engines.areal.config import SAVING
+from gspo_lab.engines.areal import SAVING, ArealEngine, checkpoints
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.engines.external.attempt import for_plugin
 from gspo_lab.engines.virtualenvs import home_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, final, recorded, train
+from lottery import MakeRun, Memory, Trained, final, recorded, train
 
 from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.asynchrony import Asked, PendingGroups
@@ -22,13 +22,11 @@ MOE = ("model=tiny-qwen3-moe", "routing_replay=rollout")
 
 @pytest.mark.parametrize(("arm", "settings"), [("grpo", ()), ("gspo", MOE), ("gspo", ("update.old_logprobs=sampler",))])
 def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
-    arm: str, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+    arm: str, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path, trained: Trained
 ) -> None:
     plain = make_run(arm, "steps=3", *settings)
     whole = train(plain, tmp_path / "plain")
-    wide = train(
-        make_run(arm, "steps=3", "rollout.staleness=0", "rollout.tokens_per_step=10", *settings), tmp_path / "wide"
-    )
+    wide = trained(arm, "steps=3", "rollout.staleness=0", "rollout.tokens_per_step=10", *settings)
     assert recorded(wide) == recorded(whole)
     assert [(s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in whole.steps] == [(0.0, 0, 0)] * 3
 
@@ -46,7 +44,7 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
             parts.updater.update(experience, minibatch)
         parts.sampler.refresh()
     loop.end()
-    assert final(tmp_path / "plain") == final(tmp_path / "wide") == final(tmp_path / "own")
+    assert final(tmp_path / "plain") == final(wide.folder) == final(tmp_path / "own")
 
 
 def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRun, tmp_path: Path) -> None:
@@ -88,10 +86,10 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRu
     assert memory.steps[0].mismatch_abs_max < 1e-4 < 1e-2 < memory.steps[4].mismatch_abs_max
 
 
-def test_the_samplers_logprobs_are_the_behaviour_policys(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_samplers_logprobs_are_the_behaviour_policys(trained: Trained) -> None:
     """With them as the old ones, mini-batch 0 has the ratio of the present policy to the one that drew."""
     settings = ("steps=3", "rollout.staleness=1", "update.old_logprobs=sampler", "update.skip_zero_advantage=false")
-    memory = train(make_run("grpo", *settings), tmp_path / "run")
+    memory = trained("grpo", *settings)
     first = [one.log_ratio_max_abs for one in memory.updates if one.minibatch == 0]
     assert first[0] < 1e-4 < 1e-2 < min(first[1:])
 
@@ -179,9 +177,9 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
     assert ten.tokens_trained_total == 2 * sum(lengths)
 
 
-def test_a_step_of_few_groups_makes_an_update_of_each(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
     settings = ("steps=5", "rollout.tokens_per_step=4", "rollout.group_size=2", "rollout.prompts_per_step=8")
-    memory = train(make_run("gspo", *settings), tmp_path / "run")
+    memory = trained("gspo", *settings)
     updates = 0
     for step in memory.steps:
         made = [update.minibatch for update in memory.updates if update.step == step.step]
@@ -196,10 +194,10 @@ def test_a_step_of_few_groups_makes_an_update_of_each(make_run: MakeRun, tmp_pat
     # Fewer groups than mini-batches, and more than a step asks for.
     assert min(step.responses for step in memory.steps) < 8
     assert max(step.responses for step in memory.steps) > 16
-    first_sampled, trained = memory.steps[0].tokens_sampled_total, memory.steps[-1].tokens_trained_total
+    first_sampled, tokens = memory.steps[0].tokens_sampled_total, memory.steps[-1].tokens_trained_total
     assert first_sampled <= 64
-    assert trained == sum(update.response_tokens for update in memory.updates)
-    assert trained < memory.steps[-1].tokens_sampled_total
+    assert tokens == sum(update.response_tokens for update in memory.updates)
+    assert tokens < memory.steps[-1].tokens_sampled_total
 
 
 def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: MakeRun, tmp_path: Path) -> None:

@@ -54,13 +54,16 @@ def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: s
     assert told.value.details == ("its last lines:", "one", STEP, line)
 
 
-def test_a_child_that_fails_is_told_with_its_last_lines() -> None:
-    with child(f"print('{STEP}'); print('no memory'); raise SystemExit(7)") as process:
-        records = iter(process)
-        next(records)
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_child_that_fails_is_told_with_its_last_lines(followed: bool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    said = f"open({str(log)!r}, 'w').write('one\\n')" if followed else f"print('{STEP}')"
+    with child(f"{said}; print('no memory'); raise SystemExit(7)") as process:
+        lines = process.follow(log, lambda: False) if followed else iter(process)
+        next(lines)
         with pytest.raises(LabError, match="exit code 7") as told:
-            next(records)
-    assert told.value.details[-1] == "no memory"
+            next(lines)
+    assert (told.value.details[0], told.value.details[-1]) == ("its last lines:", "no memory")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +80,6 @@ def test_a_killed_process_is_a_crash_with_a_hint_at_memory(end: str) -> None:
     assert told.value.details == ()
 
 
-def test_leaving_early_ends_the_child() -> None:
-    with child(f"import time; print('{STEP}'); time.sleep(600)") as process:
-        assert next(iter(process)).kind == "step"
-        running: subprocess.Popen[str] = process._process
-        assert running.poll() is None
-    assert running.poll() is not None
-
-
 def test_records_of_one_line_come_together_and_the_child_hears_when_they_are_kept() -> None:
     program = f"""
 import sys
@@ -99,12 +94,9 @@ print('alone')
         assert [record.kind for record in next(batches)] == ["step", "update"]
         process.send_line("kept")
         assert [record.kind for record in next(batches)] == ["step"]
-
-
-def test_saying_something_to_a_child_that_has_gone_is_no_error() -> None:
     with Child([sys.executable, "-c", ""], listens=True) as process:
         assert list(process) == []
-        process.send_line("stop")
+        process.send_line("stop")  # to one that has gone: no error
 
 
 def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,25 +107,17 @@ def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.Capt
     assert "{words}" in capfd.readouterr().out
 
 
-def test_a_followed_child_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("followed", [False, True])
+def test_leaving_early_ends_the_child(followed: bool, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    program = f"open({str(log)!r}, 'w').write('one\\n'); print('no memory'); raise SystemExit(3)"
-    with child(program) as process:
-        lines = process.follow(log, lambda: False)
-        assert next(lines) == "one"
-        with pytest.raises(LabError, match="exit code 3") as told:
-            next(lines)
-    assert told.value.details == ("its last lines:", "no memory")
-
-
-def test_following_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with child(f"import time; open({str(log)!r}, 'w').write('one\\n'); time.sleep(600)") as process:
-        heard: list[str] = []
-        for line in process.follow(log, lambda: bool(heard)):
-            heard.append(line)
+    with child(f"import time; open({str(log)!r}, 'w').write('one\\n'); print('{STEP}'); time.sleep(600)") as process:
         running: subprocess.Popen[str] = process._process
-        assert (heard, running.poll()) == (["one"], None)
+        heard: list[str] = []
+        if followed:
+            heard.extend(process.follow(log, lambda: log.exists() and log.stat().st_size > 0))
+        else:
+            assert next(iter(process)).kind == "step"
+        assert (heard, running.poll()) == (["one"] * followed, None)
     assert running.poll() is not None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from calling import gspo_lab
+from calling import Said, gspo_lab
 
 from gspo_lab.registry import names_of
 
@@ -26,6 +26,7 @@ class Engine:
             sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=0.5 MORE)])
         return True
 """
+GOOD = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
 
 
 def test_the_native_engine_does_what_an_engine_should() -> None:
@@ -35,32 +36,26 @@ def test_the_native_engine_does_what_an_engine_should() -> None:
     assert done.out == "native works: 3 steps, 6 updates, 14 answers\n"
 
 
-@pytest.mark.parametrize(
-    ("facts", "more", "why"),
-    [
-        ("facts={'python': '3'}", "", ""),
-        ("facts=None", "", "it writes no RunStatus(state='started') with facts"),
-        ("facts={'python': '3'}", ", entropy=1.0", "it fills entropy, which its capabilities.records do not name"),
-    ],
-)
-def test_an_engine_of_your_own_is_checked(
-    facts: str, more: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check(name: str, text: str) -> Said:
+    Path(f"{name}.py").write_text(text)
+    Path(f"{name}.toml").write_text('proof = ["bench=[]"]')  # what it cannot do
+    return gspo_lab("engines", "check", f"{name}.py:Engine", "--device", "cpu")
+
+
+def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(ENGINE.replace("FACTS", facts).replace(" MORE", more))
-    Path("mine.toml").write_text('proof = ["bench=[]"]')  # what it cannot do
-    done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
-    assert done.code == (2 if why else 0), done.out + done.err
-    assert (why or "mine.py:Engine works: 3 steps") in done.out + done.err
+    done = check("mine", GOOD)
+    assert (done.code, "mine.py:Engine works: 3 steps" in done.out) == (0, True), done
+    done = check("bad", ENGINE.replace("FACTS", "facts=None").replace(" MORE", ", entropy=1.0"))
+    assert done.code == 2
+    assert "it writes no RunStatus(state='started') with facts" in done.err
+    assert "it fills entropy, which its capabilities.records do not name" in done.err
 
 
 def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    slow = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
     write = "sink.write([StepRecord("
-    Path("deaf.py").write_text(slow.replace(write, f"__import__('time').sleep(2)\n            {write}"))
-    Path("deaf.toml").write_text('proof = ["bench=[]"]')
-    done = gspo_lab("engines", "check", "deaf.py:Engine", "--device", "cpu")
+    done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(2)\n            {write}"))
     assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
 
 

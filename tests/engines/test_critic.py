@@ -1,10 +1,8 @@
 """The native engine with a critic: its start, what it learns, what is recorded, that it goes on bit for bit."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from lottery import MakeRun, Memory, experience_of, rollouts, train
+from lottery import MakeRun, Memory, Trained, experience_of, rollouts
 
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.critic import Critic
@@ -106,8 +104,8 @@ def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
         assert not x_NT[~mask_NT].any()
 
 
-def test_what_a_critic_learns_is_recorded(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("gspo", GAE, "objective.gae_lambda=0.9", "update.epochs=2"), tmp_path)
+def test_what_a_critic_learns_is_recorded(trained: Trained) -> None:
+    memory = trained("gspo", GAE, "objective.gae_lambda=0.9", "update.epochs=2")
     assert len(memory.updates) == 2 * 8
     assert all(getattr(update, name) is not None for update in memory.updates for name in OF_UPDATES)
     assert all(getattr(step, name) is not None for step in memory.steps for name in OF_STEPS[1:])
@@ -118,8 +116,8 @@ def test_what_a_critic_learns_is_recorded(make_run: MakeRun, tmp_path: Path) -> 
     assert all(update.nonfinite == 0 for update in memory.updates)
 
 
-def test_arms_of_a_seed_have_one_critic_at_their_start(make_run: MakeRun, tmp_path: Path) -> None:
-    grpo, gspo = (train(make_run(arm, GAE, "steps=1"), tmp_path / arm) for arm in ("grpo", "gspo"))
+def test_arms_of_a_seed_have_one_critic_at_their_start(trained: Trained) -> None:
+    grpo, gspo = (trained(arm, GAE, "steps=1") for arm in ("grpo", "gspo"))
     assert grpo.statuses[0].facts["critic"] == gspo.statuses[0].facts["critic"]
     assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest
     # Ratios are 1 on the first mini-batch, so that the levels differ by nothing but the spreading of advantages; the
@@ -129,9 +127,9 @@ def test_arms_of_a_seed_have_one_critic_at_their_start(make_run: MakeRun, tmp_pa
     assert of_tokens == [update.response_tokens for update in grpo.updates]
 
 
-def test_it_is_counted_and_without_one_nothing_is_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+def test_it_is_counted_and_without_one_nothing_is_recorded(trained: Trained) -> None:
     skips = "update.skip_zero_advantage=false"
-    plain, with_critic = (train(make_run("grpo", skips, *more), tmp_path / str(len(more))) for more in ((), (GAE,)))
+    plain, with_critic = (trained("grpo", skips, *more) for more in ((), (GAE,)))
     for records, names, kind in ((plain.updates, OF_UPDATES, UpdateRecord), (plain.steps, OF_STEPS, StepRecord)):
         assert all(isinstance(one, kind) and getattr(one, name) is None for one in records for name in names)
     assert "critic" not in plain.statuses[0].facts
@@ -143,8 +141,8 @@ def test_it_is_counted_and_without_one_nothing_is_recorded(make_run: MakeRun, tm
     assert sum(a.advantage * a.tokens for a in answers) / tokens == pytest.approx(0, abs=1e-6)
 
 
-def test_one_response_to_a_prompt_is_enough(make_run: MakeRun, tmp_path: Path) -> None:
-    memory: Memory = train(make_run("gspo", GAE, "rollout.group_size=1", "rollout.prompts_per_step=16"), tmp_path)
+def test_one_response_to_a_prompt_is_enough(trained: Trained) -> None:
+    memory: Memory = trained("gspo", GAE, "rollout.group_size=1", "rollout.prompts_per_step=16")
     assert [step.responses for step in memory.steps] == [16, 16]
     assert [step.zero_variance_groups for step in memory.steps] == [None, None]
     assert sum(update.evaluated_responses for update in memory.updates) == 32

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ class Copies(ExternalEngine):
     name, program, starts, packages = "copies", "Copies", "nothing", ()
     capabilities, world_size, asks_benchmarks = Capabilities(), 1, False
 
-    def check(self, settings: Settings) -> None:
-        pass
+    def broken(self, settings: Settings) -> Iterator[str]:
+        yield from ()
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         answers = [
@@ -70,15 +70,15 @@ class Looked(Memory):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
-        self.folder = folder
+        self.home = folder
         self.saved: list[list[str]] = []
         self.doing: list[str] = []
 
     def write(self, records: Any) -> None:
         super().write(records)
-        self.doing.append(" ".join(filter(None, self.folder.phase())))
+        self.doing.append(" ".join(filter(None, self.home.phase())))
         steps = [one.step for one in records if isinstance(one, StepRecord)]
-        self.saved += [sorted(path.name for path in self.folder.path.glob("copies/saved/*")) for _ in steps]
+        self.saved += [sorted(path.name for path in self.home.path.glob("copies/saved/*")) for _ in steps]
 
 
 def test_the_lab_evaluates_the_models_that_a_program_saves(

@@ -1,17 +1,16 @@
 """GDPO from a grader's rewards by name to the advantages that train, and what is refused before a run."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from lottery import STUDY, train
+from lottery import STUDY, run_of, train, write_study
 
 from gspo_lab.engines.check import check_engine, check_tasks
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import decoupled
-from gspo_lab.study import Run, load_study
+from gspo_lab.study import Run
 from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.tasks import build_task, grade_answer
 
@@ -31,14 +30,12 @@ Make = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
+    study = write_study(tmp_path)
     (tmp_path / "lottery.py").write_text(GRADER)
-    prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
-    (tmp_path / "problems.jsonl").write_text("\n".join(json.dumps(prompt) for prompt in prompts))
-    (tmp_path / "study.toml").write_text(STUDY + '[arm.gdpo]\nobjective = "grpo"\nclip_high = 0.3\n')
+    study.write_text(STUDY + '[arm.gdpo]\nobjective = "grpo"\nclip_high = 0.3\n')
 
     def of(*overrides: str) -> Run:
-        runs = load_study(tmp_path / "study.toml", overrides=overrides).runs()
-        return next(run for run in runs if run.arm == "gdpo")
+        return run_of(study, "gdpo", overrides)
 
     return of
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from lottery import gemma
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import lm_head
@@ -16,25 +17,6 @@ TEMPERATURE = 0.7
 WEIGHTS = torch.arange(1, 13).view(3, 4)
 """What the loss makes of each log-prob."""
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
-
-
-def gemma() -> Any:
-    """A model whose logits are capped after the head."""
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
-    torch.manual_seed(0)
-    config = Gemma2Config(
-        vocab_size=50,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        final_logit_softcapping=3.0,
-        attn_implementation="eager",
-    )
-    return Gemma2ForCausalLM(config)
 
 
 def batch(model: Any) -> tuple[dict[str, Any], torch.Tensor]:
@@ -64,8 +46,8 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, kept: bool) -> Non
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
-@pytest.mark.parametrize("block", [1, 500, 2**20], ids=lambda n: f"blocks of {n}")
-@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe", "gemma2"])
+@pytest.mark.parametrize("block", [1, 500], ids=lambda n: f"blocks of {n}")
+@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "gemma2"])
 def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     name: str, block: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

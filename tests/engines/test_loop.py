@@ -1,13 +1,13 @@
 """The native engine on real models: what it records, that it repeats itself, what dies in it, and losses of others."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, final, recorded, train
+from lottery import Killed, MakeRun, Memory, Trained, final, recorded, train
 from safetensors.torch import load_file
 
 import gspo_lab.objectives.losses.cispo as builtin
@@ -23,7 +23,7 @@ from gspo_lab.plan.preflight import check
 from gspo_lab.records import UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.study import Run, load_study
+from gspo_lab.study import load_study
 
 
 def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
@@ -43,10 +43,9 @@ def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
     ],
 )
 def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
-    arm: str, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+    arm: str, overrides: tuple[str, ...], make_run: MakeRun, trained: Trained, tmp_path: Path
 ) -> None:
-    run = make_run(arm, *overrides)
-    a, b = train(run, tmp_path / "a"), train(run, tmp_path / "b")
+    a, b = trained(arm, *overrides), train(make_run(arm, *overrides), tmp_path)
     assert recorded(a) == recorded(b)
     assert len(a.steps) == 2
     assert [(u.step, u.minibatch) for u in a.updates] == [(s, m) for s in range(2) for m in range(4)]
@@ -63,19 +62,15 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
     assert all(update.nonfinite == 0 for update in a.updates)
 
 
-def test_another_seed_is_another_run_and_arms_share_the_first_rollout(make_run: MakeRun, tmp_path: Path) -> None:
-    grpo, gspo = train(make_run("grpo"), tmp_path / "a"), train(make_run("gspo"), tmp_path / "b")
-    other = train(make_run("grpo", seed=1), tmp_path / "c")
+def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: Trained) -> None:
+    grpo, gspo = trained("grpo"), trained("gspo")
+    other = trained("grpo", seed=1)
     assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest != other.steps[0].rollout_digest
     assert grpo.steps[0].logprob_digest == gspo.steps[0].logprob_digest
     assert grpo.steps[1].prompt_digest == gspo.steps[1].prompt_digest != other.steps[1].prompt_digest
     assert grpo.steps[1].rollout_digest != gspo.steps[1].rollout_digest
-    uncoupled = train(make_run("gspo", "rollout.coupled=false"), tmp_path / "d")
+    uncoupled = trained("gspo", "rollout.coupled=false")
     assert uncoupled.steps[0].rollout_digest != gspo.steps[0].rollout_digest
-
-
-class Killed(BaseException):
-    """Ends a worker as a kill does: it has no last word."""
 
 
 def test_a_kill_at_the_very_end_loses_nothing(
@@ -124,8 +119,8 @@ def test_a_kill_at_the_very_end_loses_nothing(
     assert final(calm) == final(harried)
 
 
-def test_records_hold_what_happened(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("gspo"), tmp_path / "run")
+def test_records_hold_what_happened(trained: Trained) -> None:
+    memory = trained("gspo")
     step = memory.steps[0]
     rollouts = [a for a in memory.answers if a.bench == "rollout" and a.step == 0]
     assert (step.prompts, step.responses, len(rollouts)) == (4, 16, 16)
@@ -151,10 +146,10 @@ def test_records_hold_what_happened(make_run: MakeRun, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-qwen3-moe"])
-def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, make_run: MakeRun, tmp_path: Path) -> None:
+def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, trained: Trained) -> None:
     """Mini-batch 0's own forward pass is the old policy's: what is measured against the sampler covers its rows."""
     overrides = ("update.old_logprobs=sampler", "update.skip_zero_advantage=false", f"model={model}")
-    memory = train(make_run("gspo", *overrides), tmp_path / "run")
+    memory = trained("gspo", *overrides)
     first, step = memory.updates[0], memory.steps[0]
     assert 0 < first.log_ratio_max_abs < 1e-4
     assert step.mismatch_abs_max == pytest.approx(first.log_ratio_max_abs)
@@ -168,15 +163,12 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, make_r
         assert memory.updates[1].router_entropy is not None
 
 
-def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
-    trainer = train(run, tmp_path / "a")
-    sampler = train(
-        make_run("gspo", "rollout.dtype=bfloat16", "update.skip_zero_advantage=false", "update.old_logprobs=sampler"),
-        tmp_path / "b",
-    )
+def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Trained) -> None:
+    settings = ("rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
+    trainer, sampler = (trained("gspo", *settings, f"update.old_logprobs={of}") for of in ("trainer", "sampler"))
     assert trainer.steps[0].rollout_digest == sampler.steps[0].rollout_digest
     assert trainer.steps[0].evaluated_responses == 16
+    assert trainer.steps[0].mismatch_abs_max > 1e-4, "the sampler's arithmetic is coarser"
     # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's it moved by d.
     a, b = trainer.updates[0], sampler.updates[0]
     assert (a.log_ratio_max_abs, a.clip_fraction_tokens) == (0.0, 0.0)
@@ -187,10 +179,10 @@ def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(make_run: Make
 
 
 @pytest.mark.parametrize("correction", ["tis", "icepop", "sequence-mask", "geometric-mask"])
-def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, trained: Trained) -> None:
     overrides = ("rollout.dtype=bfloat16", "objective.mismatch_low=0.999", "objective.mismatch_high=1.0005")
-    memory = train(make_run("grpo", *overrides, f"objective.mismatch_correction={correction}"), tmp_path / "run")
-    plain = train(make_run("grpo", "rollout.dtype=bfloat16"), tmp_path / "plain")
+    memory = trained("grpo", *overrides, f"objective.mismatch_correction={correction}")
+    plain = trained("grpo", "rollout.dtype=bfloat16")
     assert plain.updates[0].correction_masked_tokens is None
     active = [update for update in memory.updates if update.active_tokens]
     assert all(update.correction_weight_mean is not None for update in active)
@@ -204,52 +196,39 @@ def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, make_r
     assert all((update.effective_fraction_tokens or 0) <= 1 for update in memory.updates)
 
 
-def test_bfloat16_rollouts_show_as_mismatch(make_run: MakeRun, tmp_path: Path) -> None:
-    exact = train(make_run("gspo"), tmp_path / "a").steps[0]
-    coarse = train(make_run("gspo", "rollout.dtype=bfloat16"), tmp_path / "b").steps[0]
-    assert coarse.mismatch_k3 > 100 * exact.mismatch_k3
-    assert coarse.mismatch_abs_max > 1e-4
-
-
-def test_the_off_policy_mask_acts_and_is_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
     """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks none and changes no
     bit."""
-    near, far = (
-        train(make_run("grpo", f"objective.off_policy_mask={limit}"), tmp_path / f"limit-{limit}").updates
-        for limit in (1e-6, 1e6)
-    )
-    plain = train(make_run("grpo"), tmp_path / "plain").updates
+    near, far = (trained("grpo", f"objective.off_policy_mask={limit}").updates for limit in (1e-6, 1e6))
+    plain = trained("grpo").updates
     assert max(update.correction_masked_tokens or 0 for update in near) > 0
     assert {update.correction_masked_tokens for update in far if update.active_tokens} == {0.0}
     assert [update.grad_norm for update in far] == [update.grad_norm for update in plain]
     assert {update.correction_masked_tokens for update in plain} == {None}
 
 
-def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(make_run: MakeRun, tmp_path: Path) -> None:
-    plain, bonus = (
-        train(make_run("grpo", "steps=4", f"objective.entropy_coef={weight}"), tmp_path / f"weight-{weight}")
-        for weight in (0.0, 1.0)
-    )
+def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(trained: Trained) -> None:
+    plain, bonus = (trained("grpo", "steps=4", f"objective.entropy_coef={weight}") for weight in (0.0, 1.0))
     assert {step.evaluated_responses for step in bonus.steps} == {16}
     assert all(update.evaluated_responses == 4 for update in bonus.updates)
     assert bonus.updates[0].loss < plain.updates[0].loss - 1
     assert bonus.steps[-1].entropy > plain.steps[-1].entropy
 
 
-def test_kl_term_and_epochs(make_run: MakeRun, tmp_path: Path) -> None:
+def test_kl_term_and_epochs(trained: Trained) -> None:
     for estimate in ("k3", "unbiased"):
         overrides = ("objective.kl_coef=0.1", f"objective.kl_estimate={estimate}", "update.epochs=2")
-        memory = train(make_run("grpo", *overrides), tmp_path / estimate)
+        memory = trained("grpo", *overrides)
         assert [u.minibatch for u in memory.updates if u.step == 0] == list(range(8))
         assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
         assert memory.updates[-1].kl > 1e-6
 
 
-def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tmp_path: Path) -> None:
+def test_expert_change_is_measured_with_and_without_replay(trained: Trained) -> None:
     for replay in ("none", "old-policy", "rollout"):
         # With every response evaluated, so that no mini-batch of this short run is left without a measurement.
         overrides = ("model=tiny-qwen3-moe", f"routing_replay={replay}", "update.skip_zero_advantage=false")
-        memory = train(make_run("gspo", *overrides), tmp_path / replay)
+        memory = trained("gspo", *overrides)
         changes = [u.expert_change for u in memory.updates if u.step == 0]
         assert changes[0] == 0.0
         assert all(change > 0 for change in changes[1:])
@@ -259,28 +238,9 @@ def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tm
         assert (memory.steps[0].replay_bytes > 0) is (replay != "none")
 
 
-def test_frozen_routers_have_no_gradient_to_measure(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("gspo", "model=tiny-qwen3-moe", "update.lora_rank=4"), tmp_path / "run")
-    assert memory.updates
-    assert {update.router_grad_norm for update in memory.updates} == {None}
-
-
-def test_a_failing_grader_trains_with_reward_0_and_is_counted(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "rollout.max_grader_errors=1")
-    (tmp_path / "lottery.py").write_text("def grade(problem, answer):\n    raise ValueError('no')\n")
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    for name in ("lottery.py", "problems.jsonl"):
-        (folder / name).write_text((tmp_path / name).read_text())
-    memory = train(replace(run, base=str(folder)), tmp_path / "run")
-    assert memory.steps[0].grader_errors == 16
-    assert memory.steps[0].reward_mean == 0.0
-    answer = memory.answers[0]
-    assert answer.correct is None
-    assert answer.error
-
-
-def test_a_run_stops_where_the_grader_fails_on_more_than_its_share(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_share(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     """16 responses a step: it fails on 8 in step 0, on 9 in step 1."""
     run = make_run("gspo", "rollout.max_grader_errors=0.5")
     (tmp_path / "lottery.py").write_text(
@@ -299,15 +259,17 @@ def test_a_run_stops_where_the_grader_fails_on_more_than_its_share(make_run: Mak
     ) as told:
         Loop(run, set_up(run, None), memory, tmp_path / "run").run(lambda: False)
     assert "\n" not in str(told.value)
-    assert [step.grader_errors for step in memory.steps] == [8]
+    assert [(step.grader_errors, step.reward_mean) for step in memory.steps] == [(8, 0.5)]
+    failed = [answer for answer in memory.answers if answer.error]
+    assert [(answer.reward, answer.correct) for answer in failed] == [(None, None)] * 8
 
 
-def test_bfloat16_training_moves_float32_weights(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("gspo", "update.dtype=bfloat16"), tmp_path / "run")
+def test_bfloat16_training_moves_float32_weights(trained: Trained) -> None:
+    memory = trained("gspo", "update.dtype=bfloat16")
     assert all(update.nonfinite == 0 for update in memory.updates)
     # The sampler stays in float32, so the trainer's coarser arithmetic shows as mismatch.
     assert memory.steps[0].mismatch_abs_max > 1e-4
-    weights = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
+    weights = load_file(memory.folder / "checkpoints/final/model.safetensors")
     assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}
 
 
@@ -335,22 +297,59 @@ def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: P
     assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [(1, 0)] * 4
 
 
-def test_a_run_whose_ratios_underflow_ends(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "update.learning_rate=10", "steps=1")
-    memory = train(run, tmp_path / "run")
-    on_policy, *moved = memory.updates
+def test_a_run_whose_ratios_underflow_ends(trained: Trained) -> None:
+    on_policy, *moved = trained("gspo", "update.learning_rate=10", "steps=1").updates
     assert on_policy.ess_tokens == 1.0
     assert [update.ess_tokens for update in moved] == [None] * 3
     assert all(update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved)
 
 
-def test_a_copy_of_cispo_s_file_trains_the_same(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+def test_a_copy_of_cispo_s_file_trains_the_same(tmp_path: Path, make_run: MakeRun, trained: Trained) -> None:
     shutil.copy(builtin.__file__, tmp_path / "mine.py")
-    updates = {}
-    for loss in ("cispo", "mine.py:LOSS"):
-        memory = train(make_run("gspo", "steps=1", f"objective.policy_loss={loss}"), tmp_path / loss[:4])
-        updates[loss] = [one for one in recorded(memory) if one["kind"] == "update"]
-    assert len(updates["cispo"]) > 1
-    assert all(row.get("gate_mean") is not None and row.get("clipped_tokens") is None for row in updates["cispo"])
-    assert updates["mine.py:LOSS"] == updates["cispo"]
+    own = train(make_run("gspo", "steps=1", "objective.policy_loss=mine.py:LOSS"), tmp_path / "run")
+    of_lab, updates = (
+        [one for one in recorded(memory) if one["kind"] == "update"]
+        for memory in (trained("gspo", "steps=1", "objective.policy_loss=cispo"), own)
+    )
+    assert len(of_lab) > 1
+    assert all(row.get("gate_mean") is not None and row.get("clipped_tokens") is None for row in of_lab)
+    assert updates == of_lab
     check(load_study(tmp_path / "study.toml", overrides=["objective.policy_loss=mine.py:LOSS"]))
+
+
+MOE = ("model=tiny-qwen3-moe", "routing_replay=rollout")
+PIECES = ("task.stop=['a', 'b']", "rollout.tokens_per_step=3")
+"""Fewer ends, so that most responses take several steps of three tokens."""
+CRITIC = ("objective.advantage=gae", "objective.gae_lambda=0.9", "update.epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("arm", "steps", "settings"),
+    [
+        ("gspo", 3, ("update.checkpoint_every=10", "model=tiny-qwen3-moe")),
+        ("gspo", 2, ("update.lora_rank=4", "update.lora_alpha=8", "rollout.dtype=bfloat16")),
+        ("gspo", 2, ("update.dtype=float16", "rollout.dtype=float16")),
+        ("grpo", 3, ("update.checkpoint_every=10", *CRITIC)),
+        ("grpo", 3, ("rollout.dynamic_sampling=5", "rollout.overlong_buffer=6")),
+        ("gspo", 5, (*PIECES, "rollout.staleness=2", "rollout.dtype=bfloat16", *MOE)),
+        ("gspo", 4, ("rollout.staleness=1", "update.lora_rank=2", "update.old_logprobs=sampler")),
+    ],
+)
+def test_a_stopped_run_goes_on_bit_for_bit(
+    arm: str, steps: int, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(arm, f"steps={steps}", "bench.lottery.every=2", *settings)
+    whole, half = train(run, tmp_path / "whole"), max(1, steps // 2)
+    asked = count()
+    first = train(run, tmp_path / "parts", stop=lambda: next(asked) > half)
+    assert len(first.steps) == half
+    if run.settings.rollout.tokens_per_step:
+        assert first.steps[-1].waiting_responses
+        assert any(step.mixed_version_share for step in whole.steps)
+    second = train(run, tmp_path / "parts")
+    assert second.statuses[0].step == half
+    assert recorded(first, second) == recorded(whole)
+    assert final(tmp_path / "whole") == final(tmp_path / "parts")
+    critics = [memory.statuses[0].facts.get("critic") for memory in (whole, first, second)]
+    assert critics[0] == critics[1]
+    assert (critics[1] != critics[2]) is (critics[0] is not None), "what the critic has learnt is kept"

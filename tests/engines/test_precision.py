@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, train
-from test_head import gemma
+from lottery import MakeRun, Trained, gemma, train
 from torch import Tensor
 
 from gspo_lab.engines.native import trainable_model as trained_module
@@ -86,11 +85,9 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
     ],
     ids=["dense", "experts", "critic", "adapters"],
 )
-def test_runs_in_float16_have_float32s_losses(
-    make_run: MakeRun, tmp_path: Path, arm: str, more: tuple[str, ...]
-) -> None:
-    exact = train(make_run(arm, *more), tmp_path / "float32").updates
-    half = train(make_run(arm, "update.dtype=float16", *more), tmp_path / "float16").updates
+def test_runs_in_float16_have_float32s_losses(arm: str, more: tuple[str, ...], trained: Trained) -> None:
+    exact = trained(arm, *more).updates
+    half = trained(arm, "update.dtype=float16", *more).updates
     assert len(half) == len(exact) == 8
     # What comes later also differs by what was drawn: the weights have moved apart by roundings.
     assert [update.loss for update in half[:4]] == pytest.approx([update.loss for update in exact[:4]], abs=2e-2)
@@ -109,11 +106,10 @@ def test_an_overflow_costs_no_update(make_run: MakeRun, tmp_path: Path, monkeypa
     assert [update.loss for update in scaled] == pytest.approx([update.loss for update in plain], abs=2e-3)
 
 
-def test_sampling_in_float16_is_nearer_to_float32_than_in_bfloat16(make_run: MakeRun, tmp_path: Path) -> None:
+def test_sampling_in_float16_is_nearer_to_float32_than_in_bfloat16(trained: Trained) -> None:
     """arXiv 2510.26788: ten bits of fraction against seven."""
     mismatch = {
-        dtype: train(make_run("gspo", f"rollout.dtype={dtype}"), tmp_path / dtype).steps[0].mismatch_k3
-        for dtype in ("float16", "bfloat16")
+        dtype: trained("gspo", f"rollout.dtype={dtype}").steps[0].mismatch_k3 for dtype in ("float16", "bfloat16")
     }
     assert 0 < mismatch["float16"] < mismatch["bfloat16"] / 4
 
@@ -158,12 +154,12 @@ def test_the_samplers_head_in_float32_follows_the_weights() -> None:
     assert rollout.logprobs[0] == pytest.approx(float(logits_V.log_softmax(-1)[rollout.response_ids[0]]), abs=1e-5)
 
 
-def test_heads_in_float32_on_both_sides_lower_the_mismatch(make_run: MakeRun, tmp_path: Path) -> None:
+def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> None:
     """ScaleRL, arXiv 2510.13786: with the body in bfloat16 on both sides."""
     both = ("update.dtype=bfloat16", "rollout.dtype=bfloat16")
     heads = ("update.float32_head=true", "rollout.float32_head=true")
-    plain = train(make_run("gspo", *both), tmp_path / "plain").steps[0].mismatch_k3
-    exact = train(make_run("gspo", *both, *heads), tmp_path / "heads").steps[0].mismatch_k3
+    plain = trained("gspo", *both).steps[0].mismatch_k3
+    exact = trained("gspo", *both, *heads).steps[0].mismatch_k3
     assert 0 < exact < plain
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from laboratory import declare, leave
-from lottery import MakeRun, Memory, train
+from lottery import MakeRun, Memory, Trained, train
 
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.readings import Source
@@ -18,12 +18,12 @@ from gspo_lab.words import sentence
 DECISIVE = ("bench.lottery.decisive_samples=8", "verdict.last=1")
 
 
-def test_the_last_evaluation_is_asked_more_often(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_last_evaluation_is_asked_more_often(make_run: MakeRun, tmp_path: Path, trained: Trained) -> None:
     run = make_run("gspo", *DECISIVE)
     answers = [one for one in train(run, tmp_path / "run").answers if one.bench == "lottery"]
     assert Counter(one.step for one in answers) == {0: 5, 1: 5, 2: 5 * 8}
     first = {one.problem: one.text for one in answers if one.step == 2 and one.sample == 0}
-    plain = train(make_run("gspo"), tmp_path / "plain")
+    plain = trained("gspo")
     assert first == {a.problem: a.text for a in plain.answers if a.bench == "lottery" and a.step == 2}, "asked alike"
 
 

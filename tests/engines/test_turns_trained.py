@@ -1,22 +1,19 @@
 """The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lottery import Memory, final, recorded, train
+from lottery import Killed, Memory, final, recorded, train
 
 from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.step_record import CompletedStep, positions, sampled_positions
 from gspo_lab.evaluation.run_benchmark import turns_from_json
-from gspo_lab.objectives import PRESETS, Batch, surrogate
 from gspo_lab.samplers import Request, Rollout
-from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
 
@@ -102,65 +99,9 @@ def test_each_turn_reads_all_before_it_again() -> None:
     assert positions(rollouts) == [6, 7, 3, 4]
 
 
-def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fed: list[int] = []
-    found: list[tuple[float, float]] = []
-    draw, record = TransformersSampler.sample, Loop.record
-
-    def noted(self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any) -> list[Rollout]:
-        drawn = draw(self, requests, *how, **more)
-        fed.append(sum(len(one.fed_ids) + len(new.response_ids) for one, new in zip(requests, drawn, strict=True)))
-        return drawn
-
-    def held(loop: Loop, step: CompletedStep, updates: Any) -> None:
-        calls = max(len(one.turns or ()) for one in step.drawn)  # the last ones, behind those of the benchmark
-        record(loop, step, updates)
-        flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
-        found.append((loop.totals.flops, flops))
-
-    monkeypatch.setattr(TransformersSampler, "sample", noted)
-    monkeypatch.setattr(Loop, "record", held)
-    memory = train(make(tmp_path / "study", "gspo", overrides=("steps=1",)), tmp_path / "run")
-    [(counted, flops)] = found
-    assert memory.steps[0].turns_mean > 1
-    assert counted == memory.steps[0].flops_total == flops
-
-
-@pytest.mark.parametrize("preset", ["grpo", "gspo", "gspo-token", "dapo", "dr-grpo"])
-def test_ratio_length_and_loss_are_those_of_a_response_without_the_replies(preset: str) -> None:
-    torch.manual_seed(0)
-    mask_BT = torch.tensor([[1, 1, 0, 0, 1, 1], [1, 0, 0, 0, 1, 0]], dtype=torch.bool)
-    old_BT, adv_BT = torch.randn(2, 6), torch.tensor([[1.0] * 6, [-2.0] * 6])
-    logp_BT = old_BT + 0.3 * torch.randn(2, 6)
-    cut_BT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
-
-    def without(x_BT: torch.Tensor) -> torch.Tensor:
-        out = torch.zeros(2, 4)
-        for row in range(2):
-            own = x_BT[row][mask_BT[row]]
-            out[row, : len(own)] = own
-        return out
-
-    def batch(mask: torch.Tensor, adv: torch.Tensor, old: torch.Tensor) -> Batch:
-        return Batch(mask, adv * mask, old * mask, responses=2, tokens=6)
-
-    whole = surrogate(logp_BT, batch(mask_BT, adv_BT, old_BT), PRESETS[preset])
-    cut = surrogate(without(logp_BT), batch(cut_BT, without(adv_BT), without(old_BT)), PRESETS[preset])
-    assert whole.loss.item() == pytest.approx(cut.loss.item(), rel=1e-6)
-    assert torch.allclose(without(whole.ratio_BT), cut.ratio_BT * cut_BT)
-    assert torch.equal(without(whole.clipped_BT.float()), cut.clipped_BT.float())
-
-
-class Killed(BaseException):
-    """Ends a worker as a kill does: it has no last word."""
-
-
 @pytest.mark.parametrize(
     ("arm", "overrides"),
     [
-        ("gspo", ("update.checkpoint_every=1",)),
         ("turns", ("update.checkpoint_every=1",)),
         ("turns", ("update.checkpoint_every=1", "model=tiny-qwen3-moe", "routing_replay=rollout")),
     ],

@@ -13,8 +13,7 @@ from gspo_lab.engines.external.attempt import Prompt, every_training_prompt
 from gspo_lab.engines.external.records import StepLines, bench_records, step_records, write_update
 from gspo_lab.engines.native.prompt_stream import PromptStream
 from gspo_lab.engines.step_numbers import RunTotals
-from gspo_lab.engines.verl import VerlEngine
-from gspo_lab.engines.verl.hydra_overrides import row
+from gspo_lab.engines.verl import VerlEngine, row
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
@@ -70,9 +69,10 @@ def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
 
 def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-    stream = PromptStream(task.problems("train"), run.seed, 2)
-    ids = [one.id for one in stream.step(step)]
-    known = [{**one, "problem": ids[one["place"]]} for one in answers(step)]
+    stream = PromptStream(task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
+    ids, group = [one.id for one in stream.step(step)], run.settings.rollout.group_size
+    asked = [one for one in answers(step) if one["place"] < len(ids) and one["sample"] < group]
+    known = [{**one, "problem": ids[one["place"]]} for one in asked]
     given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
     said = VerlEngine().step_of(LINE)
     return step_records("verl", given["world"], run, step, said, given["answers"], given["updates"], totals, stream)
@@ -99,16 +99,7 @@ def test_a_step_is_measured_from_its_answers(run: Run) -> None:
 def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
     single = ("rollout.prompts_per_step=1", "rollout.group_size=1", "update.minibatches=1", "update.epochs=2")
     run = make_run("gspo", "engine=verl", "objective.advantage=gae", *single)
-    task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-    stream = PromptStream(task.problems("train"), run.seed, 1)
-    answer = {**answers(0)[-1], "problem": stream.step(0)[0].id}
-    (step,) = [
-        record
-        for record in step_records(
-            "verl", 1, run, 0, VerlEngine().step_of(LINE), [answer], updates(0), RunTotals(), stream
-        )
-        if isinstance(record, StepRecord)
-    ]
+    (step,) = [record for record in made(run, 0, RunTotals()) if isinstance(record, StepRecord)]
     assert (step.reward_mean, step.reward_std, step.zero_variance_groups) == (1.0, None, None)
     assert (step.response_tokens_mean, step.response_tokens_t1, step.response_tokens_t2) == (4.0, 4.0, 4.0)
 

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.objectives import Batch, Objective, ratio_metrics, surrogate
+from gspo_lab.objectives import Batch, Objective, Surrogate, ratio_metrics, surrogate
+from gspo_lab.objectives.losses import Common, Loss
 
 
 def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
@@ -32,3 +33,13 @@ def ratio_measures(
         dual_clipped_BT=out.dual_clipped_BT,
         **more,
     )
+
+
+def gradient(
+    settings: Common, batch: Batch, logp_BT: Tensor, loss: Loss[Any] | None = None
+) -> tuple[Surrogate, Tensor]:
+    """What the objective returns, and the gradient of its loss by the log-probs."""
+    leaf = logp_BT.clone().requires_grad_()
+    out = surrogate(leaf, batch, settings, loss)
+    out.loss.backward()
+    return out, leaf.grad

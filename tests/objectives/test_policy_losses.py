@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from measuring import batch_of
+from measuring import batch_of, gradient
 from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, prepared, ratio_measures, surrogate
+from gspo_lab.objectives import PRESETS, Batch, Objective, prepared, ratio_measures, surrogate
 from gspo_lab.objectives.losses import LOSSES, Common, loss_of
-from gspo_lab.objectives.losses.bapo import Bapo
-from gspo_lab.objectives.losses.clip_cov import ClipCov
-from gspo_lab.objectives.losses.kl_cov import KlCov
-from gspo_lab.objectives.losses.pspo import Pspo
-from gspo_lab.objectives.losses.sapo import Sapo
-from gspo_lab.objectives.losses.vespo import Vespo
+from gspo_lab.objectives.losses.clipping import Bapo
+from gspo_lab.objectives.losses.covariances import ClipCov, KlCov
+from gspo_lab.objectives.losses.weighing import Pspo, Sapo, Vespo
 from gspo_lab.objectives.ratios import RATIOS
 
 LN, EXP = math.log, math.exp
@@ -109,11 +106,9 @@ def test_which_tokens_a_clip_takes() -> None:
     batch = batch_of(MASK, [1.0, -1.0])
     for loss, first, second in (("gmpo", [1, 0, 0], 1), ("dcpo", [1, 0, 0], 1), ("fspo", [0, 0, 0], 1)):
         settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
-        leaf = LOGP.clone().requires_grad_()
-        out = surrogate(leaf, batch, settings)
-        out.loss.backward()
+        out, grad_BT = gradient(settings, batch, LOGP)
         assert out.clipped_BT.int().tolist() == [first, [second, 0, 0]], loss
-        assert ((leaf.grad == 0) == (out.clipped_BT | ~batch.mask_BT)).all(), loss
+        assert ((grad_BT == 0) == (out.clipped_BT | ~batch.mask_BT)).all(), loss
 
 
 def random_batch(seed: int, spread: float = 0.3) -> tuple[Batch, Tensor]:
@@ -124,13 +119,6 @@ def random_batch(seed: int, spread: float = 0.3) -> tuple[Batch, Tensor]:
     old_BT = -torch.rand(6, 5, generator=generator, dtype=torch.float64) * mask_BT
     logp_BT = old_BT + spread * torch.randn(6, 5, generator=generator, dtype=torch.float64) * mask_BT
     return Batch(mask_BT, adv_BT, old_BT, 6, int(mask_BT.sum())), logp_BT
-
-
-def gradient(settings: Common, batch: Batch, logp_BT: Tensor) -> tuple[Surrogate, Tensor]:
-    leaf = logp_BT.clone().requires_grad_()
-    out = surrogate(leaf, batch, settings)
-    out.loss.backward()
-    return out, leaf.grad
 
 
 FREE = Objective(clip_low=0.999, clip_high=1e6)
@@ -231,14 +219,14 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_padding_extremes_and_parts(preset: str) -> None:
-    """What lies off the mask, ratios beyond any float and a cut into parts change nothing and break nothing."""
+    """Places off the mask within responses, ratios beyond any float and a cut into parts change and break nothing."""
     settings = PRESETS[preset]
     batch, logp_BT = random_batch(7)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
     out, grad_BT = gradient(settings, batch, logp_BT)
 
     def cut(x_BT: Tensor, fill: float) -> Tensor:
-        return torch.nn.functional.pad(x_BT, (0, 2), value=fill)
+        return torch.cat([x_BT[:, :1], torch.full_like(x_BT[:, :2], fill), x_BT[:, 1:]], dim=1)
 
     old_BT = cut(batch.old_logp_BT, 0.0)
     padded = Batch(
@@ -249,8 +237,8 @@ def test_padding_extremes_and_parts(preset: str) -> None:
     )
     again, wide_BT = gradient(settings, padded, cut(logp_BT, math.nan))
     assert float(again.loss.detach()) == pytest.approx(float(out.loss.detach()), rel=1e-12)
-    assert torch.allclose(wide_BT[:, :-2], grad_BT)
-    assert not wide_BT[:, -2:].any()
+    assert torch.allclose(wide_BT[:, [0, 3, 4, 5, 6]], grad_BT)
+    assert not wide_BT[:, 1:3].any()
 
     _, selected_BT = prepared(logp_BT, batch, settings, LOSSES[settings.policy_loss])
     halves = []
@@ -348,9 +336,8 @@ def test_it_is_found_and_reads_its_own_settings(tmp_path: Path) -> None:
     batch = batch_of([[1, 1]], [1.0])
     for power, factor in ((0.0, 1.0), (2.0, 4.0)):
         loss, settings = loss_of(named(tmp_path, power=power), tmp_path)
-        leaf = torch.full((1, 2), 2.0, dtype=torch.float64).log().requires_grad_()
-        surrogate(leaf, batch, settings, loss).loss.backward()
-        assert leaf.grad.tolist() == [[pytest.approx(-factor / 2)] * 2]
+        _, grad_BT = gradient(settings, batch, torch.full((1, 2), LN(2), dtype=torch.float64), loss)
+        assert grad_BT.tolist() == [[pytest.approx(-factor / 2)] * 2]
 
 
 def test_an_installed_package_adds_a_loss_by_an_entry_point(

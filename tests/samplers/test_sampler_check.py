@@ -7,7 +7,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.samplers.check import check_sampler
+from gspo_lab.samplers import check_sampler
 from gspo_lab.samplers.vllm_sampler import VllmSampler
 
 absent = pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")

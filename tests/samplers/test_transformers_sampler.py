@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from followed import TOKENIZER, move, requests
+from followed import TOKENIZER, gaps, move, requests
 
 from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
@@ -22,14 +22,9 @@ SAMPLING = Sampling(temperature=0.7, max_tokens=12, stop=("e",))
 
 
 def test_logprobs_are_the_models(model: torch.nn.Module) -> None:
-    for rollout in TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING):
-        ids = torch.tensor([[*rollout.request.prompt_ids, *rollout.response_ids]])
-        with torch.no_grad():
-            logp = (model(ids).logits[0].float() / 0.7).log_softmax(-1)
-        first = len(rollout.request.prompt_ids) - 1
-        expected = [float(logp[first + t, token]) for t, token in enumerate(rollout.response_ids)]
-        assert rollout.logprobs == pytest.approx(expected, abs=2e-5)
-        assert 1 <= len(rollout.response_ids) <= 12
+    rollouts = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
+    assert gaps(model, rollouts, 0.7).max() < 2e-5
+    assert all(1 <= len(rollout.response_ids) <= 12 for rollout in rollouts)
 
 
 def test_what_is_drawn_does_not_depend_on_the_batch(model: torch.nn.Module) -> None:

@@ -1,8 +1,4 @@
-"""In a program's own process: what its server drew becomes a graded answer, written down whole.
-
-Every engine's plugin asks the lab's prompts through this module, in training and by benchmarks alike. How a response is
-drawn is the program's; where it ends, its grade and its record are the lab's.
-"""
+"""In a program's own process: what its server drew becomes a graded answer, cut where it ends, written down whole."""
 
 import asyncio
 import hashlib

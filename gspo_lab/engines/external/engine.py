@@ -7,18 +7,31 @@ what the program's own processes import of the lab. An engine of this kind is a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.external.attempt import PreparedAttempt
 from gspo_lab.engines.virtualenvs import python_of
-from gspo_lab.registry import look_up
+from gspo_lab.errors import LabError
+from gspo_lab.registry import look_up, nearest
 from gspo_lab.study import Run, Settings
 
 LATE = {"prepare": "gspo_lab.engines.external.training:prepare", "train": "gspo_lab.engines.external.training:train"}
 """What needs torch, by its name: a missing package is one line that says what to install."""
+
+
+def check_choice(option: str, value: object, known: Sequence[str]) -> None:
+    """LabError where an option's value is none of those known."""
+    if value not in known:
+        raise LabError(f"engine.options.{option} = {value!r}{nearest(str(value), known)}: {', '.join(known)}")
+
+
+def check_count(option: str, value: object) -> None:
+    """LabError where an option's value is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise LabError(f"engine.options.{option} = {value!r}: a whole number from 1 on")
 
 
 class ExternalEngine(ABC):
@@ -41,22 +54,23 @@ class ExternalEngine(ABC):
         """Training processes of one run, on all machines."""
 
     @abstractmethod
+    def broken(self, settings: Settings) -> Iterator[str]:
+        """What the program would refuse, ignore or change, each as the end of a sentence; options are checked first."""
+
     def check(self, settings: Settings) -> None:
         """LabError for what the program would refuse, ignore or change."""
+        for why in self.broken(settings):
+            raise LabError(f"the engine '{self.name}' {why}")
 
     @abstractmethod
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
-        """Write the program's configuration into the attempt's folder.
-
-        Returns its command, whose first word is a Python, and what its processes need in their environment.
-        """
+        """Write the program's configuration into the attempt's folder; its command, whose first word is a Python, and
+        environment."""
 
     @abstractmethod
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """The steps of the program's last whole checkpoint below `home` that goes no further than the `recorded` ones.
-
-        0 where there is none. Checkpoints that are of no use any more are deleted.
-        """
+        """The steps of the last whole checkpoint that goes no further than the `recorded` ones, 0 without one. Others
+        are deleted."""
 
     @abstractmethod
     def model_after(self, home: Path, run: Run, step: int) -> Path:
@@ -75,10 +89,8 @@ class ExternalEngine(ABC):
         """LabError where this machine lacks what the options ask for."""
 
     def write(self, run: Run, folder: Path) -> list[str]:
-        """Write what the program would be given to train the run from its beginning; its command. Nothing is run.
-
-        With `device = "cuda"` it is what a machine with GPUs would be given, wherever this is called.
-        """
+        """Write what the program would be given to train the run from its beginning; its command. With `device =
+        "cuda"` it is what a machine with GPUs would be given."""
         on_gpu = run.settings.device == "cuda"
         return self.configure(look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu))[0]
 

@@ -1,8 +1,5 @@
-"""From what a program's processes leave of a run to the lab's records.
-
-They leave answers and updates, a line of JSON each with its step, and what the program itself says of a step. An update
-is measured on what the program's loss was given: what a run's objective did to l_t, in the lab's definitions. Shapes as
-in objectives/."""
+"""From what a program's processes leave of a run, answers and updates by step, to the lab's records. An update is
+measured on what the program's loss was given, in the lab's definitions. Shapes as in objectives/."""
 
 import hashlib
 import json
@@ -12,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.engines.step_numbers import RunTotals, failure, keeps, need_grades, step_numbers
+from gspo_lab.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, ratio_measures, response_detail, surrogate
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict, to_dict
@@ -70,11 +67,9 @@ def step_records(
     totals: RunTotals,
     stream: "PromptStream",
 ) -> list[Record]:
-    """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
-
-    `report` is what the program says of the step, by columns of steps, `seconds_step` among them; `world` is the
-    number of its training processes. LabError where it trained on fewer responses, updates or processes than wanted.
-    """
+    """All records of the rollout batch `number` (from 0): updates, the step, the answers that the study keeps. `report`
+    is the program's, by columns of steps. LabError where it trained on fewer responses, updates or processes (`world`)
+    than wanted."""
     import torch
 
     settings = run.settings
@@ -90,8 +85,8 @@ def step_records(
             raise LabError(f"{program} left {len(lines)} {what} of step {number}, not {wanted}")
     if any(update["world"] != world for update in made):
         raise LabError(f"{program} trained step {number} with {made[0]['world']} processes, not the {world} asked for")
-    errors = [failure(row.get("error"), row.get("reward")) for row in rows]
-    need_grades(number, errors, settings.rollout.max_grader_errors)
+    graded = [(row.get("error"), row.get("reward")) for row in rows]
+    need_grades(number, graded, settings.rollout.max_grader_errors)
     if strange := [row["problem"] for row in rows if row["problem"] != problems[row["place"]].id]:
         raise LabError(f"{program} asked '{strange[0]}' in step {number}, which is not that step's prompt")
 
@@ -169,11 +164,8 @@ Row = tuple["Tensor", "Tensor", "Tensor"]
 
 
 def write_update(path: Path, run: Run, number: int, rows: Sequence[Row], *, world: int, **of_program: Any) -> None:
-    """Write down the run's update `number`, from 0, on a whole mini-batch, every response of which was evaluated.
-
-    l_t and the advantages are 0 off the mask; `world` is the number of training processes, and `of_program` are the
-    columns that the program knows: the loss, the gradient's norm, the learning rate, seconds.
-    """
+    """Write down the run's update `number`, from 0, on a whole mini-batch; l_t and advantages are 0 off the mask.
+    `of_program` are the columns that the program knows: loss, gradient norm, learning rate, seconds."""
     from torch.nn.utils.rnn import pad_sequence
 
     columns = zip(*rows, strict=True)

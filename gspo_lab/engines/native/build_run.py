@@ -22,8 +22,7 @@ from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import add_adapters
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
-from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
-from gspo_lab.samplers.check import METHODS, no_routes
+from gspo_lab.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_routes
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Task
 

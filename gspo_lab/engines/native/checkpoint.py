@@ -51,10 +51,8 @@ def save(path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed],
 
 
 def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[int, dict[str, Any]] | None:
-    """Put back what `save` kept, and its step and totals; None at the very start.
-
-    LabError where the file is damaged or another run's, or holds other parts than `trained` has.
-    """
+    """Put back what `save` kept; its step and totals, None at the very start. LabError where the file is damaged,
+    another run's, or holds other parts than `trained`."""
     if not path.exists():
         return None
     wrote = _owner(path)

@@ -1,10 +1,7 @@
-"""A critic: a model of its own that says of every state what reward it expects, and learns it from the rollout batch.
+"""A critic: a model of its own that says of every state what reward it expects. Before the policy's updates of a step
+its values give advantages and returns; it learns the returns on each mini-batch.
 
-    rewards, values ──> advantages and returns (objectives/advantages.py)   before the policy's first update of a step
-    returns ──> the critic's own update, on each of the policy's mini-batches
-
-Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it.
-"""
+Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it."""
 
 import copy
 import time
@@ -73,10 +70,8 @@ class Critic:
         return adv_NT
 
     def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:
-        """Learn the returns of one mini-batch, those of responses without advantage too.
-
-        Returns the UpdateRecord's columns of a critic, and whether the step was finite.
-        """
+        """Learn the returns of one mini-batch, of all its responses: the UpdateRecord's columns of a critic, and
+        whether the step was finite."""
         started = time.perf_counter()
         tokens = int(experience.mask_NT[rows].sum())
         loss, clipped, total = self._passes(experience, rows, tokens)

@@ -23,16 +23,11 @@ from gspo_lab.tasks.base import Grade
 class Experience:
     """A graded rollout batch. Log-probs and advantages are 0 off the loss mask.
 
-    `attention_NT` is True at all tokens of a response: what is fed. `mask_NT`, the loss mask, is True at those that the
-    policy chose: what has a ratio, a term, a length and counts. A tool's output is in the first and not in the second.
-    `adv_NT` may differ from token to token.
-    `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
-    is True for those on which the trainer's old policy has been evaluated.
-    `counted_N` is False for truncated responses that the loss's denominator leaves out.
-    `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
-    evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed. `value_NT` and `return_NT`
-    are a critic's values before its updates and what they should have been.
-    """
+    `attention_NT`: all tokens of a response, which are fed. `mask_NT`, the loss mask: those that the policy chose, not
+    a tool's. `evaluated_N`: False where A = 0 spares all passes of the policy. `old_known_N`: the trainer has evaluated
+    the old policy. `counted_N`: False for truncated responses outside the loss's denominator. `old_logp_NT`,
+    `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is evaluated;
+    `rollout_routes_NSLK` only where the sampler's routes are replayed; `value_NT` and `return_NT` by a critic."""
 
     prompt_NP: Tensor
     response_NT: Tensor
@@ -149,10 +144,8 @@ def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -
 
 
 def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int) -> Tensor:
-    """[N, S, L, K] of the sampler's routes, aligned with the experience's input positions.
-
-    Raises LabError where a rollout has no routes, or routes that do not line up with its tokens and the model's layers.
-    """
+    """[N, S, L, K] of the sampler's routes at the input positions. LabError where a rollout has none, or of another
+    shape."""
     P = experience.prompt_NP.shape[1]
     out = torch.zeros(*experience.input_mask_NS.shape, layers, top_k, dtype=torch.int16)
     for row, r in enumerate(rollouts):
@@ -212,10 +205,8 @@ def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
 
 
 def turn_credit(rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str) -> Tensor:
-    """[N, T] advantages, each turn's on the tokens that the model wrote in it, 0 elsewhere.
-
-    Where a grade gives turns no rewards of their own the last one earned the response's (0 where the grader failed).
-    """
+    """[N, T] advantages, each turn's on its own tokens, 0 elsewhere. Without rewards of turns the last one earned the
+    response's."""
     turns = [rollout.turns or [] for rollout in rollouts]
     earned = torch.full((len(rollouts), max(map(len, turns))), torch.nan, dtype=torch.float64)
     for row, (grade, reward) in enumerate(zip(grades, reward_PG.flatten().tolist(), strict=True)):

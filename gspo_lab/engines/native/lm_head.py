@@ -1,10 +1,8 @@
-"""From hidden states to the log-probs of the tokens that were sampled, without the [B, T, V] logits of a batch.
+"""From hidden states to the sampled tokens' log-probs, without a batch's [B, T, V] logits: a large vocabulary's are
+computed block by block, and used while they are in the cache.
 
-Only response tokens reach the head. A large vocabulary's logits are computed a block of entries at a time, and the
-log-softmax, the sampled token's logit and the entropy are gathered from each block while it is in the cache. Shapes:
-B rows, T response tokens, S positions, H hidden size, N response tokens of the batch, n those with a gradient, V
-vocabulary, v entries of a block.
-"""
+Shapes: B rows, T response tokens, S positions, H hidden size, N response tokens of the batch, n those with a gradient,
+V vocabulary, v entries of a block."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -37,12 +35,9 @@ def token_logprobs(
     place_BT: Tensor | None = None,
     float32_head: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request the entropies [B, T].
-
-    `inputs` are the model's, their last T positions those that predict the targets, or `place_BT` of all positions one
-    after another; only a plain head can be asked for these, or be computed in float32 where the rest is not. The
-    log-probs carry the gradient, the entropies (nats) with `entropy_gradient` alone.
-    """
+    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request entropies [B, T] in
+    nats. The last T positions predict the targets, or `place_BT` of all positions; that, and a float32 head, take a
+    plain head."""
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state

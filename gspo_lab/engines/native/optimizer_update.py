@@ -131,10 +131,8 @@ class Updater:
 
     @torch.no_grad()
     def prepared(self, experience: Experience, minibatch: MinibatchRows) -> tuple[Common, Tensor | None]:
-        """The objective of one mini-batch, and the [M, T] tokens that its loss selects, if it does.
-
-        Such a loss sees the whole mini-batch in a pass before the update: microbatches never change the gradient.
-        """
+        """The objective of one mini-batch, and the [M, T] tokens that its loss selects, found in a pass over the whole
+        before it."""
         if not self.sees_first(fresh=minibatch.fresh):
             return self.objective, None
         rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
@@ -166,10 +164,8 @@ class Updater:
         )
 
     def _routes(self, experience: Experience, part: Microbatch, minibatch: MinibatchRows) -> Tensor | None:
-        """The experts to replay: the sampler's (R3), the old policy's (R2), or none.
-
-        On a fresh mini-batch the old policy is the current one: its own choice *is* the recorded one.
-        """
+        """The experts to replay: the sampler's (R3), the old policy's (R2; a fresh mini-batch's own are these), or
+        none."""
         if self.replay == "rollout":
             assert experience.rollout_routes_NSLK is not None
             return of_microbatch(experience.rollout_routes_NSLK, part)
@@ -229,10 +225,7 @@ def update_record(
 
 
 def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: UpdateResult) -> Tensor | None:
-    """[M, T] l_t against the sampler's log-probs where this run's is against the trainer's, or the reverse.
-
-    None where the trainer has not evaluated the old policy on these rows.
-    """
+    """[M, T] l_t against the other program's old log-probs; None where the trainer has not evaluated the old policy."""
     rows = done.minibatch.rows
     if not experience.old_known_N[rows].any():
         return None

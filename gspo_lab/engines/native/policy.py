@@ -99,11 +99,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
 
 @dataclass(slots=True)
 class Forward:
-    """One forward pass. `logp_BT` is 0 off the loss mask and carries the gradient, and so may `entropy_BT`; the rest is
-    detached.
-
-    `seconds_replay` is known when the pass and its backward pass are over.
-    """
+    """One forward pass; only `logp_BT` (0 off the loss mask) and `entropy_BT` may carry a gradient. `seconds_replay` is
+    known at its end."""
 
     logp_BT: Tensor
     entropy_BT: Tensor | None
@@ -142,10 +139,8 @@ class Policy:
         entropy: bool = False,
         entropy_gradient: bool = False,
     ) -> Iterator[Forward]:
-        """A context in which the routes are replayed: the forward pass is done, the backward pass belongs inside.
-
-        Gradient checkpointing computes the forward pass again inside the backward pass: it must meet the same routes.
-        """
+        """A context in which the routes are replayed. The backward pass belongs inside: gradient checkpointing computes
+        the forward pass again there."""
         shared = share_prompts(part) if self._shares else None
         with self._tap(part, replay_BSLK) as routes:
             with computing_in(self._dtype, self.model.device.type):

@@ -15,10 +15,8 @@ from gspo_lab.tasks.base import Problem, Task
 
 
 class PromptStream:
-    """All training problems in a random order, again in another order when they are used up.
-
-    The order depends on the seed, not on the arm: every arm of a seed asks the same problems at the same step.
-    """
+    """All training problems in a random order, in another when they are used up. It depends on the seed, not on the
+    arm."""
 
     def __init__(self, problems: Sequence[Problem], seed: int, per_step: int, order: str = "order") -> None:
         self._problems = problems

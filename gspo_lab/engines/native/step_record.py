@@ -51,12 +51,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G] of its own prompts,
-    dropped or not.
-
-    `first_problems` are those that it set out with and `drawn` what it sampled. With a budget of tokens, or where
-    groups are dropped, these are not those trained on, of which there may then be none.
-    """
+    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its own prompts, dropped
+    or not. It set out with `first_problems` and sampled `drawn`, which may be others than those trained on."""
 
     index: int
     problems: Sequence[Problem]
@@ -214,11 +210,8 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
 
 
 def training_answers(step: CompletedStep, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
-    """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone.
-
-    A problem may be in a step twice: where the stream begins anew, where it was asked in a dropped one's place, where
-    it waited. Its later group's samples are then counted on from the earlier one's.
-    """
+    """The answers that the study keeps, chosen by (seed, step, place). Where a problem is in a step twice, the later
+    group's samples are counted on."""
     group = settings.rollout.group_size
     adv_N = step.experience.adv_N.tolist()
     earlier = _times_before(step.problems)

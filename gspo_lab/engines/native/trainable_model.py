@@ -1,8 +1,5 @@
-"""A model in training: its weights, its optimizer, how one update moves them, and how a large one spares memory.
-
-An embedding that is the output head too has one gradient: autograd would make two of the vocabulary's size and add them
-up in a third. Here the head's is the only one, and the embedding's few rows are added to it in place. Shapes: B rows, S
-positions, H hidden size."""
+"""A model in training: weights, optimizer, updates, and how a large one spares memory. A tied embedding adds its
+gradient to the head's in place. Shapes: B rows, S positions, H hidden size."""
 
 import ctypes
 import math
@@ -76,10 +73,7 @@ LARGE = 2**26
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """One step of an optimizer. The gradient's norm is that before clipping.
-
-    Not `finite`: the loss or the gradient was not, and the step was left out; or a trained weight is not, after it.
-    """
+    """A step; the gradient's norm is that before clipping. Not `finite`: loss, gradient or a trained weight is not."""
 
     grad_norm: float
     learning_rate: float
@@ -99,11 +93,8 @@ def heavy(model: Any) -> bool:
 
 
 class TrainableModel:
-    """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
-
-    The learning rate rises over the first updates; `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU. With
-    `dtype = "float16"` the loss is scaled: small gradients would be 0 there, and large ones are beyond its range.
-    """
+    """A model with its AdamW, whose learning rate rises over the first updates. With `dtype = "float16"` the loss is
+    scaled. `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU."""
 
     def __init__(self, model: Any, settings: UpdateTable) -> None:
         self.model = model

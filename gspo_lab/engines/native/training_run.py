@@ -21,7 +21,7 @@ from gspo_lab.engines.native.experience import Experience, pack_routes, pad_roll
 from gspo_lab.engines.native.optimizer_update import UpdateResult, update_record
 from gspo_lab.engines.native.prompt_stream import PromptStream
 from gspo_lab.engines.native.step_record import CompletedStep, count, step_record, training_answers
-from gspo_lab.engines.step_numbers import RunTotals, failure, need_grades
+from gspo_lab.engines.step_numbers import RunTotals, need_grades
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
 from gspo_lab.objectives import advantages, decoupled, overlong_penalty
@@ -136,8 +136,7 @@ class TrainingRun:
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
         """LabError where the grader failed on more of a step's responses than the study allows."""
-        errors = [failure(grade.error, grade.reward) for grade in grades]
-        need_grades(step, errors, self.settings.rollout.max_grader_errors)
+        need_grades(step, [(grade.error, grade.reward) for grade in grades], self.settings.rollout.max_grader_errors)
 
     def experience(
         self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor, grades: Sequence[Grade] = ()

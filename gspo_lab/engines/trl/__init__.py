@@ -132,11 +132,9 @@ UNTOLD = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrlEngine:
-    """Trains with TRL's GRPOTrainer, in `processes` processes that hold the whole model each (data parallel).
-
-    `microbatches` are the passes into which a process splits its share of a mini-batch: less memory, the same gradient.
-    `sampling` says who draws the responses to train on: the lab's sampler, or TRL's own generation ("trl").
-    """
+    """TRL's GRPOTrainer in `processes` data-parallel processes; each splits its share of a mini-batch into
+    `microbatches` passes. `sampling`: who draws the responses to train on, the lab's sampler or TRL's own generation
+    ("trl")."""
 
     capabilities = Capabilities(
         settings=obeyed("trl"),

@@ -1,7 +1,5 @@
-"""One of the engine's processes, started by torchrun: `process FOLDER PROCESSES MICROBATCHES SAMPLING`.
-
-Rank 0 prints records, and goes on when the worker says that they are on the disk. When the worker is gone, so is this.
-"""
+"""One of the engine's processes, started by torchrun. Rank 0 prints records and waits until they are on the disk; it
+ends with the worker."""
 
 import json
 import os

@@ -362,7 +362,7 @@ class _Moment(TrainerCallback):  # type: ignore[misc]
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.seconds = time.perf_counter() - self.began
         self.trained.updates += 1
-        self.all_finite = self.trained.all_finite()
+        self.alive = self.trained.all_finite()
 
 
 def _prompts(course: TrainingRun, first: int) -> Dataset:

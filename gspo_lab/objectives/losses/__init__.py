@@ -1,4 +1,4 @@
-"""Policy losses: what keeps a policy near the one that sampled. Every file of this package that has a `LOSS` is one.
+"""Policy losses: what keeps a policy near the one that sampled. Every `Loss` in a file of this package is one.
 
 A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here. An installed package adds a
 name by an entry point of the group `gspo_lab.losses`.
@@ -19,7 +19,8 @@ from gspo_lab.registry import look_up, nearest
 __all__ = ["LOSSES", "Common", "Loss", "LossInputs", "Term", "loss_of", "traits", "weighted"]
 
 _files = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__) if file.name != "loss"]
-LOSSES: dict[str, Loss[Any]] = {file.LOSS.name: file.LOSS for file in _files}
+_losses = [value for file in _files for value in vars(file).values() if isinstance(value, Loss)]
+LOSSES: dict[str, Loss[Any]] = {loss.name: loss for loss in sorted(_losses, key=lambda loss: loss.name)}
 """The lab's losses by their names."""
 
 

@@ -28,11 +28,8 @@ SMALLEST_LOG_RATIO = -20.0
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """What a policy loss reads: the mini-batch and how far the policy moved on it.
-
-    `log_ratio_BT` is l_t (0 off the mask), `ratio_BT` the ratio of the level (1 where A = 0), both with the gradient of
-    `logp_BT`; `active_BT` the tokens of the mask with A != 0.
-    """
+    """What a policy loss reads of a mini-batch: l_t (0 off the mask) and the level's ratio (1 where A = 0), with the
+    gradient of `logp_BT`; `active_BT` are the mask's tokens with A != 0."""
 
     batch: Batch
     logp_BT: "Tensor"
@@ -43,12 +40,9 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a token adds, to be maximised: `value_BT`.
-
-    `clipped_BT` is where the loss takes a token's gradient, None for one that takes none; `dual_BT` is where the dual
-    clip does, None without one. `gate_BT` is what a loss without a clip leaves of the ratio's own gradient: the
-    detached weight of A grad log pi, divided by the ratio.
-    """
+    """What a token adds, to be maximised: `value_BT`. `clipped_BT`: where the loss takes its gradient (None: nowhere by
+    its nature); `dual_BT`: where the dual clip does; `gate_BT`: of a loss without a clip, the detached weight of A grad
+    log pi, divided by the ratio."""
 
     value_BT: "Tensor"
     clipped_BT: "Tensor | None" = None

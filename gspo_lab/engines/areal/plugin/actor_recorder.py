@@ -1,9 +1,5 @@
-"""AReaL's actor, watched: every update leaves an UpdateRecord in the lab's definitions.
-
-AReaL reads its loss by name from its own module at each update, and packs a mini-batch's rows one behind the other:
-`cu_seqlens` says where each begins. A token's log-prob and loss mask stand one position before it. What AReaL tells of
-one update has no loss.
-"""
+"""AReaL's actor, watched: every update leaves an UpdateRecord. AReaL reads its loss by name from its own module and
+packs rows one behind the other (`cu_seqlens`); a token's log-prob and mask stand one position before it."""
 
 import time
 from collections.abc import Callable

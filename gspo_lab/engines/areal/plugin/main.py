@@ -20,7 +20,7 @@ from areal.utils.stats_logger import StatsLogger
 from datasets import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from gspo_lab.engines.areal.config import DATA, MAIN, PLUGIN, SAVING
+from gspo_lab.engines.areal import DATA, MAIN, PLUGIN, SAVING
 from gspo_lab.engines.external.attempt import LOG, WORKER, current, end_with_parent
 from gspo_lab.engines.external.records import append
 

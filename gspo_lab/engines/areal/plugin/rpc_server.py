@@ -15,7 +15,7 @@ from areal.infra.platforms import current_platform
 from areal.infra.rpc import rpc_server
 from areal.infra.utils.proc import kill_process_tree
 
-from gspo_lab.engines.areal.config import MAIN
+from gspo_lab.engines.areal import MAIN
 from gspo_lab.engines.areal.plugin.actor_recorder import one_response_a_row, watch
 from gspo_lab.engines.external.attempt import UPDATES, current
 

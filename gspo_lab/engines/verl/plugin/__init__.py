@@ -1,9 +1,5 @@
-"""What runs inside verl's own processes, in verl's environment, and nowhere else.
-
-verl imports this package at the end of `import verl`, in each of its processes (VERL_USE_EXTERNAL_MODULES): on a
-machine without GPUs it then knows a platform. verl's configuration names `recorded_losses`, `agent_loop` and
-`ordered_batch`, and the processes that need them import them. `main` is the program that the lab starts.
-"""
+"""What runs inside verl's own processes. verl imports this package in each of them (VERL_USE_EXTERNAL_MODULES); the
+modules are named by its configuration, and `main` is the program that the lab starts."""
 
 import os
 

@@ -1,9 +1,5 @@
-"""A platform of verl's without any accelerator, through its own door for platforms; and three repairs that a CPU needs.
-
-verl 0.9 speaks to `torch.cuda` or another accelerator's module by the name `get_torch_device()`. Here that is a module
-whose answers are those of one device without a memory of its own. Ray counts one "GPU" per training process: verl
-places its workers by them.
-"""
+"""A platform of verl's without any accelerator, and three repairs that a CPU needs. verl 0.9 speaks to a device's
+module; here that is one device without a memory of its own. Ray counts one "GPU" per training process."""
 
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""verl's replay buffer, with the batch in the order in which it was asked.
-
-By itself it hands on responses as they are finished, so that which of them share a mini-batch is a matter of chance.
-"""
+"""verl's replay buffer in the order of asking; by itself it hands on responses as they are finished."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ from verl.workers.engine import EngineRegistry
 
 from gspo_lab.engines.external.attempt import UPDATES, current
 from gspo_lab.engines.external.records import learning_rate, write_update
-from gspo_lab.engines.verl.hydra_overrides import DEVICE, PREFIX
+from gspo_lab.engines.verl import DEVICE, PREFIX
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
 """Of a forward pass l_t, the mask and the advantages [B, T], and verl's loss, of the whole mini-batch's size."""

@@ -1,0 +1,127 @@
+"""Clip-Cov and KL-Cov: the few tokens that would cost most entropy lose their gradient, or are held by a penalty."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from gspo_lab.keys import HUGE
+from gspo_lab.objectives.losses.clipping import clipped
+from gspo_lab.objectives.losses.loss import Loss, LossInputs, Term, everywhere, own_key
+from gspo_lab.objectives.settings import Common
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLIP_COV_KEY = own_key("clip-cov", acts="update", later=True)
+
+
+class ClipCov(Common):
+    """How many tokens, and between which covariances."""
+
+    clip_cov_share: Annotated[float, CLIP_COV_KEY] = Field(
+        2e-4, gt=0, le=1, description="the share of the mini-batch's tokens that lose their gradient, one at least"
+    )
+    clip_cov_low: Annotated[float, CLIP_COV_KEY] = Field(
+        1.0, ge=-HUGE, le=HUGE, description="they are drawn from tokens whose covariance is above this"
+    )
+    clip_cov_high: Annotated[float, CLIP_COV_KEY] = Field(
+        5.0, ge=-HUGE, le=HUGE, description="and below this, and which the clip does not bind"
+    )
+
+
+def covariance(moved: LossInputs) -> "Tensor":
+    """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN elsewhere: 2505.22617
+    section 4.2."""
+    active_BT = moved.active_BT
+    count = active_BT.sum().clip(min=1)
+
+    def centred(x_BT: "Tensor") -> "Tensor":
+        return x_BT - x_BT.masked_fill(~active_BT, 0.0).sum() / count
+
+    product_BT: Tensor = centred(moved.batch.adv_BT) * centred(moved.logp_BT.detach())
+    return product_BT.masked_fill(~active_BT, float("nan"))
+
+
+def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
+    """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows from how many there
+    are, so that a run can be repeated."""
+    import torch
+
+    covariance_BT = covariance(moved)
+    candidate_BT = (covariance_BT > settings.clip_cov_low) & (covariance_BT < settings.clip_cov_high)
+    clipped_BT = clipped(moved, settings).clipped_BT
+    assert clipped_BT is not None
+    candidate_N2 = (candidate_BT & ~clipped_BT).nonzero()
+    number = max(int(settings.clip_cov_share * int(moved.batch.mask_BT.sum())), 1)
+    shuffled_N = torch.randperm(len(candidate_N2), generator=torch.Generator().manual_seed(len(candidate_N2)))
+    selected_BT = torch.zeros_like(candidate_BT)
+    selected_BT[tuple(candidate_N2[shuffled_N[:number].to(candidate_N2.device)].T)] = True
+    return selected_BT
+
+
+def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
+    """min(r A, clip(r) A), 0 at the selected tokens: 2505.22617 section 4.2."""
+    plain, selected_BT = clipped(moved, settings), moved.batch.selected_BT
+    assert selected_BT is not None
+    assert plain.clipped_BT is not None
+    return Term(plain.value_BT.masked_fill(selected_BT, 0.0), plain.clipped_BT | selected_BT)
+
+
+CLIP_COV = Loss(
+    name="clip-cov",
+    source="2505.22617 section 4.2",
+    formula="`clip`'s, 0 at `clip_cov_share` of the tokens, drawn from those with `clip_cov_low` < (A - mean A) "
+    "(log pi - mean log pi) < `clip_cov_high`",
+    term=clip_cov,
+    settings=ClipCov,
+    select=_clip_candidates,
+    lower_bound=False,
+    alike_at_1=False,
+    clips_at_1=True,
+    differs="covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone",
+)
+
+KL_COV_KEY = own_key("kl-cov", later=True)
+
+
+class KlCov(Common):
+    """How many tokens, and how much they are held."""
+
+    kl_cov_share: Annotated[float, KL_COV_KEY] = Field(
+        2e-4, gt=0, le=1, description="the share of the mini-batch's tokens with the penalty, one at least"
+    )
+    kl_cov_coef: Annotated[float, KL_COV_KEY] = Field(
+        1.0, ge=0, le=HUGE, description="weight of the penalty |log pi - log pi_old|"
+    )
+
+
+def _largest_covariances(settings: KlCov, moved: LossInputs) -> "Tensor":
+    """[B, T], True at the tokens with the largest covariances."""
+    import torch
+
+    covariance_N = covariance(moved).nan_to_num(nan=-torch.inf).flatten()
+    number = max(int(settings.kl_cov_share * int(moved.batch.mask_BT.sum())), 1)
+    selected_N = torch.zeros_like(covariance_N, dtype=torch.bool)
+    selected_N[covariance_N.topk(min(number, len(covariance_N))).indices] = True
+    return selected_N.view_as(moved.active_BT) & moved.active_BT
+
+
+def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
+    """r A, less kl_cov_coef |l| at the selected tokens: 2505.22617 section 4.2, with the estimate of KL of its code."""
+    assert moved.batch.selected_BT is not None
+    penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(~moved.batch.selected_BT, 0.0)
+    return Term(moved.ratio_BT * moved.batch.adv_BT - penalty_BT, gate_BT=everywhere(moved, 1.0))
+
+
+KL_COV = Loss(
+    name="kl-cov",
+    source="2505.22617 section 4.2",
+    formula="rho A, less `kl_cov_coef` abs(l) at the `kl_cov_share` of tokens with the largest (A - mean A) "
+    "(log pi - mean log pi)",
+    term=kl_cov,
+    settings=KlCov,
+    select=_largest_covariances,
+    clips=None,
+    reads_range=False,
+    differs="covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone",
+)
