@@ -6,11 +6,15 @@
 Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses or Retry-After.
 Other failures raise `NoReply`: the answer is missing, not incorrect. The key is sent and stored nowhere.
 
-Answers and refusals are stored and shown, and a server may repeat the key in them: there it is hidden."""
+Answers and refusals are stored and shown, and a server may repeat the key: complete, in pieces, with characters
+between, in base64 or in hex. Pieces of fewer than `PIECE` letters and digits are not recognised."""
 
 import asyncio
+import base64
+import itertools
 import json
 import random
+import re
 import time
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -24,17 +28,63 @@ from gspo_lab.samplers.base import Sampling
 
 SECRET = 12
 """A shorter key is a placeholder ("EMPTY"), which an answer may contain."""
+PIECE = 8
 MASK = "[the key]"
 
+_SEPARATORS = re.compile("[^A-Za-z0-9]+")
 
-def hide_key(content: bytes, key: str | None) -> bytes:
-    """A server's JSON with the key hidden in it; empty where it is no JSON, which is never shown."""
-    if key is None or len(key) < SECRET:
-        return content
-    try:
-        return json.dumps(json.loads(content)).replace(json.dumps(key)[1:-1], MASK).encode()
-    except (ValueError, RecursionError):
-        return b""
+
+class KeyMask:
+    """Hides one key. A key shorter than `SECRET` is not hidden."""
+
+    def __init__(self, key: str | None) -> None:
+        self._pieces: set[str] = set()
+        if key is None or len(key) < SECRET:
+            return
+        raw = key.encode()
+        # Base64 has three forms of a text, by the bytes before it; characters at the ends depend on other text too.
+        forms = [
+            base64.b64encode(bytes(before) + raw).decode()[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+            for before in range(3)
+        ]
+        for form in (key, key[::-1], raw.hex(), *forms):
+            plain = _SEPARATORS.sub("", form).lower()
+            self._pieces.update(plain[place : place + PIECE] for place in range(len(plain) - PIECE + 1))
+
+    def hide_in_json(self, content: bytes) -> bytes:
+        """The JSON with the key hidden in its texts; empty if it is not JSON, which is never shown."""
+        if not self._pieces:
+            return content
+        try:
+            return json.dumps(self._hidden(json.loads(content))).encode()
+        except (ValueError, RecursionError):
+            return b""
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, list):
+            return [self._hidden(item) for item in value]
+        if isinstance(value, dict):
+            return {self.hide(name): self._hidden(item) for name, item in value.items()}
+        return value
+
+    def hide(self, text: str) -> str:
+        """The text with `MASK` in place of each part that consists of pieces of the key."""
+        plain = _SEPARATORS.sub("", text).lower()
+        pieces = [piece for piece in self._pieces if piece in plain]
+        if not pieces:
+            return text
+        spread = "|".join("[^A-Za-z0-9]*".join(piece) for piece in pieces)
+        marks = bytearray(len(text))
+        for match in re.finditer(f"(?=({spread}))", text, re.IGNORECASE):
+            marks[match.start(1) : match.end(1)] = b"\1" * (match.end(1) - match.start(1))
+        out, place = [], 0
+        for marked, stretch in itertools.groupby(marks):
+            length = len(list(stretch))
+            out.append(MASK if marked else text[place : place + length])
+            place += length
+        return "".join(out)
 
 
 try:
@@ -66,8 +116,10 @@ class NoReply(Exception):
 
 @dataclass(frozen=True)
 class ServerEndpoint:
-    """A server's address, `url` up to .../v1. The `key` is shown nowhere; `seconds` limits one of the `tries`,
-    `at_once` the requests in flight."""
+    """A server's address: `url` up to .../v1. `key` is sent with every request and shown nowhere.
+
+    `tries` per request; `seconds`: limit of one try (a long answer takes minutes); `at_once`: concurrent requests.
+    """
 
     url: str
     model: str
@@ -110,6 +162,7 @@ class ServerSampler:
     def __init__(self, server: ServerEndpoint) -> None:
         self.server = server
         self._places = asyncio.Semaphore(server.at_once)
+        self._mask = KeyMask(server.key)
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -129,8 +182,10 @@ class ServerSampler:
         await self._client.aclose()
 
     async def context(self) -> int | None:
-        """The model's context in tokens, None if not reported. LabError if the server is not there, refuses the key or
-        lacks the model."""
+        """The model's context in tokens; None if the server does not report it.
+
+        LabError if the server does not answer, refuses the key or does not have the model.
+        """
         assert self._client is not None
         where = f"the server {self.server.url}"
         try:
@@ -154,8 +209,10 @@ class ServerSampler:
         return _context(known[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
-        """One answer to a message through the chat template (`chat`), else a completion. NoReply if it is refused or
-        every try fails."""
+        """One answer to a message through the model's chat template (`chat`), else a completion of the prompt.
+
+        NoReply if the server refuses the request or every try fails.
+        """
         body: dict[str, Any] = {
             "model": self.server.model,
             "temperature": sampling.temperature,
@@ -220,7 +277,7 @@ class ServerSampler:
             for name, text in response.headers.items()
             if name not in ("content-encoding", "content-length", "transfer-encoding")
         }
-        content = hide_key(content, self.server.key)
+        content = self._mask.hide_in_json(content)
         return httpx.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 
