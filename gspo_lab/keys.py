@@ -26,6 +26,9 @@ COLDEST = 1e-3
 
 Name = Annotated[str, Field(pattern=NAME)]
 Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=MANY)]
+Whole = Annotated[int, Field(ge=0, le=MANY)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Replay = Literal["none", "old-policy", "rollout"]

@@ -1,22 +1,69 @@
 """From a study's evidence to a word for each claim."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Literal
 
-from gspo_lab.claims.claim import Claim, ClaimLabel, Result
-from gspo_lab.claims.claim_specs import from_table
 from gspo_lab.claims.data import ClaimData, mixtures
-from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
-from gspo_lab.claims.library import LIBRARY, UNTESTED
+from gspo_lab.claims.estimates import Estimate, Estimates, Side, Untestable, weigh
+from gspo_lab.claims.library import LIBRARY, UNTESTED, Claim, from_table
 from gspo_lab.claims.preconditions import NEEDS, Roles, unstable
 from gspo_lab.findings.answer import StudyAnswer, answer_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import scores
 from gspo_lab.stats import Reason, holm
+from gspo_lab.stats.verdict import Verdict
 from gspo_lab.study import ClaimTable, Settings
 from gspo_lab.study.dotted_keys import alike_but
+
+ClaimLabel = Literal["supported", "contradicted", "not resolved", "not testable here"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict of a study on one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family.
+
+    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` blocks support. `unstable` has per
+    arm the unstable runs, and the judged ones."""
+
+    claim: Claim
+    word: ClaimLabel
+    reasons: tuple[Reason, ...]
+    declared: bool
+    roles: Roles
+    reading: Estimates = Estimates(())
+    p: float | None = None
+    p_adjusted: float | None = None
+    lacking: tuple[Reason, ...] = ()
+    unstable: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict with the estimate of the first deciding number."""
+        first = next(iter(self.reading.parts), Estimate("", "", 0, None))
+        return Verdict(
+            question="claim",
+            subject=self.claim.id,
+            baseline=None,
+            word=self.word,
+            direction={"supported": 1, "contradicted": -1}.get(self.word, 0),
+            estimate=first.estimate,
+            interval=first.interval,
+            level=first.alpha,
+            reasons=self.reasons,
+        )
+
+    @property
+    def parts(self) -> tuple[Estimate, ...]:
+        """The deciding numbers."""
+        return self.reading.parts
+
+    @property
+    def supplementary(self) -> tuple[Estimate, ...]:
+        """The numbers shown beside them."""
+        return self.reading.also
 
 
 def judge(source: Source, *, every: bool = False) -> list[Result]:

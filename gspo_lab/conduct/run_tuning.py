@@ -6,6 +6,7 @@
 A round is decided by the trials' records alone, so that an interruption changes no choice.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gspo_lab.atomic_files import read_json, sha256_of
 from gspo_lab.conduct.study_lock import declare
 from gspo_lab.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
-from gspo_lab.matching.tuning_check import Trials, choices_text, read_trials
+from gspo_lab.matching.tuning_check import choices_text, read_trials
 from gspo_lab.paths import STUDY, database_of
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit, State
@@ -27,52 +28,44 @@ SETTLED = (Exit.FINISHED, Exit.CRASHED)
 
 
 def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: WorkerPool) -> Study | None:
-    """The study with the values that its arms chose, after the trials if needed; None if these were interrupted."""
+    """The study with the values that its arms chose, after the trials if needed; None if these were interrupted.
+
+    LabError where its existing runs chose by another [tune], and where another study lies in the place of the trials.
+    """
     if study.tune is None or study.tune.chosen:
         return study
-    before = read_json(home / STUDY) if begun else None
-    if before is not None:
-        return _as_chosen(study, Declaration.parse(before, home / STUDY).tune, home)
+    if begun and (data := read_json(home / STUDY)) is not None:
+        before = Declaration.parse(data, home / STUDY).tune
+        if before is None or before.undecided != study.tune:
+            raise LabError(
+                f"{home} holds runs whose arms chose by another [tune]; start this one beside them with --name NEW, or "
+                "start over with --fresh"
+            )
+        return tuned(study, before)
     declare(study, home)
     trials = trial_study(study)
-    trials_home = home.parent / trials.name
-    _refuse_other_study(trials_home, study.name)
-    declaration = declare(trials, trials_home)
-    result = _rounds(trials, study.tune, declaration, pool)
-    if result is None or result.chosen is None:
+    folder = home.parent / trials.name
+    if (data := read_json(folder / STUDY)) is not None and data.get("trials_of") != study.name:
+        raise LabError(
+            f"{folder} is a study of its folder, where the trials of {study.name} would lie; give this one another "
+            "--name"
+        )
+    chosen = _choice(trials, study.tune, declare(trials, folder), pool)
+    if chosen is None:
         return None
     folders = [RunFolder(run.folder(pool.runs)) for run in trials.runs()]
     journals = {f.path.relative_to(pool.runs).as_posix(): sha256_of(f.journal) for f in folders if f.journal.is_file()}
-    tune = study.tune.model_copy(update={"chosen": dict(result.chosen), "journals": journals})
-    out = tuned(study, tune)
+    out = tuned(study, study.tune.replace(chosen=dict(chosen), journals=journals))
     declare(out, home)
-    for folder in folders:
-        folder.drop_resume()
-    chosen = f"chosen on trials, and locked: {choices_text(tune)}"
-    pool.console.print(chosen, markup=False, highlight=False, soft_wrap=True)
+    for trial in folders:
+        trial.drop_resume()
+    assert out.tune is not None
+    line = f"chosen on trials, and locked: {choices_text(out.tune)}"
+    pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
     return out
 
 
-def _as_chosen(study: Study, before: Tune | None, home: Path) -> Study:
-    """The study with the values of its existing runs. LabError if [tune] changed since."""
-    unchosen = None if before is None else before.model_copy(update={"chosen": {}, "journals": {}})
-    if before is None or unchosen != study.tune:
-        raise LabError(
-            f"{home} holds runs whose arms chose by another [tune]; start this one beside them with --name NEW, or "
-            "start over with --fresh"
-        )
-    return tuned(study, before)
-
-
-def _refuse_other_study(folder: Path, name: str) -> None:
-    data = read_json(folder / STUDY)
-    if data is not None and data.get("trials_of") != name:
-        raise LabError(
-            f"{folder} is a study of its folder, where the trials of {name} would lie; give this one another --name"
-        )
-
-
-def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool) -> Trials | None:
+def _choice(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool) -> Mapping[str, int] | None:
     """Train all rounds; None if Ctrl-C or the machine ended them before all arms had chosen."""
     runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
     reached: dict[str, int] = {}
@@ -91,22 +84,20 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPoo
             )
         if not result.open:
             del pool.results[began:]  # a failed trial is a result of the tuning, not a failure of the study
-            return result
-        if silent := [run for run, steps in result.open if reached.get(run) == steps]:
+            return result.chosen
+        steps = tune.rounds[len(result.rounds)].steps
+        if silent := [run for run in result.open if reached.get(run) == steps]:
             raise LabError(
-                f"{silent[0]} came to step {reached[silent[0]]} and left no {tune.metric} there: its engine does not "
-                "evaluate before it stops; give such a study fixed values"
+                f"{silent[0]} came to step {steps} and left no {tune.metric} there: its engine does not evaluate "
+                "before it stops; give such a study fixed values"
             )
-        reached |= dict(result.open)
-        steps = result.open[0][1]
-        waiting = [replace(runs[run], until=steps) for run, _ in result.open]
+        reached |= dict.fromkeys(result.open, steps)
+        waiting = [replace(runs[run], until=steps) for run in result.open]
         for run in waiting:
             write_run(run, pool.runs)
         items = [run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting]
-        number = 1 + len(result.rounds)
         before = len(pool.results)
-        pool.work(f"trials, round {number} of {len(tune.rounds)}, to step {steps}", items)
-        ended = pool.results[before:]
-        if pool.interrupts or any(item.code not in SETTLED for item in ended):
+        pool.work(f"trials, round {1 + len(result.rounds)} of {len(tune.rounds)}, to step {steps}", items)
+        if pool.interrupts or any(item.code not in SETTLED for item in pool.results[before:]):
             return None
-        again -= {run for run, _ in result.open}
+        again -= set(result.open)

@@ -1,7 +1,7 @@
 """The results of the trials of `[tune]`, round by round, and whether every arm has the settings that it chose."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,7 @@ from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_series, read_updates
 from gspo_lab.study import Declaration, flat
-from gspo_lab.study.tune import REWARD, Tune, budget
-from gspo_lab.study.tuning_trials import label, trial
+from gspo_lab.study.tune import REWARD, Tune, budget, label, trial
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -35,119 +34,95 @@ class TuningRound:
 
     steps: int
     results: dict[str, dict[int, CandidateResult]]
-    promoted: dict[str, tuple[int, ...]]
+    promoted: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
 class Trials:
-    """The decided rounds. `open`: the runs that the next round waits for, with the step to train them to.
+    """The decided rounds. `open`: the runs that the next round waits for. `dead`: arms whose candidates all failed.
 
-    `dead`: arms whose candidates all failed. `chosen` is set once no run is open and no arm is dead.
+    `chosen` is set once no run is open and no arm is dead.
     """
 
     rounds: tuple[TuningRound, ...] = ()
-    open: tuple[tuple[str, int], ...] = ()
+    open: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
     chosen: Mapping[str, int] | None = None
 
 
 def read_trials(evidence: "Evidence", name: str, tune: Tune, again: Collection[str] = ()) -> Trials:
     """The state of the trials `name`, from their records alone. A failed trial is dead, except those in `again`."""
-    records = _TrialRecords(evidence, name, tune, again)
-    candidates = {arm: tuple(range(tune.number)) for arm in tune.candidates}
+    result_of = _results(evidence, name, tune, again)
+    left = {arm: list(range(tune.number)) for arm in tune.candidates}
     rounds: list[TuningRound] = []
     for plan in tune.rounds:
-        waiting: list[str] = []
         results: dict[str, dict[int, CandidateResult]] = {}
-        for arm, indices in candidates.items():
+        waiting: list[str] = []
+        for arm, indices in left.items():
             for index in indices if len(indices) > 1 else ():
-                result = records.result(arm, index, plan.steps)
-                if isinstance(result, CandidateResult):
-                    results.setdefault(arm, {})[index] = result
-                else:
-                    waiting += result
+                runs = [f"{name}/{trial(arm, tune.candidates[arm][index])}/s{seed}" for seed in tune.seeds]
+                known = {run: result_of(run, plan.steps) for run in runs}
+                waiting += [run for run, result in known.items() if result is None]
+                results.setdefault(arm, {})[index] = _of_seeds(filter(None, known.values()))
         if waiting:
-            return Trials(tuple(rounds), tuple((run, plan.steps) for run in waiting))
+            return Trials(tuple(rounds), tuple(waiting))
         promoted = {
             arm: tune.best(arm, {index: result.score for index, result in by_index.items()}, plan.keep)
             for arm, by_index in results.items()
         }
         rounds.append(TuningRound(plan.steps, results, promoted))
-        candidates |= promoted
-        if dead := tuple(arm for arm, indices in candidates.items() if not indices):
+        left |= promoted
+        if dead := tuple(arm for arm, indices in left.items() if not indices):
             return Trials(tuple(rounds), dead=dead)
-    return Trials(tuple(rounds), chosen={arm: indices[0] for arm, indices in candidates.items()})
+    return Trials(tuple(rounds), chosen={arm: indices[0] for arm, indices in left.items()})
 
 
-class _TrialRecords:
-    """The records of trials, read once, for the result of a candidate after any number of steps."""
+def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
+    from gspo_lab.readings import average
 
-    def __init__(self, evidence: "Evidence", name: str, tune: Tune, again: Collection[str]) -> None:
-        self._name, self._tune, self._again = name, tune, again
-        self._states: dict[str, tuple[str, str | None]] = {}
-        self._rewards: dict[str, list[tuple[float, float]]] = {}
-        self._reached: dict[str, int] = {}
-        self._scores: dict[tuple[str, int], float] = {}
-        self._nonfinite: dict[str, list[int]] = {}
-        if name in evidence.studies():
-            runs = evidence.runs(name)
-            self._states = {row["run_id"]: (row["state"], row["message"]) for row in runs.to_dict("records")}
-            rewards = read_series(evidence, name, "steps", "reward_mean").items()
-            self._rewards = {run: list(zip(at.tolist(), values.tolist(), strict=True)) for run, (at, values) in rewards}
-            # Count prompts, not rewards: a step that completed no group has no reward.
-            steps = read_series(evidence, name, "steps", "prompts")
-            self._reached = {run: int(at[-1]) for run, (at, _) in steps.items() if len(at)}
-            bad = read_updates(evidence, name, [], nonfinite=1)
-            self._nonfinite = {str(run): [int(step) for step in at] for run, at in bad.groupby("run_id")["step"]}
-            scores = read_scores(evidence, name)
-            scores = scores[scores["bench"] == tune.metric]
-            self._scores = {
-                (str(row["run_id"]), int(row["step"])): float(row["score"]) for row in scores.to_dict("records")
-            }
+    known = list(results)
+    failures = [result.failure for result in known if result.failure]
+    return CandidateResult(None, "; ".join(failures)) if failures else CandidateResult(average(r.score for r in known))
 
-    def result(self, arm: str, index: int, steps: int) -> CandidateResult | tuple[str, ...]:
-        """The candidate's result after `steps`, or the ids of the runs that have made fewer steps."""
-        from gspo_lab.readings import average
 
-        scores, failures, waiting = [], [], []
-        for seed in self._tune.seeds:
-            run = f"{self._name}/{trial(arm, self._tune.candidates[arm][index])}/s{seed}"
-            score = self._score(run, steps)
-            if score is not None and (odd := self._collapse(run, steps) or ("" if score == score else "not graded")):
-                failures.append(f"seed {seed} {odd}")
-            elif score is not None:
-                scores.append(score)
-            elif self._states.get(run, ("", ""))[0] == State.FAILED and run not in self._again:
-                failures.append(f"seed {seed} failed: {self._states[run][1]}")
-            else:
-                waiting.append(run)
-        if waiting:
-            return tuple(waiting)
-        return CandidateResult(None, "; ".join(failures)) if failures else CandidateResult(average(scores))
+def _results(
+    evidence: "Evidence", name: str, tune: Tune, again: Collection[str]
+) -> Callable[[str, int], CandidateResult | None]:
+    """A function of a trial and a number of steps: its result after these; None if it has made fewer.
 
-    def _score(self, run: str, steps: int) -> float | None:
-        """The metric after `steps`; a reward is averaged over their last fifth.
+    A reward is averaged over the last fifth of the steps. A collapse is one by the report's rule.
+    """
+    if name not in evidence.studies():
+        return lambda run, steps: None
+    from gspo_lab.stats.collapse import stability
+    from gspo_lab.stats.curve_summaries import carry_forward, last_fifth
 
-        None if the run has made fewer steps, NaN if it was not graded.
-        """
-        if self._tune.metric != REWARD:
-            return self._scores.get((run, steps))
-        if self._reached.get(run, -1) < steps - 1:
-            return None
-        from gspo_lab.stats.curve_summaries import carry_forward, last_fifth  # here, because it imports numpy
+    ended = {row["run_id"]: row for row in evidence.runs(name).to_dict("records")}
+    rewards = read_series(evidence, name, "steps", "reward_mean")
+    # Count prompts, not rewards: a step that completed no group has no reward.
+    prompts = read_series(evidence, name, "steps", "prompts")
+    broken = read_updates(evidence, name, [], nonfinite=1).groupby("run_id")["step"].agg(list).to_dict()
+    rows = read_scores(evidence, name).to_dict("records")
+    scores = {(row["run_id"], row["step"]): float(row["score"]) for row in rows if row["bench"] == tune.metric}
 
-        early = [point for point in self._rewards.get(run, []) if point[0] < steps]
-        _, curve = carry_forward([at for at, _ in early], [reward for _, reward in early], steps - 1)
-        return last_fifth(curve) if len(curve) else math.nan
+    def result(run: str, steps: int) -> CandidateResult | None:
+        at, values = rewards.get(run, ((), ()))
+        early = [(step, value) for step, value in zip(at, values, strict=True) if step < steps]
+        curve = [step for step, _ in early], [value for _, value in early]
+        score = scores.get((run, steps))
+        if tune.metric == REWARD and run in prompts and prompts[run][0].max(initial=-1) >= steps - 1:
+            whole = carry_forward(*curve, steps - 1)[1]
+            score = last_fifth(whole) if len(whole) else math.nan
+        seed = f"seed {run.rpartition('/s')[2]}"
+        if score is None:
+            failed = run in ended and ended[run]["state"] == State.FAILED and run not in again
+            return CandidateResult(None, f"{seed} failed: {ended[run]['message']}") if failed else None
+        known = stability(*curve, steps, nonfinite_steps=[step for step in broken.get(run, ()) if step < steps])
+        if known.collapse is not None:
+            return CandidateResult(None, f"{seed} collapsed at step {known.collapse} ({known.cause})")
+        return CandidateResult(None, f"{seed} not graded") if math.isnan(score) else CandidateResult(score)
 
-    def _collapse(self, run: str, steps: int) -> str:
-        """How the run collapsed in its first `steps`, by the report's rule; empty if it did not."""
-        from gspo_lab.stats.collapse import stability  # here, because it imports numpy
-
-        early = [point for point in self._rewards.get(run, []) if point[0] < steps]
-        fatal = [step for step in self._nonfinite.get(run, []) if step < steps]
-        result = stability([at for at, _ in early], [reward for _, reward in early], steps, nonfinite_steps=fatal)
-        return "" if result.collapse is None else f"collapsed at step {result.collapse} ({result.cause})"
+    return result
 
 
 def tuning_check(evidence: "Evidence", declared: Declaration) -> Check | None:
@@ -204,7 +179,7 @@ def _trial_faults(evidence: "Evidence", tune: Tune, name: str) -> Iterator[Fault
         return
     if trials.digest != trials.content_digest:
         yield name, f"{name} was edited after it was locked"
-    if trials.tune is None or trials.tune != tune.model_copy(update={"chosen": {}, "journals": {}}):
+    if trials.tune is None or trials.tune != tune.undecided:
         yield name, f"{name} declares other candidates or another budget"
         return
     chosen = read_trials(evidence, name, tune).chosen or {}

@@ -49,11 +49,9 @@ class Components:
 
     def line(self) -> str:
         """All components that are known, in one line."""
-        parts = {"seeds": self.seeds, "evaluations": self.evaluations, "answers": self.answers}
-        known = ", ".join(f"{name} {'not known' if sd is None else f'{sd:.3f}'}" for name, sd in parts.items())
-        return (
-            f"a pair's difference varies (sd) by {known}; a seed's starts by {self.starts:.3f}, which cancels in pairs"
-        )
+        evaluations, answers = ("not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers))
+        parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
+        return f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which cancels in pairs"
 
 
 @dataclass(frozen=True)
@@ -98,45 +96,47 @@ class Detectable:
     """The number whose sd is `sd`."""
 
     def line(self) -> str:
-        """The smallest detectable effect in one line, with what it rests on."""
-        return "\n".join(filter(None, (self._effect(), self.contrast)))
-
-    def _effect(self) -> str:
+        """The smallest detectable effect in words, with what it rests on."""
         if self.sd is None:
             return f"smallest detectable effect: not known, {self.basis}"
         if self.effect is None:
             return f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or more"
-        between = (
-            "" if self.effect_range is None else " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range)
-        )
-        first = (
+        between = " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range) if self.effect_range else ""
+        lines = [
             f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of "
             f"{self.judged} {self.sd:.3f}, {self.basis}); {_count(self.seeds_for_margin)} seeds would find the "
-            f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence"
-        )
-        return "\n".join([first, *self._powers(), *([self.components.line()] if self.components else []), self._buy()])
+            f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence",
+            *self._powers(),
+            *([self.components.line()] if self.components else []),
+            self._buy(),
+            *([self.contrast] if self.contrast else []),
+        ]
+        return "\n".join(lines)
 
-    def _powers(self) -> list[str]:
+    def _powers(self) -> Iterator[str]:
         """The table of power: a column per number of seeds, a row for a pair and for a declared contrast."""
         if not self.power:
-            return []
+            return
         effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
-        rows = {"": [f"{seeds} seeds" for seeds in self.power]}
-        for name, power in {"a pair": self.pair_power or self.power, "the contrast": self.power}.items():
-            if name == "a pair" or self.pair_power:
-                chances = [[f"{100 * chance:.0f}" for chance in row.values()] for row in power.values()]
-                rows[name] = [" / ".join(row) for row in chances]
-        lines = [f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells) for name, cells in rows.items()]
-        return [f"chance in % to find a true difference of {effects}:", *lines]
+        yield f"chance in % to find a true difference of {effects}:"
+        yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
+        rows = {"a pair": self.pair_power or self.power, "the contrast": self.pair_power and self.power}
+        for name, power in rows.items():
+            cells = [" / ".join(f"{100 * chance:.0f}" for chance in row.values()) for row in (power or {}).values()]
+            if cells:
+                yield f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells)
 
     def _buy(self) -> str:
         if self.answers_sd is None:
             return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
         part = f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by {self.answers_sd:.3f}"
         fewer = f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)} would, at best"
-        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers
-        answers = then is not None and then <= WORTH * now
-        return f"buy {'more answers' if answers else 'more seeds'}: {part}; {fewer}"
+        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers or math.inf
+        return f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}: {part}; {fewer}"
+
+
+def _count(seeds: int | None) -> str:
+    return "over a hundred thousand" if seeds is None else str(seeds)
 
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
@@ -150,31 +150,30 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         pairs = replace(noise, sd=assumed_sd / math.sqrt(squared_weights(rule.contrast) / 2))
     elif rule.contrast is not None:
         noise = _of_contrast(pairs, study, runs, rule.contrast)
-    sd = noise.sd
     fixed = Rule(rule.margin, rule.alpha, study.looks)
     pair_alpha = strictest(fixed, len(study.treatments))
     alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
-    if sd is None:
+    if noise.sd is None:
         factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
         return Detectable(n, rule.margin, None, basis, None, None)
     alone = noise.answers_sd or 0.0
-    spread = max(sd, alone)
+    spread = max(noise.sd, alone)
     factor = detectable_factor(n, alpha) if n >= 3 else None
+    effect = None if factor is None else factor * spread
     between = None
     if factor is not None and noise.between is not None:
         low, high = noise.between
         between = (factor * max(low, alone), factor * max(high, alone))
     least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
-    effect = None if factor is None else factor * spread
 
     def power(spread: float, alpha: float) -> Power | None:
-        effects, counts = [times * rule.margin for times in (1, 2, 4)], {*SEEDS, *([n] if n >= SEEDS[0] else [])}
-        if not spread:
-            return None
-        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in sorted(counts)}
+        counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
+        effects = [times * rule.margin for times in (1, 2, 4)]
+        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts} if spread else None
 
-    pair_sd = None if rule.contrast is None or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
+    declared = rule.contrast is not None
+    pair_sd = None if not declared or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
     return Detectable(
         seeds=n,
         margin=rule.margin,
@@ -190,7 +189,7 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         power=power(spread, alpha),
         pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
         contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
-        judged="a pair's difference" if rule.contrast is None else "the contrast",
+        judged="the contrast" if declared else "a pair's difference",
     )
 
 
@@ -263,10 +262,6 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
     return (sd if degrees >= LEAST_DEGREES else None), degrees
 
 
-def _count(seeds: int | None) -> str:
-    return "over a hundred thousand" if seeds is None else str(seeds)
-
-
 @dataclass(frozen=True)
 class _ArmPair:
     """Two arms of an earlier study: the differences of final scores by seed, and their mean `level`.
@@ -290,16 +285,19 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     from gspo_lab.readings import Source, average, middle
     from gspo_lab.stats.power import pooled_sd, sd_range
 
+    planned = [arm.settings for arm in study.arms.values()]
+    levels: list[float | None] = []
+    pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
-        earlier = [Source(evidence, name) for name in evidence.studies()]
-        levels = [level for source in earlier for level in _levels(source, study)]
-        pairs = [pair for source in earlier for pair in _pairs(source, study)]
-        earlier_sd = next((line for source in reversed(earlier) if (line := _other_sd(source))), "")
+        for source in (Source(evidence, name) for name in evidence.studies()):
+            same, arms = _comparable_scores(source, study), source.declaration.arms
+            levels += [average(scores.values()) for arm, scores in same.items() if arms[arm].settings in planned]
+            pairs += _pairs(source, study, same)
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
     sd, degrees = pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
-        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd{earlier_sd}")
+        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd")
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
     answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
     # The variance between single evaluations includes that of their answers.
@@ -312,19 +310,6 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
         _root(answers),
         Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
     )
-
-
-def _other_sd(source: "Source") -> str:
-    """The sd of an earlier study's pairs, whatever its settings, as an example for --sd; empty without any."""
-    from gspo_lab.findings.run_outcomes import outcomes
-    from gspo_lab.stats.power import pooled_sd
-
-    declared = source.declaration
-    final = {(run.arm, run.seed): run.final for run in outcomes(source, declared.primary) if run.final is not None}
-    base = {seed: score for (arm, seed), score in final.items() if arm == declared.baseline}
-    known = {key: score - base[key[1]] for key, score in final.items() if key[1] in base}
-    sd, degrees = pooled_sd([d for (arm, _), d in known.items() if arm == name] for name in declared.treatments)
-    return f", e.g. --sd {sd:.2g} as in {source.study} with other settings" if sd and degrees >= LEAST_DEGREES else ""
 
 
 def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
@@ -362,32 +347,20 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     return settings.model, settings.task, settings.steps, settings.warm_start, benches
 
 
-def _levels(source: "Source", study: Study) -> list[float]:
-    """Mean final scores of earlier arms with the same settings as an arm of this study."""
-    from gspo_lab.readings import average
-
-    planned = [arm.settings for arm in study.arms.values()]
-    arms = source.declaration.arms
-    known = [
-        average(s.values()) for name, s in _comparable_scores(source, study).items() if arms[name].settings in planned
-    ]
-    return [level for level in known if level is not None]
-
-
-def _pairs(source: "Source", study: Study) -> Iterator[_ArmPair]:
+def _pairs(source: "Source", study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
     """Each pair of arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.readings import average
     from gspo_lab.readings.answers import answers_variance
     from gspo_lab.stats.paired import shared_variance
 
     same = source.declaration.primary == study.primary
-    for (first, a), (second, b) in combinations(sorted(_comparable_scores(source, study).items()), 2):
+    for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
         both = sorted(a.keys() & b.keys())
         if len(both) > 1:
             yield _ArmPair(
                 study=source.study,
                 differences=[b[seed] - a[seed] for seed in both],
-                level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
+                level=average(final[seed] for final in (a, b) for seed in both) or 0.0,
                 answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
                 evaluations=_evaluations_variance(source, study.primary, first, second, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),

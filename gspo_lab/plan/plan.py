@@ -17,7 +17,7 @@ from gspo_lab.plan.preparation import distinct_starts, found_bands, pilot, pilot
 from gspo_lab.plan.time_estimate import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.runfolder import RunFolder, begun_arms
 from gspo_lab.states import State
-from gspo_lab.study import Settings, Study
+from gspo_lab.study import BenchTable, Run, Settings, Study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
 
@@ -131,31 +131,30 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         or guessed_pace(arm.settings, on_gpu=on_gpu, turns=tasks.built(arm.settings.task, arm.settings.model).max_turns)
         for arm in study.arms.values()
     }
-    runs_of_study = study.runs()
-    planned, left = [], []
-    for run in runs_of_study:
+    planned: list[PlannedRun] = []
+    left, needy = [], []
+    for run in study.runs():
         stands = RunFolder(run.folder(runs)).status()
-        done = min(stands.steps, run.settings.steps)
-        remaining, seconds = Work(), 0.0
+        done, seconds = min(stands.steps, run.settings.steps), 0.0
         if not stands.finished:
-            remaining = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
-            seconds = run_seconds(paces[run.arm], remaining.steps, remaining.evaluation_answers)
+            work = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
+            seconds = run_seconds(paces[run.arm], work.steps, work.evaluation_answers)
+            left.append(work)
+            needy.append(run)
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
-        left.append(remaining)
-    needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
     trials, trial_steps = trials_left(study, runs)
     each = trial_steps / len(trials) if trials else 0.0  # the steps of one trial to go, on average: most end early
     needed = distinct_starts([*needy, *waiting, *trials], runs)
     starts = [run for folder, run in needed.items() if folder.model_folder() is None]
     family = {run.arm: run.arm.partition("@")[0] for run in trials} | {name: name for name in study.arms}
+
+    def trial_seconds(run: Run) -> float:
+        answers = tasks.work(run.settings, 0).evaluation_answers * each / run.settings.steps
+        return run_seconds(paces[family[run.arm]], each, answers)
+
     stages = [
         [paces[family[run.arm]].warm_start_seconds for run in starts],
-        [
-            run_seconds(
-                paces[family[run.arm]], each, tasks.work(run.settings, 0).evaluation_answers * each / run.settings.steps
-            )
-            for run in trials
-        ],
+        list(map(trial_seconds, trials)),
         [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
         [run.seconds for run in planned if run.seconds],
     ]
@@ -198,22 +197,29 @@ class _Tasks:
     def work(self, settings: Settings, done: int) -> Work:
         """What is left behind step `done`; found once for all runs of an arm, which share their settings."""
         key = id(settings), done
-        if key in self._work:
-            return self._work[key]
-        rollout = settings.rollout
-        steps = settings.steps - done
-        responses = steps * rollout.prompts_per_step * rollout.group_size
-        most = responses * max(rollout.dynamic_sampling, 1)
-        limit = rollout.max_tokens or self.built(settings.task, settings.model).max_tokens
-        evaluations = answers = 0
-        for bench in settings.bench:
-            task = self.built(bench.task or settings.task, settings.model)
-            times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
-            evaluations += len(times)
-            samples = sum(bench.samples_at(at, settings.steps) for at in times)
-            answers += samples * _held_out(task, bench.problems)
-        self._work[key] = Work(steps, responses, most, most * limit, evaluations, answers)
+        if key not in self._work:
+            rollout, steps = settings.rollout, settings.steps - done
+            responses = steps * rollout.prompts_per_step * rollout.group_size
+            most = responses * max(rollout.dynamic_sampling, 1)
+            limit = rollout.max_tokens or self.built(settings.task, settings.model).max_tokens
+            evaluations = answers = 0
+            for bench in settings.bench:
+                times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
+                samples = sum(bench.samples_at(at, settings.steps) for at in times)
+                evaluations += len(times)
+                answers += samples * self._held_out(bench, settings)
+            self._work[key] = Work(steps, responses, most, most * limit, evaluations, answers)
         return self._work[key]
+
+    def _held_out(self, bench: BenchTable, settings: Settings) -> int:
+        """How many problems a benchmark asks; as many as wanted where they are not here yet to be counted."""
+        try:
+            available = len(self.built(bench.task or settings.task, settings.model).problems("held-out"))
+        except LabError:
+            if bench.problems is None:
+                raise
+            return bench.problems
+        return min(bench.problems or available, available)
 
     def built(self, table: Any, model: str) -> Task:
         """The task of a table of the study, as the model is asked."""
@@ -222,17 +228,6 @@ class _Tasks:
         if key not in self._built:
             self._built[key] = build_task(table.name, options, self._base)
         return self._built[key]
-
-
-def _held_out(task: Task, count: int | None) -> int:
-    """How many problems a benchmark asks; as many as wanted where they are not here yet to be counted."""
-    try:
-        available = len(task.problems("held-out"))
-    except LabError:
-        if count is None:
-            raise
-        return count
-    return min(count or available, available)
 
 
 def _makespan(seconds: Sequence[float], workers: int) -> float:

@@ -1,7 +1,7 @@
 """What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms and benchmarks."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -43,67 +43,48 @@ def claim_names() -> tuple[str, ...]:
 
 def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:
     """One line per mistake in the claims of a study with these arms and benchmarks."""
-    out = []
     names = [claim.name for claim in claims]
-    out += [f"claim.{name}: declared twice" for name in sorted({name for name in names if names.count(name) > 1})]
-    for claim in claims:
-        out += [f"claim.{claim.name}{line}" for line in _mistakes(claim, list(arms), benches)]
-    return out
+    out = [f"claim.{name}: declared twice" for name in sorted(set(names)) if names.count(name) > 1]
+    return out + [f"claim.{claim.name}{line}" for claim in claims for line in _mistakes(claim, list(arms), benches)]
 
 
-def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> list[str]:
+def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> Iterator[str]:
     roles = tuple(CLAIM_ROLES) if claim.metric is None else IN_PLACE_ROLES
-    out = []
     for role, arm in (claim.arms or {}).items():
         if role not in roles:
-            out.append(f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}")
+            yield f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}"
         if arm not in arms:
-            out.append(f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has {', '.join(arms)}")
-    if claim.metric is None:
-        return out + _built_in(claim)
-    return out + _in_place(claim, claim.metric, benches)
-
-
-def _built_in(claim: ClaimTable) -> list[str]:
+            yield f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has {', '.join(arms)}"
     known = claim_names()
-    stray = [key for key in IN_PLACE if getattr(claim, key) is not None]
-    if stray:
-        return [f".{stray[0]}: belongs to a claim written in place, which names a metric too"]
-    if claim.name not in known:
+    if claim.metric is not None and claim.name not in known:
+        yield from _in_place(claim, claim.metric, benches)
+    elif claim.metric is not None:
+        yield f": a built-in claim's name; a claim with metric = '{claim.metric}' needs a name of its own"
+    elif stray := [key for key in IN_PLACE if getattr(claim, key) is not None]:
+        yield f".{stray[0]}: belongs to a claim written in place, which names a metric too"
+    elif claim.name not in known:
         short = [name for name in known if name.partition("-")[0] == claim.name]
         hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, known)
-        return [f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"]
-    return []
+        yield f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"
 
 
-def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
-    if claim.name in claim_names():
-        return [f": a built-in claim's name; a claim with metric = '{metric}' needs a name of its own"]
-    out = [f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None]
+def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterator[str]:
+    yield from (f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None)
     if sum(bound is not None for bound in (claim.above, claim.below, claim.inside)) != 1:
-        out.append(": say where the result is expected by one of above, below, inside")
+        yield ": say where the result is expected by one of above, below, inside"
     if claim.inside is not None and not claim.inside[0] < claim.inside[1]:
-        out.append(f".inside: the first must be smaller than the second; got {claim.inside}")
+        yield f".inside: the first must be smaller than the second; got {claim.inside}"
     expected = [bound for bound in (claim.above, claim.below, *(claim.inside or ())) if bound is not None]
     if claim.comparison == "ratio" and any(bound <= 0 for bound in expected):
-        out.append(": a ratio is expected against bounds above 0")
-    return out + _metric(claim, metric, benches)
-
-
-def _metric(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
-    fitting: tuple[str, ...]
-    if metric in numbers(UpdateRecord):
-        fitting = (*OVER_UPDATES, *OF_ALL)
-    elif metric in numbers(StepRecord):
-        fitting = (*OVER_STEPS, *OF_ALL)
-    elif metric in benches:
-        fitting = (*OF_BENCHMARKS, *OF_ALL)
-    else:
-        known = [*numbers(UpdateRecord), *numbers(StepRecord), *benches]
-        return [f".metric: no metric or benchmark '{metric}'{nearest(metric, known)}; docs/reference/metrics.md"]
-    if claim.statistic is not None and claim.statistic not in fitting:
-        return [f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join(fitting)}"]
-    return []
+        yield ": a ratio is expected against bounds above 0"
+    of_updates, of_steps = numbers(UpdateRecord), numbers(StepRecord)
+    kinds = {OVER_UPDATES: of_updates, OVER_STEPS: of_steps, OF_BENCHMARKS: benches}
+    own = next((statistics for statistics, metrics in kinds.items() if metric in metrics), None)
+    if own is None:
+        hint = nearest(metric, [*of_updates, *of_steps, *benches])
+        yield f".metric: no metric or benchmark '{metric}'{hint}; docs/reference/metrics.md"
+    elif claim.statistic is not None and claim.statistic not in (*own, *OF_ALL):
+        yield f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join((*own, *OF_ALL))}"
 
 
 def numbers(record: type[Record]) -> list[str]:

@@ -6,7 +6,7 @@ refuses what makes no sense at all, such as arms that are identical by construct
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted_keys import differing, flat, under
+from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.study.schema import Settings, unread
 from gspo_lab.study.study import Study
 from gspo_lab.study.verdict_tables import score_named
@@ -25,7 +25,6 @@ Lines = Iterator[tuple[str, str]]
 
 ERRORS = {
     "aggregation-label": "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means",
-    "undeclared-difference": "a comparison of matched arms",
     "replay-on-dense": "2507.18071, Fig. 3: GRPO with replay against GSPO without",
     **dict.fromkeys(
         ("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm", "mask-one-arm"),
@@ -54,7 +53,7 @@ WARNINGS = {
     "waive-unused": "CHANGELOG.md",
 }
 WAIVABLE = tuple(ERRORS)
-REMOVED = ("rollout-logp-as-old",)
+REMOVED = ("rollout-logp-as-old", "undeclared-difference")
 """Errors of earlier versions. A study may still waive them."""
 
 WIDE, NARROW = 0.1, 1e-2
@@ -107,13 +106,14 @@ def lints(study: Study, known: ModelFacts | None = None) -> list[Finding]:
         for name, message in lint(arm, known)
     ]
     lines += [line for lint in OF_STUDIES for line in lint(study, known)]
-    findings = []
+    errors, warnings = [], []
     for name, message in lines:
-        if name in ERRORS and name in study.waived:
-            message = f"{message}; waived: {study.waived[name]}"
-        level: Level = "error" if name in ERRORS and name not in study.waived else "warn"
-        findings.append(Finding(level, name, message, {**ERRORS, **WARNINGS}[name]))
-    return sorted(findings, key=lambda finding: finding.level != "error")
+        if name in ERRORS and name not in study.waived:
+            errors.append(Finding("error", name, message, ERRORS[name]))
+        else:
+            reason = f"; waived: {study.waived[name]}" if name in ERRORS else ""
+            warnings.append(Finding("warn", name, message + reason, {**ERRORS, **WARNINGS}[name]))
+    return errors + warnings
 
 
 def _range(arm: Arm, known: ModelFacts) -> Lines:
@@ -129,8 +129,7 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
     if max(low, high) >= WIDE:
         yield (
             "eps-too-wide",
-            f"a sequence ratio with a range of {max(low, high):g} hardly ever clips (a token ratio's range; a mean "
-            "log-ratio of that size was never seen)",
+            f"a sequence ratio with a range of {max(low, high):g} hardly ever clips, as of a token",
         )
     limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
     predicted = 0.0 if limit is None else 0.5 * math.erfc((low + high) / 2 * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
@@ -138,8 +137,8 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
         yield (
             "eps-too-narrow",
             f"a sequence range of {low:g}/{high:g} will clip about {predicted:.2f} of the active tokens on "
-            f"mini-batches >= 1 (responses of at most {limit} tokens that move by {LEAST_TOKEN_NOISE:g} nats each): "
-            "saturated, its clip fraction says little; clip = 'calibrated' finds a range of this length",
+            f"mini-batches >= 1 (at most {limit} tokens a response, {LEAST_TOKEN_NOISE:g} nats each): its clip "
+            "fraction says little; clip = 'calibrated' finds a range of this length",
         )
 
 
@@ -151,18 +150,14 @@ def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
         if not _token(arm):
             yield "aggregation-label", f"a sequence ratio with aggregation = '{how}' is not GSPO"
         elif "grpo" in words and not words & OTHER_NAMES:
-            yield (
-                "aggregation-label",
-                f"aggregation = '{how}' is not the paper's GRPO; name the arm for what it is (dapo, dr-grpo, "
-                "grpo-token-mean)",
-            )
+            name = "name the arm for what it is (dapo, dr-grpo, grpo-token-mean)"
+            yield "aggregation-label", f"aggregation = '{how}' is not the paper's GRPO; {name}"
     limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
     if how == "constant" and limit is not None and constant != limit:
         yield (
             "aggregation-constant",
             f"aggregation_constant = {constant:g}, and an answer has at most {limit} tokens: its gradient has "
-            f"{limit / constant:.3g} of the published size, which max_grad_norm and kl_coef meet; give "
-            f"aggregation_constant = {limit}",
+            f"{limit / constant:.3g} of the published size, which max_grad_norm and kl_coef meet; give {limit}",
         )
 
 
@@ -176,10 +171,8 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
     # A ratio to the sampler's log-probs already corrects the mismatch.
     corrected = objective.mismatch_correction != "none" or update.old_logprobs == "sampler"
     if rollout.dtype != update.dtype and not corrected and settings.routing_replay != "rollout":
-        yield (
-            "mismatch-uncorrected",
-            f"sampled in {rollout.dtype}, trained in {update.dtype}, and nothing corrects the mismatch",
-        )
+        types = f"sampled in {rollout.dtype}, trained in {update.dtype}"
+        yield "mismatch-uncorrected", f"{types}, and nothing corrects the mismatch"
     behind = [f"rollout.{key}" for key in ("staleness", "tokens_per_step") if getattr(rollout, key)]
     if behind and not corrected:
         yield (
@@ -188,30 +181,15 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
             "in every step, and nothing corrects for the older policy that drew the tokens",
         )
     if update.warmup_updates == 0 and settings.steps < 100:
-        yield (
-            "no-warmup",
-            f"no warm-up of the learning rate in {settings.steps} steps: Adam's first steps are sign-like",
-        )
-
-
-def _undeclared(study: Study, known: ModelFacts) -> Lines:
-    first, *arms = study.arms.values()
-    for arm in arms:
-        for key in differing(flat(first.resolved), flat(arm.resolved)):
-            if not under(key, {*first.declared, *arm.declared}):
-                yield (
-                    "undeclared-difference",
-                    f"arm.{arm.name} differs from arm.{first.name} in {key}, which neither declares",
-                )
+        steps = f"{settings.steps} steps: Adam's first steps are sign-like"
+        yield "no-warmup", f"no warm-up of the learning rate in {steps}"
 
 
 def _replay(study: Study, known: ModelFacts) -> Lines:
     routed = [arm for arm in study.arms.values() if known.moe.get(arm.settings.model)]
     if routed and not any("routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed):
-        yield (
-            "replay-unspecified",
-            "a mixture of experts, and no arm says routing_replay = 'none', 'old-policy' or 'rollout'",
-        )
+        choices = "'none', 'old-policy' or 'rollout'"
+        yield "replay-unspecified", f"a mixture of experts, and no arm says routing_replay = {choices}"
     token = [arm for arm in routed if _token(arm)]
     if token and all(arm.settings.routing_replay != "none" for arm in token):
         yield "replay-unspecified", "GRPO on a mixture of experts only with replay: show it without, too"
@@ -246,28 +224,28 @@ def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
     """
     paper = [arm for arm in study.arms.values() if arm.settings.objective.preset in PAPER_PRESETS and _clips(arm)]
     pairs = list(product(filter(_token, paper), [arm for arm in paper if not _token(arm)]))
-    compared: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-        "dual-clip-one-arm": ("dual_clip", lambda of: of.objective.dual_clip),
-        "std-one-arm": ("advantage", lambda of: of.objective.advantage),
-        "correction-one-arm": ("mismatch_correction", lambda of: of.objective.mismatch_correction),
-        "mask-one-arm": ("off_policy_mask", lambda of: of.objective.off_policy_mask),
-        "filter-one-arm": ("rollout.dynamic_sampling", lambda of: of.rollout.dynamic_sampling),
+    compared = {
+        "dual-clip-one-arm": "objective.dual_clip",
+        "std-one-arm": "objective.advantage",
+        "correction-one-arm": "objective.mismatch_correction",
+        "mask-one-arm": "objective.off_policy_mask",
+        "filter-one-arm": "rollout.dynamic_sampling",
     }
-    for name, (key, value) in compared.items():
-        if pairs and all(value(a.settings) != value(b.settings) for a, b in pairs):
-            values = ", ".join(f"{arm.name}: {_shown(value(arm.settings))}" for arm in pairs[0])
+    values = {arm.name: flat(arm.resolved) for arm in paper}
+    for name, key in compared.items():
+        if pairs and all(values[a.name].get(key) != values[b.name].get(key) for a, b in pairs):
+            shown = ", ".join(f"{arm.name}: {_shown(values[arm.name].get(key))}" for arm in pairs[0])
             yield (
                 name,
-                f"every token-level arm differs from every sequence-level arm in {key} ({values}): the rules cannot be "
-                "told apart from it",
+                f"every token-level arm differs from every sequence-level arm in {key.removeprefix('objective.')} "
+                f"({shown}): the rules cannot be told apart from it",
             )
 
 
 def _seeds(study: Study, known: ModelFacts) -> Lines:
     n = len(study.seeds)
     if n < 3:
-        several = "s" if n > 1 else ""
-        yield "too-few-seeds", f"{n} seed{several}: no interval and no verdict; 3 are needed, 5 are better"
+        yield "too-few-seeds", f"{n} seed{'s' if n > 1 else ''}: no interval and no verdict; 3 are needed, 5 are better"
     elif n in DETECTABLE:
         yield (
             "too-few-seeds",
@@ -276,11 +254,8 @@ def _seeds(study: Study, known: ModelFacts) -> Lines:
         )
     shared = any(arm.settings.embedded and not arm.settings.warm_start.per_seed for arm in study.arms.values())
     if study.sweep is not None and study.sweep.key != LENGTH and shared:
-        yield (
-            "sweep-one-start",
-            "warm_start: all seeds share one starting model, so the ratio of doses holds for it alone; set "
-            "per_seed = true",
-        )
+        limit = "all seeds share one starting model, so the ratio of doses holds for it alone"
+        yield "sweep-one-start", f"warm_start: {limit}; set per_seed = true"
 
 
 def _benchmarks(study: Study, known: ModelFacts) -> Lines:
@@ -295,20 +270,15 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
         decides = primary is not None and bench.name == score_named(primary).bench
         evaluations = math.ceil(settings.steps / bench.every)
         if decides and evaluations < 10 and any(claim.name == "C14-more-efficient" for claim in study.claims):
-            yield (
-                "coarse-eval",
-                f"C14-more-efficient reads a time to threshold, and {bench.name} is evaluated {evaluations} times; "
-                "use 10",
-            )
+            often = f"{bench.name} is evaluated {evaluations} times; use 10"
+            yield "coarse-eval", f"C14-more-efficient reads a time to threshold, and {often}"
         problems = known.problems.get(bench.name, bench.problems)
         if problems is None:
             continue
         samples = bench.decisive_samples or bench.samples
         if problems < 100 and samples < 8:
-            yield (
-                "tiny-benchmark",
-                f"bench {bench.name}: {problems} problems x {samples} samples say little; use 100, or 8 samples",
-            )
+            few = f"{problems} problems x {samples} samples say little; use 100, or 8 samples"
+            yield "tiny-benchmark", f"bench {bench.name}: {few}"
         if decides and len(study.seeds) >= 3:
             # Each deciding evaluation draws new answers, unless they are greedy.
             last = min(study.verdict.last, len(bench.moments(settings.steps)) - 1)
@@ -333,7 +303,7 @@ def _around(study: Study, known: ModelFacts) -> Lines:
 
 
 OF_ARMS = (_range, _aggregation, _other_settings)
-OF_STUDIES = (_undeclared, _replay, _unread, _one_arm_only, _seeds, _benchmarks, _around)
+OF_STUDIES = (_replay, _unread, _one_arm_only, _seeds, _benchmarks, _around)
 
 
 def _token(arm: Arm) -> bool:

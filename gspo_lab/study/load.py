@@ -1,8 +1,11 @@
 """From a TOML file (and `--set`, `--seeds`, `--steps`, `--arms`) to a `Study`; every mistake reported at once."""
 
+import copy
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,14 @@ from gspo_lab.objectives.presets import PRESETS, Objective, with_published_range
 from gspo_lab.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order
-from gspo_lab.study.declaration import Arm, reference_bands
+from gspo_lab.study.declaration import Arm, Sweep, reference_bands
+from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.lints import REMOVED, WAIVABLE
 from gspo_lab.study.overrides import command_of, set_override
 from gspo_lab.study.runtime_tables import LaunchTable, MirrorTable
-from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings
+from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings, TuneTable
 from gspo_lab.study.settings_validation import broken_looks, broken_question, broken_rules
 from gspo_lab.study.study import Study
-from gspo_lab.study.sweep import at_every_dose, read_sweep
 from gspo_lab.study.tuning_trials import read_tune
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
@@ -34,6 +37,8 @@ MOST_SEEDS = 10_000
 SWEPT = "a sweep gives its arms their values itself; leave [sweep] or [tune] out"
 PART = "all arms choose on the same budget, so --arms cannot take some of them; leave it out"
 DEEPEST = 20
+LARGEST = 1e12
+"""More than any swept setting may be."""
 
 
 def fits_as_name(name: str) -> bool:
@@ -63,16 +68,15 @@ def load_study(
     base, tables = split(raw, problems)
     verdict = validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
     base["bench"] = BenchTable.with_decisive(base.get("bench", []), verdict.last)
-    sweep = read_sweep(raw.get("sweep"), problems)
-    if sweep is None:
-        study_arms = resolved_arms(base, tables, problems)
-    else:
-        study_arms = at_every_dose(sweep, base, tables, resolved_arms, problems)
+    sweep = _sweep(raw.get("sweep"), problems)
+    resolve = resolved_arms if sweep is None else partial(_at_every_dose, sweep)
+    study_arms = resolve(base, tables, problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     claims = claims_of(raw.get("claim", []), problems)
     waived = _waived(raw.get("waive", {}), problems)
     launch = validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
-    tune = read_tune(raw.get("tune"), study_arms, declared_seeds, verdict, problems)
+    choices = validated(TuneTable, raw["tune"], "tune", problems) if "tune" in raw else None
+    tune = read_tune(choices, study_arms, declared_seeds, verdict, problems)
     if tune is not None:
         study_arms = {name: arm.stating(tune.values(name)) for name, arm in study_arms.items()}
         problems += [f"tune: {why}" for why, table in {SWEPT: sweep, PART: arms}.items() if table is not None]
@@ -81,7 +85,9 @@ def load_study(
         problems.append("question: every study opens with the question it asks, as text")
     named = list(tables if sweep is None else study_arms)
     if arms is not None:
-        problems += _unknown_arms(arms, tables)
+        has = f"this study has {', '.join(tables)}"
+        problems += [f"--arms: no arm '{arm}'{nearest(arm, tables)}; {has}" for arm in arms if arm not in tables]
+        problems += [] if arms else ["--arms: names no arm"]
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
     command = command_of(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
@@ -153,13 +159,6 @@ def _text(path: Path) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
         raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _unknown_arms(requested: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
-    if not requested:
-        return ["--arms: names no arm"]
-    has = f"this study has {', '.join(tables)}"
-    return [f"--arms: no arm '{name}'{nearest(name, tables)}; {has}" for name in requested if name not in tables]
 
 
 def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -249,6 +248,55 @@ def _arm(
     return Arm(name, tuple(sorted(set(declared))), settings)
 
 
+def _sweep(table: Any, problems: list[str]) -> Sweep | None:
+    """The sweep of a study, None where it has none; mistakes go to `problems`."""
+    if table is None:
+        return None
+    settings = flat(table) if isinstance(table, dict) else {}
+    if len(settings) != 1:
+        problems.append("sweep: give one setting and its doses, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]")
+        return None
+    ((key, doses),) = settings.items()
+    numbers = isinstance(doses, list) and all(isinstance(d, int | float) and not isinstance(d, bool) for d in doses)
+    named = {f"{dose:g}" for dose in doses} if numbers and all(0 < dose <= LARGEST for dose in doses) else set()
+    if key == "seeds":
+        mistake = "cannot be swept; seeds pair the arms, every arm runs on all of them: write seeds = [...] at the top"
+    elif key.partition(".")[0] in STUDY_KEYS:
+        mistake = "cannot be swept; it belongs to the study and to no single run: sweep one such as update.epochs"
+    elif len(named) < 2:
+        mistake = f"doses are at least two different numbers > 0 in a list; got {doses!r}"
+    elif len(named) < len(doses):
+        mistake = f"two doses are the same in six digits, by which arms are named; got {doses!r}"
+    else:
+        return Sweep(key, tuple(sorted(doses)))
+    problems.append(f"sweep.{key}: {mistake}")
+    return None
+
+
+def _at_every_dose(
+    sweep: Sweep, base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]
+) -> dict[str, Arm]:
+    """The arms at each dose, `gspo@0.0002` of `gspo`; a mistake at several doses is reported once."""
+    table: Any = base
+    for part in sweep.key.split(".")[:-1]:
+        table = table.get(part, {})
+        if not isinstance(table, dict):
+            problems.append(
+                f"sweep.{sweep.key}: '{part}' is no table; a sweep sets one key of a table, as update.epochs"
+            )
+            return {}
+    out: dict[str, Arm] = {}
+    for dose in sweep.doses:
+        mistakes: list[str] = []
+        settings = copy.deepcopy(base)
+        set_dotted(settings, sweep.key, dose)
+        for name, arm in resolved_arms(settings, tables, mistakes).items():
+            declared = tuple(sorted({*arm.declared, sweep.key}))
+            out[f"{name}@{dose:g}"] = replace(arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose)
+        problems += [line for line in mistakes if line not in problems]
+    return out
+
+
 def _objective(shared: Mapping[str, Any], stated: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
     """Every key of the objective: the preset's values, changed by `shared` and then by the arm's own `stated` keys."""
     preset = stated.get("preset", shared.get("preset", "grpo"))
@@ -262,21 +310,20 @@ def _objective(shared: Mapping[str, Any], stated: Mapping[str, Any], where: str,
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
-    count = value if isinstance(value, int) and not isinstance(value, bool) else None
-    seeds = value if count is None else range(min(count, MOST_SEEDS))
-    if count is not None and count > MOST_SEEDS:
+    count = type(value) is int
+    if count and value > MOST_SEEDS:
         problems.append(f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you mean")
-        return ()
-    if not isinstance(seeds, Iterable) or isinstance(seeds, str):
+    elif not count and not isinstance(value, list):
         problems.append("seeds: a number of seeds or a list of them, e.g. [0, 1, 2]")
-        return ()
-    out = tuple(seeds)
-    if not out or any(not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63 for seed in out):
-        problems.append(f"seeds: need at least one, all whole numbers >= 0; got {list(out)}")
-        return ()
-    if len(set(out)) != len(out):
-        problems.append(f"seeds: {list(out)} holds a seed twice; a seed counts once")
-    return out
+    else:
+        seeds = tuple(range(value) if count else value)
+        if not seeds or any(type(seed) is not int or not 0 <= seed < 2**63 for seed in seeds):
+            problems.append(f"seeds: need at least one, all whole numbers >= 0; got {list(seeds)}")
+        elif len(set(seeds)) == len(seeds):
+            return seeds
+        else:
+            problems.append(f"seeds: {list(seeds)} holds a seed twice; a seed counts once")
+    return ()
 
 
 def claims_of(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from gspo_lab.keys import COLDEST, HUGE, MANY, Dtype, Key, Name, Read, Replay, Share, Table, Text, keys
+from gspo_lab.keys import COLDEST, HUGE, Count, Dtype, Key, Name, Read, Replay, Seed, Share, Table, Text, Whole, keys
 from gspo_lab.objectives.losses import traits
 from gspo_lab.objectives.presets import Objective
 from gspo_lab.objectives.settings import BY_CRITIC
@@ -57,12 +57,10 @@ class EngineTable(Table):
 class WarmStart(Table):
     """Supervised training of a built-in model on the task's demonstrations before the study, made once and cached."""
 
-    steps: int = Field(
-        0, ge=0, le=MANY, description="supervised steps; 0: an untrained model, or the unchanged checkpoint"
-    )
-    batch_size: int = Field(64, ge=1, le=MANY, description="demonstrations per supervised step")
+    steps: Whole = Field(0, description="supervised steps; 0: an untrained model, or the unchanged checkpoint")
+    batch_size: Count = Field(64, description="demonstrations per supervised step")
     learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
-    warmup_steps: int = Field(20, ge=0, le=MANY, description="steps over which its learning rate rises")
+    warmup_steps: Whole = Field(20, description="steps over which its learning rate rises")
     per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
     seed: Annotated[int, Key(anywhere=True)] = Field(
         0, ge=0, lt=2**63, description="seed of the study's shared warm start; a replication has its own"
@@ -98,8 +96,8 @@ class RolloutTable(Table):
         1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
     )
     max_tokens: Annotated[
-        int | None, Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal")
-    ] = Field(None, ge=1, le=MANY, description="token limit of a response; unset: the task's own")
+        Count | None, Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal")
+    ] = Field(None, description="token limit of a response; unset: the task's own")
     stop: Annotated[list[Text] | None, Key(peers=ALL)] = Field(
         None, description="texts that end a response; unset: the task's own"
     )
@@ -124,19 +122,17 @@ class RolloutTable(Table):
         description="the sampler computes its logits in float32, whatever its `dtype` (arXiv 2510.13786); with "
         "sampler = 'transformers'",
     )
-    at_a_time: Annotated[int, Key(peers="trl")] = Field(
-        512, ge=1, le=MANY, description="responses that are drawn at a time; limits the sampler's memory"
+    at_a_time: Annotated[Count, Key(peers="trl")] = Field(
+        512, description="responses that are drawn at a time; limits the sampler's memory"
     )
     # The first responses are drawn from the starting weights whatever its value.
-    staleness: Annotated[int, Key(acts="update")] = Field(
+    staleness: Annotated[Whole, Key(acts="update")] = Field(
         0,
-        ge=0,
-        le=MANY,
         description="how many rollout batches older the sampling weights are than the trained ones; the first batches "
         "use the starting weights. Benchmarks use the newest weights",
     )
     tokens_per_step: Annotated[
-        int | None,
+        Count | None,
         Key(
             Read(
                 lambda run: (run.rollout.tokens_per_step or math.inf) < (run.rollout.max_tokens or math.inf),
@@ -146,8 +142,6 @@ class RolloutTable(Table):
         ),
     ] = Field(
         None,
-        ge=1,
-        le=MANY,
         description="new tokens that a response gets per step; an unfinished one continues under the next step's "
         "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
     )
@@ -158,10 +152,8 @@ class RolloutTable(Table):
         description="rounds of prompts per step: a group with equal rewards is dropped, and the next round samples as "
         "many other prompts as groups are missing (DAPO's dynamic sampling); 0: every group trains",
     )
-    overlong_buffer: int | None = Field(
+    overlong_buffer: Count | None = Field(
         None,
-        ge=1,
-        le=MANY,
         description="from this many tokens before the token limit on, a response's reward falls linearly, by "
         "`overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length costs nothing",
     )
@@ -191,17 +183,17 @@ class RolloutTable(Table):
 class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
-    minibatches: Annotated[int, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")] = Field(
-        4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each"
+    minibatches: Annotated[Count, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")] = Field(
+        4, description="mini-batches a rollout batch is split into; one optimizer update each"
     )
     epochs: Annotated[
-        int, Key(cost=True, passes=True, peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs")
-    ] = Field(1, ge=1, le=MANY, description="passes over a rollout batch")
+        Count, Key(cost=True, passes=True, peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs")
+    ] = Field(1, description="passes over a rollout batch")
     learning_rate: Annotated[
         float, Key(peers="trl=learning_rate verl=actor_rollout_ref.actor.optim.lr areal=actor.optimizer.lr")
     ] = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
-    warmup_updates: Annotated[int, Key(peers=ALL)] = Field(
-        8, ge=0, le=MANY, description="optimizer updates over which the learning rate rises linearly"
+    warmup_updates: Annotated[Whole, Key(peers=ALL)] = Field(
+        8, description="optimizer updates over which the learning rate rises linearly"
     )
     adam_beta1: Annotated[float, Key(peers="trl=adam_beta1 verl areal")] = Field(
         0.9, ge=0, lt=1, description="AdamW's first decay"
@@ -215,11 +207,8 @@ class UpdateTable(Table):
     max_grad_norm: Annotated[float, Key(peers="trl=max_grad_norm verl areal")] = Field(
         1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm"
     )
-    microbatch_tokens: Annotated[int, Key(peers="verl areal")] = Field(
-        16384,
-        ge=1,
-        le=MANY,
-        description="positions (rows x padded length) per forward pass; never changes the gradient",
+    microbatch_tokens: Annotated[Count, Key(peers="verl areal")] = Field(
+        16384, description="positions (rows x padded length) per forward pass; never changes the gradient"
     )
     skip_zero_advantage: Annotated[
         bool,
@@ -240,14 +229,12 @@ class UpdateTable(Table):
         "trainer", description="whose log-probs of the old policy the ratio uses"
     )
     # Adapters are small beside what they stand at, at any rank.
-    lora_rank: Annotated[int, Key(cost=True, passes=True, dear=bool, peers="trl")] = Field(
+    lora_rank: Annotated[Whole, Key(cost=True, passes=True, dear=bool, peers="trl")] = Field(
         0,
-        ge=0,
-        le=MANY,
         description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
     )
-    lora_alpha: Annotated[int, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")] = (
-        Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
+    lora_alpha: Annotated[Count, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")] = (
+        Field(32, description="adapters are scaled by lora_alpha / lora_rank")
     )
     optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers="trl")] = Field(
         "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
@@ -264,8 +251,8 @@ class UpdateTable(Table):
         bool,
         Key(Read(lambda run: run.update.dtype != "float32", "with update.dtype = 'float32'"), cost=True, later=True),
     ] = Field(False, description="the trainer computes its logits in float32, whatever its `dtype` (arXiv 2510.13786)")
-    checkpoint_every: Annotated[int, Key(peers=ALL)] = Field(
-        10, ge=1, le=MANY, description="steps between checkpoints; a killed run resumes from the last one"
+    checkpoint_every: Annotated[Count, Key(peers=ALL)] = Field(
+        10, description="steps between checkpoints; a killed run resumes from the last one"
     )
 
     @property
@@ -299,8 +286,8 @@ class RecordTable(Table):
     """What is recorded beside the metrics that are always on."""
 
     rollouts: Share = Field(0.02, description="share of training prompts whose responses are stored whole")
-    detail_every: int = Field(
-        5, ge=1, le=MANY, description="steps between records of every response's own numbers (`response_detail`)"
+    detail_every: Count = Field(
+        5, description="steps between records of every response's own numbers (`response_detail`)"
     )
     token_detail: bool = Field(False, description="`response_detail` also holds the log-ratio of every token")
 
@@ -312,27 +299,20 @@ class BenchTable(Table):
     task: TaskTable | None = Field(
         None, description="the task whose problems are asked and graded; unset: the study's own"
     )
-    problems: int | None = Field(
-        None, ge=1, le=MANY, description="how many held-out problems, from the first; unset: all"
-    )
+    problems: Count | None = Field(None, description="how many held-out problems, from the first; unset: all")
     samples: int = Field(1, ge=1, le=10**6, description="answers per problem; the score is their mean (avg@k)")
     temperature: float = Field(1.0, ge=0, le=1e3, description="sampling temperature; 0: greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
-    max_tokens: int | None = Field(None, ge=1, le=MANY, description="token limit; unset: the task's own")
-    every: int = Field(
-        10, ge=1, le=MANY, description="steps between evaluations; the start and the end are always evaluated"
-    )
+    max_tokens: Count | None = Field(None, description="token limit; unset: the task's own")
+    every: Count = Field(10, description="steps between evaluations; the start and the end are always evaluated")
     decisive_samples: int | None = Field(
         None,
         ge=1,
         le=10**6,
         description="answers per problem at the last evaluations, those that make the final score; unset: `samples`",
     )
-    decisive_evaluations: int | None = Field(
-        None,
-        ge=1,
-        le=MANY,
-        description="with decisive_samples: how many last evaluations those are; unset: `verdict.last`",
+    decisive_evaluations: Count | None = Field(
+        None, description="with decisive_samples: how many last evaluations those are; unset: `verdict.last`"
     )
 
     def moments(self, steps: int) -> list[int]:
@@ -366,7 +346,7 @@ class TuneTable(Table):
     are equally long.
     """
 
-    seeds: list[int] = Field(min_length=1, description="the trials' seeds, different from the study's")
+    seeds: list[Seed] = Field(min_length=1, description="the trials' seeds, different from the study's")
     steps: int = Field(ge=1, le=10**6, description="steps of the first round")
     eta: int = Field(
         2, ge=2, le=100, description="one of this many candidates, rounded up, trains this many times the steps"

@@ -1,6 +1,6 @@
 """What no single key can say: settings that only together make no sense, each as one line with the way out."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
 from gspo_lab.keys import COLDEST, Key
@@ -29,28 +29,26 @@ def broken_rules(
     `compares_engines` is what the file says under this key.
     """
     out = _inside(arms) + _identical_arm_errors(arms) + _engines(arms, compares_engines)
-    names = [bench.name for bench in next(iter(arms.values())).settings.bench] if arms else []
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        out.append(f"bench: two benchmarks are named '{name}'")
+    benches = next(iter(arms.values())).settings.bench if arms else []
+    names = [bench.name for bench in benches]
+    out += [f"bench: two benchmarks are named '{name}'" for name in sorted(set(names)) if names.count(name) > 1]
     if ROLLOUT in names:
         out.append(f"bench: '{ROLLOUT}' is what training answers are recorded under; give the benchmark another name")
-    if verdict.primary is not None and score_named(verdict.primary).bench not in names:
-        out.append(
-            f"verdict.primary: no benchmark '{verdict.primary}'{nearest(verdict.primary, names)}; this study has "
-            f"{', '.join(names) or 'none'}"
-        )
-    for bench in next(iter(arms.values())).settings.bench if arms and verdict.primary else ():
-        score = score_named(verdict.primary or "")
-        if bench.name == score.bench and bench.samples < score.k:
-            out.append(
-                f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every evaluation, and "
-                f"bench.{bench.name}.samples = {bench.samples}: give at least {score.k}"
-            )
+    if verdict.primary is not None:
+        score = score_named(verdict.primary)
+        if score.bench not in names:
+            has = ", ".join(names) or "none"
+            hint = nearest(verdict.primary, names)
+            out.append(f"verdict.primary: no benchmark '{verdict.primary}'{hint}; this study has {has}")
+        out += [
+            f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every evaluation, and "
+            f"bench.{bench.name}.samples = {bench.samples}: give at least {score.k}"
+            for bench in benches
+            if bench.name == score.bench and bench.samples < score.k
+        ]
     if verdict.baseline is not None and verdict.baseline not in declared:
-        out.append(
-            f"verdict.baseline: no arm '{verdict.baseline}'{nearest(verdict.baseline, declared)}; this study has "
-            f"{', '.join(declared)}"
-        )
+        hint = nearest(verdict.baseline, declared)
+        out.append(f"verdict.baseline: no arm '{verdict.baseline}'{hint}; this study has {', '.join(declared)}")
     return out
 
 
@@ -96,143 +94,95 @@ def _inside(arms: Mapping[str, Arm]) -> list[str]:
     return shared + [f"arm.{name}: {line}" for line, names in lines.items() if line not in shared for name in names]
 
 
-def broken_within(settings: Settings) -> list[str]:
+def broken_within(settings: Settings) -> Iterator[str]:
     """What is wrong within the settings of one run."""
     rollout, update, objective = settings.rollout, settings.update, settings.objective
-    out = []
+    advantage, by_turn = objective.advantage, objective.turn_credit == "turn"
+    calibrated = "objective.clip = 'calibrated'"
     if rollout.prompts_per_step % update.minibatches:
-        out.append(
+        yield (
             f"rollout.prompts_per_step = {rollout.prompts_per_step} cannot be split into "
             f"update.minibatches = {update.minibatches} equal parts"
         )
     if rollout.float32_head and rollout.sampler != "transformers":
-        out.append(
-            f"rollout.float32_head with rollout.sampler = '{rollout.sampler}', which knows no such thing: use "
-            "rollout.sampler = 'transformers'"
-        )
+        yield f"rollout.float32_head: '{rollout.sampler}' does not know it; use rollout.sampler = 'transformers'"
+    nucleus = "with rollout.top_p < 1: the sampler's log-probs are renormalised and are not the policy's"
     if rollout.top_p < 1 and update.old_logprobs == "sampler":
-        out.append(
-            "update.old_logprobs = 'sampler' with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
-            "nucleus and are not the policy's; use top_p = 1 or old_logprobs = 'trainer'"
-        )
+        yield f"update.old_logprobs = 'sampler' {nucleus}; use top_p = 1 or old_logprobs = 'trainer'"
     if rollout.top_p < 1 and objective.off_policy_mask is not None:
-        out.append(
-            "objective.off_policy_mask with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
-            "nucleus and are not the policy's; use top_p = 1, or leave off_policy_mask out"
-        )
+        yield f"objective.off_policy_mask {nucleus}; use top_p = 1, or leave off_policy_mask out"
     if objective.mismatch_correction != "none" and update.old_logprobs == "sampler":
-        out.append(
+        yield (
             f"objective.mismatch_correction = '{objective.mismatch_correction}' with update.old_logprobs = 'sampler': "
             "the ratio then holds the mismatch already; use old_logprobs = 'trainer' or mismatch_correction = 'none'"
         )
-    out += [
-        f"bench.{bench.name}.temperature = {bench.temperature:g}: give 0 for greedy, or at least {COLDEST:g}"
-        for bench in settings.bench
-        if 0 < bench.temperature < COLDEST
-    ]
-    out += [
-        f"bench.{bench.name}.decisive_samples = {bench.decisive_samples} with temperature = 0: greedy answers to a "
-        "problem are all the same; give it a temperature, or ask once"
-        for bench in settings.bench
-        if bench.temperature == 0 and (bench.decisive_samples or 1) > 1
-    ]
-    out += _with_a_critic(settings) if objective.advantage == "gae" else []
-    out += _what_trains(settings)
-    if rollout.group_size == 1 and objective.advantage not in WITHOUT_GROUP:
-        out.append(
-            f"rollout.group_size = 1 with advantage = '{objective.advantage}', which compares the responses to a "
-            f"prompt: give 2 or more, or advantage = {_either(WITHOUT_GROUP)}"
+    for bench in settings.bench:
+        if 0 < bench.temperature < COLDEST:
+            heat = f"{bench.temperature:g}: give 0 for greedy, or at least {COLDEST:g}"
+            yield f"bench.{bench.name}.temperature = {heat}"
+        if bench.temperature == 0 and (bench.decisive_samples or 1) > 1:
+            asked = f"bench.{bench.name}.decisive_samples = {bench.decisive_samples} with temperature = 0"
+            yield f"{asked}: greedy answers to a problem are all the same; give it a temperature, or ask once"
+    if advantage == "gae" and update.lora_rank:
+        rank = f"update.lora_rank = {update.lora_rank}"
+        yield f"objective.advantage = 'gae' with {rank}: a critic is trained whole; use lora_rank = 0"
+    if rollout.group_size == 1 and advantage not in WITHOUT_GROUP:
+        yield (
+            f"rollout.group_size = 1 with advantage = '{advantage}', which compares the responses to a prompt: give 2 "
+            f"or more, or advantage = {_either(WITHOUT_GROUP)}"
         )
+    if rollout.dynamic_sampling:
+        drop = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
+        if rollout.tokens_per_step is not None:
+            yield f"{drop} with rollout.tokens_per_step: a group that waits cannot be replaced; leave one out"
+        if advantage in WITHOUT_GROUP:
+            yield (
+                f"{drop} with advantage = '{advantage}', which compares no response with others to its prompt: a "
+                "group that earned the same would have a gradient; leave it out"
+            )
+        if advantage == "gdpo":
+            yield f"{drop} with advantage = 'gdpo': rewards by name may differ where their sum does not; leave it out"
+        if by_turn:
+            yield f"{drop} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
+    if rollout.overlong_buffer is not None:
+        if advantage == "gdpo":
+            yield "rollout.overlong_buffer with advantage = 'gdpo': length costs the sum, names train; leave it out"
+        if by_turn:
+            yield "rollout.overlong_buffer with turn_credit = 'turn': length costs responses, turns train; leave it out"
+        if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
+            most = f"the token limit, rollout.max_tokens = {rollout.max_tokens}"
+            yield f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give less"
     low, high = objective.mismatch_low, objective.mismatch_high
     if low is not None and high is not None and low >= high:
-        out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
+        yield f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}"
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
-        out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
-    if objective.turn_credit == "turn" and objective.advantage not in ("group-mean-std", "group-mean", "leave-one-out"):
-        out.append(
-            f"objective.turn_credit = 'turn' with advantage = '{objective.advantage}': turns are compared within their "
-            "group; use advantage = 'group-mean-std', 'group-mean' or 'leave-one-out'"
+        yield "objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1"
+    if by_turn and advantage not in ("group-mean-std", "group-mean", "leave-one-out"):
+        yield (
+            f"objective.turn_credit = 'turn' with advantage = '{advantage}': turns are compared within their group; "
+            "use advantage = 'group-mean-std', 'group-mean' or 'leave-one-out'"
         )
-    if objective.turn_credit == "turn" and objective.clip == "calibrated":
-        out.append(
-            "objective.clip = 'calibrated' with turn_credit = 'turn': a pilot counts moves by the sign of each "
-            "response's one advantage; give clip_low and clip_high"
-        )
-    out += [f"objective.{line}" for line in objective.loss.refuses(objective)]
+    if objective.clip == "calibrated":
+        level = objective.importance_sampling_level
+        signs = "a pilot counts moves by the sign of each response's one advantage; give clip_low and clip_high"
+        if by_turn:
+            yield f"{calibrated} with turn_credit = 'turn': {signs}"
+        if advantage == "gae" and level != "sequence":
+            yield f"{calibrated} with advantage = 'gae' at level '{level}': {signs}, or the level 'sequence'"
+        if update.per_rollout_batch < 2:
+            yield f"{calibrated} needs update.minibatches >= 2: one update has ratios of 1 alone"
+    yield from (f"objective.{line}" for line in objective.loss.refuses(objective))
     if objective.policy_loss != "clip":
         clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
-        out += [
-            f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to policy_loss = 'clip'"
-            for key, stated in clips.items()
-            if stated
-        ]
+        for key in (key for key, stated in clips.items() if stated):
+            yield f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to policy_loss = 'clip'"
     if objective.truncated != "train" and objective.regularised:
-        out.append(
+        yield (
             f"objective.truncated = '{objective.truncated}' with kl_coef or entropy_coef > 0: their terms would still "
             "train truncated responses; set both to 0, or truncated = 'train'"
         )
     if objective.clip_low == 1 and objective.loss.lower_bound:
-        out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
-    if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
-        out.append(
-            "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
-            "ratios 1 and leaves nothing to calibrate"
-        )
-    return out
-
-
-def _what_trains(settings: Settings) -> list[str]:
-    rollout, objective, out = settings.rollout, settings.objective, []
-    if rollout.dynamic_sampling:
-        dropping = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
-        if rollout.tokens_per_step is not None:
-            out.append(f"{dropping} with rollout.tokens_per_step: a group that waits cannot be replaced; leave one out")
-        if objective.advantage in WITHOUT_GROUP:
-            out.append(
-                f"{dropping} with advantage = '{objective.advantage}', which compares no response with others to its "
-                "prompt: a group that earned the same would have a gradient; leave it out"
-            )
-        if objective.advantage == "gdpo":
-            out.append(
-                f"{dropping} with advantage = 'gdpo': rewards by name may differ where their sum does not; leave it out"
-            )
-        if objective.turn_credit == "turn":
-            out.append(
-                f"{dropping} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
-            )
-    if rollout.overlong_buffer is not None:
-        if objective.advantage == "gdpo":
-            out.append(
-                "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and rewards by name "
-                "train; leave it out, or have the grader return a reward for length"
-            )
-        if objective.turn_credit == "turn":
-            out.append(
-                "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's reward, and turns are "
-                "compared by what each earned; leave it out"
-            )
-        if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
-            out.append(
-                f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than the token limit, rollout.max_tokens "
-                f"= {rollout.max_tokens}; give it some of the last tokens"
-            )
-    return out
-
-
-def _with_a_critic(settings: Settings) -> list[str]:
-    objective, out = settings.objective, []
-    if settings.update.lora_rank:
-        out.append(
-            f"objective.advantage = 'gae' with update.lora_rank = {settings.update.lora_rank}: a critic is trained "
-            "whole; use lora_rank = 0"
-        )
-    if objective.clip == "calibrated" and objective.importance_sampling_level != "sequence":
-        out.append(
-            "objective.clip = 'calibrated' with advantage = 'gae' at level "
-            f"'{objective.importance_sampling_level}': a pilot counts moves by the sign of each response's one "
-            "advantage; give clip_low and clip_high, or the level 'sequence'"
-        )
-    return out
+        yield "objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound"
 
 
 def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
@@ -255,14 +205,13 @@ def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
     """The mistake of arms with different engines, which differ in more than their settings."""
     if not isinstance(compares, bool):
         return [f"compares_engines = {compares!r}: true or false"]
-    names = {arm.settings.engine.name for arm in arms.values()}
-    tables = {repr(arm.settings.engine) for arm in arms.values()}
-    if len(tables) > 1 and not compares:
-        return [
-            f"arms differ in their engine ({', '.join(sorted(names))}), which they may only where that is the study's "
-            "question: say so with compares_engines = true, or give all the same"
-        ]
-    return []
+    if compares or len({repr(arm.settings.engine) for arm in arms.values()}) < 2:
+        return []
+    names = ", ".join(sorted({arm.settings.engine.name for arm in arms.values()}))
+    return [
+        f"arms differ in their engine ({names}), which they may only where that is the study's question: say so with "
+        "compares_engines = true, or give all the same"
+    ]
 
 
 def _idle(key: str, a: Settings, b: Settings) -> str | None:

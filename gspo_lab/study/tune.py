@@ -44,14 +44,19 @@ class Tune(Table):
     """Per trial's run id the sha256 of its journal when the arms chose."""
 
     @property
-    def rounds(self) -> tuple[Round, ...]:
+    def undecided(self) -> "Tune":
+        """The same before any arm has chosen."""
+        return self.replace(chosen={}, journals={})
+
+    @property
+    def rounds(self) -> list[Round]:
         """The rounds of every arm, from all candidates to one."""
         out: list[Round] = []
         left, steps = self.number, self.steps
         while left > 1:
             out.append(Round(steps, left, -(-left // self.eta)))
             left, steps = out[-1].keep, steps * self.eta
-        return tuple(out)
+        return out
 
     @property
     def number(self) -> int:
@@ -61,10 +66,8 @@ class Tune(Table):
     @property
     def spent(self) -> int:
         """The steps that each arm's trials train, over all seeds; later rounds resume the earlier ones."""
-        before, steps = 0, 0
-        for round_ in self.rounds:
-            steps += round_.candidates * (round_.steps - before)
-            before = round_.steps
+        ends = [0, *(round_.steps for round_ in self.rounds)]
+        steps = sum(round_.candidates * (round_.steps - end) for round_, end in zip(self.rounds, ends, strict=False))
         return steps * len(self.seeds)
 
     @property
@@ -74,26 +77,25 @@ class Tune(Table):
 
     def keys(self, arm: str) -> list[str]:
         """The settings that an arm chooses."""
-        return list(self.candidates[arm][0])
+        return list(self.declared[arm])
 
     def values(self, arm: str) -> dict[str, Any]:
         """The values that an arm chose, before that those that it declares."""
         return self.candidates[arm][self.chosen[arm]] if arm in self.chosen else self.declared[arm]
 
-    def best(self, arm: str, scores: Mapping[int, float | None], keep: int) -> tuple[int, ...]:
+    def best(self, arm: str, scores: Mapping[int, float | None], keep: int) -> list[int]:
         """The `keep` best of an arm's candidates by score, in the order of their lists.
 
         A candidate that collapsed has None and is left out. Of equal scores the one nearest to the declared values is
         better, then the earlier one.
         """
-        alive = {place: score for place, score in scores.items() if score is not None}
-        ranked = sorted(alive, key=lambda place: (-alive[place], self._distance(arm, place), place))
-        return tuple(sorted(ranked[:keep]))
 
-    def _distance(self, arm: str, place: int) -> float:
-        declared = self.declared[arm]
-        # Half and double are equally far, so round off the last bits of their logarithms.
-        return round(sum(_apart(value, declared[key]) for key, value in self.candidates[arm][place].items()), 9)
+        def rank(index: int) -> tuple[float, float, int]:
+            apart = sum(_apart(value, self.declared[arm][key]) for key, value in self.candidates[arm][index].items())
+            # Half and double are equally far, so round off the last bits of their logarithms.
+            return -(scores[index] or 0.0), round(apart, 9), index
+
+        return sorted(sorted((index for index, score in scores.items() if score is not None), key=rank)[:keep])
 
 
 def _apart(value: Any, declared: Any) -> float:
@@ -120,12 +122,21 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     return Settings.model_validate({**data, "objective": with_published_range(objective)})
 
 
+def label(values: Mapping[str, Any]) -> str:
+    """A candidate's values, as they name its trials."""
+    return "_".join(value if isinstance(value, str) else f"{value:g}" for value in values.values())
+
+
+def trial(arm: str, values: Mapping[str, Any]) -> str:
+    """The name of a candidate among the arms of the trials."""
+    return f"{arm}@{label(values)}"
+
+
 def budget(tune: Tune) -> str:
     """The trials on which each arm chooses or chose, in words."""
-    verb = "chose" if tune.chosen else "chooses"
     seeds = f"{len(tune.seeds)} seed{'s' if tune.seeds[1:] else ''}"
     trials = f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds}, {tune.spent:,} steps in all)"
-    return f"each arm {verb} on {trials}, by {tune.metric}"
+    return f"each arm {'chose' if tune.chosen else 'chooses'} on {trials}, by {tune.metric}"
 
 
 def schedule(tune: Tune) -> str:

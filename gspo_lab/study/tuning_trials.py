@@ -10,9 +10,8 @@ The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,10 +19,10 @@ from pydantic import ValidationError
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
-from gspo_lab.study.schema import KEYS, Settings, TuneTable, cost
+from gspo_lab.study.schema import KEYS, TuneTable, cost
 from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.study.study import Study
-from gspo_lab.study.tune import REWARD, Tune, with_values
+from gspo_lab.study.tune import REWARD, Tune, label, trial, with_values
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
 
 WORD = re.compile(r"[\w.+-]+", re.ASCII)
@@ -32,140 +31,95 @@ PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; g
 
 
 def read_tune(
-    table: Any, arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable, problems: list[str]
+    table: TuneTable | None, arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable, problems: list[str]
 ) -> Tune | None:
     """The tuning of a study's arms, None without `[tune]`; mistakes go to `problems`."""
     if table is None or not arms:
         return None
-    try:
-        tune = TuneTable.model_validate(table)
-    except ValidationError as error:
-        for mistake in error.errors():
-            where = ".".join(["tune", *map(str, mistake["loc"])])
-            problems.append(f"{where}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}")
-        return None
     before = len(problems)
-    problems += _odd_seeds(tune.seeds, seeds)
+    if len(set(table.seeds)) < len(table.seeds):
+        problems.append(f"tune.seeds: {table.seeds} holds a seed twice; a seed counts once")
+    if both := sorted(set(table.seeds) & set(seeds)):
+        named = f"{', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study"
+        problems.append(f"tune.seeds: {named}, which would judge what was chosen by it; give the trials others")
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
-    metric = tune.metric or verdict.primary or next(iter(benches), REWARD)
+    metric = table.metric or verdict.primary or next(iter(benches), REWARD)
     if score_named(metric).bench not in (*benches, REWARD):
         has = ", ".join([*benches, REWARD])
         problems.append(f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}")
-    if odd := [name for name in tune.arm if name not in arms]:
+    if odd := [name for name in table.arm if name not in arms]:
         problems.append(f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has {', '.join(arms)}")
-    lists = {name: flat(tune.values) | flat(tune.arm.get(name, {})) for name in arms}
-    for name, arm in arms.items():
-        problems += [f"tune: arm {name}: {mistake}" for mistake in _odd_lists(lists[name], arm)]
+    lists = {name: flat(table.values) | flat(table.arm.get(name, {})) for name in arms}
+    problems += [f"tune: arm {name}: {line}" for name, arm in arms.items() for line in _odd_lists(lists[name], arm)]
     if len(problems) > before:
         return None
-    numbers = {name: len(next(iter(values.values()))) for name, values in lists.items()}
-    if len(set(numbers.values())) > 1:
-        listed = ", ".join(f"{name} {number}" for name, number in numbers.items())
+    candidates = {
+        name: [dict(zip(of_arm, values, strict=True)) for values in zip(*of_arm.values(), strict=True)]
+        for name, of_arm in lists.items()
+    }
+    if len(set(map(len, candidates.values()))) > 1:
+        listed = ", ".join(f"{name} {len(of_arm)}" for name, of_arm in candidates.items())
         problems.append(f"tune: every arm needs as many candidates as the others, for the same budget; it has {listed}")
         return None
-    candidates = {name: _side_by_side(values) for name, values in lists.items()}
+    problems += [f"tune: {line}" for line in _odd_candidates(candidates, arms)]
     declared = {name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()}
-    problems += _odd_candidates(candidates, arms)
     return Tune(
-        metric=metric, seeds=tune.seeds, steps=tune.steps, eta=tune.eta, candidates=candidates, declared=declared
+        metric=metric, seeds=table.seeds, steps=table.steps, eta=table.eta, candidates=candidates, declared=declared
     )
 
 
-def _side_by_side(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
-
-
-def _odd_seeds(seeds: Sequence[int], of_study: Sequence[int]) -> list[str]:
-    out = []
-    if any(not 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
-        out.append(f"tune.seeds: whole numbers >= 0, each once; got {list(seeds)}")
-    if both := sorted(set(seeds) & set(of_study)):
-        out.append(
-            f"tune.seeds: {', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study; what an "
-            "arm chooses on them would be judged by them too, give the trials others"
-        )
-    return out
-
-
-def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
+def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> Iterator[str]:
     """The mistakes in the lists of an arm."""
     choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
-    out = []
-    for key, values in lists.items():
-        plain = isinstance(values, list) and all(
-            type(value) in (int, float) or (type(value) is str and WORD.fullmatch(value)) for value in values
-        )
-        if key not in choosable:
-            out.append(f"{key}: no setting that an arm can choose{nearest(key, choosable)}")
-        elif not plain or len(values) < 2:
-            out.append(f"{key}: give at least two numbers or words in a list; got {values!r}")
     if not lists:
-        out.append("has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]")
-    elif not out and len({len(values) for values in lists.values()}) > 1:
-        listed = ", ".join(f"{key} {len(values)}" for key, values in lists.items())
-        out.append(f"its lists are read side by side and must be equally long; {listed}")
-    if arm.settings.objective.clip == "calibrated":
-        out.append(PILOTED)
-    return out
+        yield "has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]"
+    for key, values in lists.items():
+        if key not in choosable:
+            yield f"{key}: no setting that an arm can choose{nearest(key, choosable)}"
+        elif not isinstance(values, list) or len(values) < 2 or not all(map(_is_plain, values)):
+            yield f"{key}: give at least two numbers or words in a list; got {values!r}"
+        elif len(values) != (first := len(next(iter(lists.values())))):
+            yield f"lists are read side by side and must be equally long; {key} has {len(values)}, the first {first}"
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (int, float) or (type(value) is str and WORD.fullmatch(value) is not None)
 
 
 def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
-    """The mistakes of single candidates, and candidates of unequal cost.
+    """The mistakes of single candidates, a broken rule once, and the first candidate of another cost.
 
     All must train on as many responses, and those of one arm must pass through the same models. Differences between
     arms, for example a critic, cost as much in the study.
     """
-    out: list[str] = []
-    trained: dict[str, tuple[int, int]] = {}
+    out: dict[str, str] = {}
     unequal: list[str] = []
-    broken: dict[str, list[str]] = {}
+    common: dict[str, Any] = {}
     for name, choices in candidates.items():
-        labels = [label(values) for values in choices]
-        if len(set(labels)) < len(labels):
-            out.append(f"tune: arm {name}: two candidates are the same in six digits; got {', '.join(labels)}")
-        costs: list[dict[str, Any]] = []
-        for values, choice in zip(choices, labels, strict=True):
+        of_arm: dict[str, Any] = {}
+        for index, values in enumerate(choices):
+            where = f"arm {name} with {label(values)}"
+            if label(values) in map(label, choices[:index]):
+                out[where] = f"{where}: two candidates are the same in six digits"
             try:
                 settings = with_values(arms[name].settings, values)
             except ValidationError as error:
                 mistake = error.errors()[0]
-                key = ".".join(map(str, mistake["loc"]))
-                out.append(f"tune: arm {name}: {key} = {mistake['input']!r}: {mistake['msg']}")
+                out[where] = f"{where}: {'.'.join(map(str, mistake['loc']))} = {mistake['input']!r}: {mistake['msg']}"
                 continue
             for line in [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings):
-                broken.setdefault(line, []).append(f"arm {name} with {choice}")
-            trained[f"{name} with {choice}"] = _trained(settings)
-            whole = cost(settings.model_dump(mode="json"))
-            costs.append({name: value for name, value in whole.items() if KEYS[name].dear})
-            if keys := differing(costs[0], costs[-1]):
-                unequal.append(f"a step of {name} with {labels[0]} and one with {choice} differ in {', '.join(keys)}")
-    count = sum(map(len, candidates.values()))
-    for line, where in broken.items():
-        out.append(f"tune: {'every candidate' if len(where) == count else ', '.join(where)}: {line}")
-    uneven = [
-        f"a step of {first} trains on {trained[first][0]:,} responses {trained[first][1]} times, of {second} on "
-        f"{trained[second][0]:,} {trained[second][1]} times"
-        for first, second in pairwise(trained)
-        if trained[first] != trained[second]
-    ]
-    unequal = [*uneven, *unequal]
-    if unequal and not out:
-        out.append(f"tune: {unequal[0]}; trials must cost the same, so arms cannot choose these")
-    return out
-
-
-def _trained(settings: Settings) -> tuple[int, int]:
-    return settings.rollout.prompts_per_step * settings.rollout.group_size, settings.update.epochs
-
-
-def label(values: Mapping[str, Any]) -> str:
-    """A candidate's values, as they name its trials."""
-    return "_".join(value if isinstance(value, str) else f"{value:g}" for value in values.values())
-
-
-def trial(arm: str, values: Mapping[str, Any]) -> str:
-    """The name of a candidate among the arms of the trials."""
-    return f"{arm}@{label(values)}"
+                out.setdefault(line, f"{where}: {line}")
+            responses = settings.rollout.prompts_per_step * settings.rollout.group_size
+            trained = {"the number of responses": responses, "update.epochs": settings.update.epochs}
+            prices = cost(settings.model_dump(mode="json"))
+            passes = {key: price for key, price in prices.items() if KEYS[key].dear}
+            common, of_arm = common or trained, of_arm or passes
+            if keys := differing(common, trained) + differing(of_arm, passes):
+                unequal.append(
+                    f"{where}: its steps differ in {', '.join(keys)}; trials must cost the same, so arms cannot choose "
+                    "these"
+                )
+    return list(out.values()) or unequal[:1]
 
 
 def trials_name(study: str) -> str:
@@ -179,17 +133,17 @@ def trial_study(study: Study) -> Study:
     They are as long as the last round, and evaluate only the metric's benchmark, at the end of every round.
     """
     tune = study.tune
-    if tune is None:
-        raise ValueError(f"{study.name} has no [tune]")
-    steps = tune.rounds[-1].steps
+    assert tune is not None
     arms = {}
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
-            candidate = arm.stating(values)
-            ends = {"every": tune.steps, "decisive_samples": None, "decisive_evaluations": None}
-            benches = [b.model_copy(update=ends) for b in candidate.settings.bench if b.name == tune.metric]
-            settings = candidate.settings.model_copy(update={"steps": steps, "bench": benches})
-            name = trial(arm.name, values)
+            candidate, name = arm.stating(values), trial(arm.name, values)
+            benches = [
+                bench.replace(every=tune.steps, decisive_samples=None, decisive_evaluations=None)
+                for bench in candidate.settings.bench
+                if bench.name == tune.metric
+            ]
+            settings = candidate.settings.replace(steps=tune.rounds[-1].steps, bench=benches)
             arms[name] = replace(candidate, name=name, settings=settings, of=arm.name)
     keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
     return replace(
@@ -201,7 +155,7 @@ def trial_study(study: Study) -> Study:
         added=(),
         verdict=VerdictTable(primary=None if tune.metric == REWARD else tune.metric, last=1),
         claims=(),
-        tune=tune.model_copy(update={"chosen": {}, "journals": {}}),
+        tune=tune.undecided,
         trials_of=study.name,
         waived={},
         reference_bands=reference_bands([arm.settings for arm in arms.values()]),

@@ -67,18 +67,15 @@ def results(
     folder: Path,
     numbers: Numbers,
     *,
-    arms: str = PAIR,
-    claims: Sequence[str] = (),
-    tables: str = "",
     library: bool = True,
     added: Sequence[int] = (),
     accept: bool = True,
     **settings: Any,
 ) -> dict[str, Result]:
-    """Claim id -> result, for a study of these arms; `claims` are declared by name, `tables` is further TOML;
-    with `library` the other built-in claims are read too. What sets the arms apart before the first update is accepted
-    as a mismatch, so that claims are judged all the same, unless `accept` is off. Seeds in `added` came later."""
-    evidence(folder, numbers, arms=arms, claims=claims, tables=tables, **settings).close()
+    """Claim id -> result, for a study of `evidence`; with `library` the other built-in claims are read too. What sets
+    the arms apart before the first update is accepted as a mismatch, so that claims are judged all the same, unless
+    `accept` is off. Seeds in `added` came later."""
+    evidence(folder, numbers, **settings).close()
     if added:
         added_later(folder / "runs", "toy", *added)
     with Evidence.open(folder / "runs" / DATABASE) as opened:
@@ -90,14 +87,9 @@ def results(
 
 
 def evidence(
-    folder: Path,
-    numbers: Numbers,
-    *,
-    arms: str = PAIR,
-    claims: Sequence[str] = (),
-    tables: str = "",
-    **settings: Any,
+    folder: Path, numbers: Numbers, *, arms: str = PAIR, claims: Sequence[str] = (), tables: str = "", **settings: Any
 ) -> Evidence:
+    """The runs of a study of these arms; `claims` are declared by name, `tables` is further TOML."""
     named = {"seeds": 3, "steps": 2, "minibatches": 4, "problems": 10, "every": 5, "verdict": "", **settings}
     declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in claims)
     folder.mkdir(exist_ok=True)

@@ -43,10 +43,7 @@ def said(*words: str, code: int = 0) -> str:
 
 def test_the_library_is_listed_with_what_each_claim_needs() -> None:
     text = said("claims")
-    for claim in LIBRARY.values():
-        assert claim.id in text
-        assert claim.statement in text
-    assert "C24-less-variance      sequence ratios lower the variance" in text
+    assert all(claim.id in text and claim.statement in text for claim in LIBRARY.values())
     assert [one["id"] for one in json.loads(said("claims", "--json"))] == list(LIBRARY)
 
 
@@ -97,18 +94,15 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:
     data = json.loads(said("calibrate", "--simulations", "100", "--json"))
+    assert data["ok"] is True
     text = "\n".join(lines(data["rows"], 100))
     assert "every row lies where it must" in text
+    held = [row for row in data["rows"] if row["expectation"] not in ("told", "stated")]
     rows = [line for line in text.splitlines() if "must lie in [" in line]
-    controls = text.split("Negative controls")[1]
-    assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
+    assert len(rows) == len(held)
     assert all(line.endswith("ok") for line in rows)
-    assert data["ok"] is True
-    power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
-    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
-    stated = [row for row in data["rows"] if row["expectation"] == "stated"]
-    assert len(data["rows"]) == len(rows) + len(power) + len(stated)
     block = text.split("no rule keeps .05")[1].split("How often an answer")[0]
+    stated = [row for row in data["rows"] if row["expectation"] == "stated"]
     assert all(f"n = {row['n']}" in block and row["cell"] in block for row in stated)
     first = data["rows"][0]
     assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
@@ -135,13 +129,8 @@ def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
     head = 'question = "?"\ntask = "addition"\nseeds = 2\n[[claim]]\nname = "C04-clip-gap"\n'
     path.write_text(head + PAIR)
     text = said("check", str(path))
-    assert "warn: too-few-seeds: 2 seeds: no interval" in text
-    assert "warn: no-primary: no benchmark" in text
-    assert "warn: eps-too-narrow: arm.gspo" in text
-    assert text.index("gspo: ") < text.index("warn: ")
+    assert text.index("gspo: ") < text.index("warn: too-few-seeds: 2 seeds: no interval")
     assert "claim C04-clip-gap" in text
     path.write_text(head + PAIR + "dual_clip = 3.0\n")
-    assert "error: dual-clip-one-arm" in said("check", str(path), code=2)
-    found = json.loads(said("check", str(path), "--json", code=2))
-    assert found["findings"][0]["name"] == "dual-clip-one-arm"
-    assert found["findings"][0]["level"] == "error"
+    found = json.loads(said("check", str(path), "--json", code=2))["findings"][0]
+    assert (found["name"], found["level"]) == ("dual-clip-one-arm", "error")

@@ -56,9 +56,8 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
     assert [part.low, part.high] == pytest.approx([10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4)
     # t = (2 - 1) / (.30103 / sqrt 3) = 5.75378; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
     assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
-    assert found.word == "supported"
     # 17.9 to 559.6 reaches below 30
-    assert found.supplementary[0].word == "not resolved"
+    assert (found.word, found.supplementary[0].word) == ("supported", "not resolved")
     assert "saturated" not in why(found)
 
 
@@ -132,16 +131,12 @@ def rising(sign: int = 1, first: float = 0.0) -> Numbers:
 
 
 def test_growth_with_the_minibatch_is_a_difference_of_the_last_and_the_second(tmp_path: Path) -> None:
-    found = results(tmp_path, rising())["C06-grows-with-mb"]
+    found = results(tmp_path / "rises", rising())["C06-grows-with-mb"]
     zero, grpo, gspo = found.parts
-    assert zero.estimate == 0
-    assert (grpo.estimate, gspo.estimate) == pytest.approx((0.22, 0.22))
+    assert (zero.estimate, grpo.estimate, gspo.estimate) == pytest.approx((0, 0.22, 0.22))
     # .2, .22, .24: sd .02, half-width .04968
     assert grpo.low == pytest.approx(0.22 - 0.04968, abs=1e-5)
     assert found.word == "supported"
-
-
-def test_falling_clips_contradict_and_so_does_a_clip_on_the_first_minibatch(tmp_path: Path) -> None:
     assert results(tmp_path / "falls", rising(sign=-1))["C06-grows-with-mb"].word == "contradicted"
     found = results(tmp_path / "first", rising(first=0.01))["C06-grows-with-mb"]
     assert found.word == "contradicted"
@@ -169,25 +164,17 @@ def weights(partly: int = 0, largest: dict[int, float] | None = None) -> Numbers
 
 
 def test_gspo_weights_alike_and_grpo_beyond_its_range(tmp_path: Path) -> None:
-    found = results(tmp_path, weights())["C03-equal-weights"]
+    found = results(tmp_path / "alike", weights())["C03-equal-weights"]
+    spread = sum(math.sqrt(0.04 + s / 1000) for s in range(3)) / 3
+    assert [part.estimate for part in found.parts] == pytest.approx([0, spread, (3 * 3.1 * 3.2) ** (1 / 3)])
     assert found.word == "supported"
-    assert found.parts[0].estimate == 0
-    assert found.parts[1].estimate == pytest.approx(sum(math.sqrt(0.04 + s / 1000) for s in range(3)) / 3)
-    assert found.parts[2].estimate == pytest.approx((3 * 3.1 * 3.2) ** (1 / 3))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [
-        # 2 steps x 3 later mini-batches x one response clipped in part
-        (weights(partly=1), "this is a bug: GSPO's responses clipped in part is 6"),
-        (weights(largest={0: 1.1, 1: 1.11, 2: 1.12}), "GRPO: largest weight at A < 0"),
-    ],
-)
-def test_equal_weights_can_be_contradicted(tmp_path: Path, numbers: Numbers, said: str) -> None:
-    found = results(tmp_path, numbers)["C03-equal-weights"]
+    # 2 steps x 3 later mini-batches x one response clipped in part
+    found = results(tmp_path / "partly", weights(partly=1))["C03-equal-weights"]
     assert found.word == "contradicted"
-    assert said in why(found)
+    assert "this is a bug: GSPO's responses clipped in part is 6" in why(found)
+    found = results(tmp_path / "inside", weights(largest={0: 1.1, 1: 1.11, 2: 1.12}))["C03-equal-weights"]
+    assert found.word == "contradicted"
+    assert "GRPO: largest weight at A < 0" in why(found)
 
 
 def first(**changed: Any) -> Numbers:
@@ -195,13 +182,6 @@ def first(**changed: Any) -> Numbers:
         return changed if run.arm == "gspo" and run.seed == 1 and minibatch == 0 else {}
 
     return gives(update=update)
-
-
-def test_the_first_minibatch_is_an_identity(tmp_path: Path) -> None:
-    found = results(tmp_path, Numbers())["C01-first-minibatch"]
-    assert found.word == "supported"
-    assert [part.estimate for part in found.parts] == [0, 0, 0, 0]
-    assert found.p is None
 
 
 @pytest.mark.parametrize(
@@ -221,9 +201,11 @@ def test_a_broken_identity_is_a_bug(tmp_path: Path, changed: Fields, said: str) 
 
 
 def test_one_run_suffices_for_an_identity(tmp_path: Path) -> None:
-    found = results(tmp_path, first(clip_fraction_tokens=0.1), seeds=1)
-    assert found["C01-first-minibatch"].word == "supported", "the changed run is that of seed 1"
-    assert why(found["C04-clip-gap"]).startswith("1 seeds finished")
+    every = results(tmp_path, first(clip_fraction_tokens=0.1), seeds=1)
+    found = every["C01-first-minibatch"]
+    assert (found.word, found.p) == ("supported", None), "the changed run is that of seed 1"
+    assert [part.estimate for part in found.parts] == [0, 0, 0, 0]
+    assert why(every["C04-clip-gap"]).startswith("1 seeds finished")
 
 
 def test_gradients_of_nothing_prove_nothing(tmp_path: Path) -> None:

@@ -154,20 +154,3 @@ def test_precision_needs_another_precision_and_the_trainers_log_probs(tmp_path: 
     found = results(tmp_path / "b", mismatch(0.2, 0.1), arms=old)["C15-precision-tolerant"]
     assert found.word == "not testable here"
     assert "takes the sampler's log-probs" in why(found)
-
-
-def test_what_the_first_minibatch_clips_is_a_statistic_of_its_own(tmp_path: Path) -> None:
-    def update(run: Run, step: int, minibatch: int) -> Fields:
-        at_once = {"grpo": 0.0, "gspo": 0.3 + 0.01 * run.seed}[run.arm]
-        return {"clip_fraction_active_tokens": at_once if minibatch == 0 else 0.9}
-
-    table = """[[claim]]
-name = "starts-clipped"
-metric = "clip_fraction_active_tokens"
-statistic = "mean over updates with minibatch = 0"
-comparison = "difference"
-above = 0.1
-"""
-    found = results(tmp_path, gives(update=update), arms=LOW_PAIR, tables=table)["starts-clipped"]
-    assert found.parts[0].estimate == pytest.approx(0.31)
-    assert found.word == "supported"

@@ -110,7 +110,7 @@ def test_engines_that_are_given_one_reward_refuse_it(
 @pytest.mark.parametrize("values", [{"dynamic_sampling": 1}, {"overlong_buffer": 2}])
 def test_what_reads_the_one_reward_is_refused_beside_it(make: Make, values: dict[str, int]) -> None:
     settings = make(*NAMED).settings
-    assert broken_within(settings) == []
+    assert not list(broken_within(settings))
     (line,) = broken_within(settings.replace(rollout=settings.rollout.replace(**values)))
     assert f"rollout.{next(iter(values))}" in line
     assert "with advantage = 'gdpo'" in line

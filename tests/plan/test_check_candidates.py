@@ -59,15 +59,9 @@ def test_an_engine_is_not_given_candidates_that_it_would_ignore(tmp_path: Path) 
     check(chosen)
 
 
-def test_an_arm_s_mistake_is_not_told_of_its_candidates(tmp_path: Path) -> None:
-    found = study(tmp_path, "update.learning_rate = [1e-4, 2e-4]")
-    (tmp_path / "tuned.toml").write_text((tmp_path / "tuned.toml").read_text() + "[rollout]\ntemperature = 0.5\n")
-    check(found)
-    with pytest.raises(LabError, match=r"^arm\.mean: .* would ignore rollout\.temperature = 0\.5"):
-        check(load_study(tmp_path / "tuned.toml"))
-
-
-def test_candidates_that_share_a_model_look_at_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arm_s_mistake_is_told_of_the_arm_and_a_model_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def counted(model: str, rank: int) -> None:
@@ -75,8 +69,10 @@ def test_candidates_that_share_a_model_look_at_it_once(tmp_path: Path, monkeypat
         check_rank(model, rank)
 
     monkeypatch.setattr("gspo_lab.plan.preflight.check_rank", counted)
-    found = study(tmp_path, "update.learning_rate = [1e-4, 2e-4, 4e-4, 8e-4]")
-    check(found)
-    assert (len(trained_arms(found)), asked) == (2 + 8, [("tiny-qwen3", 0)])
+    check(study(tmp_path, "update.learning_rate = [1e-4, 2e-4, 4e-4, 8e-4]"))
+    assert asked == [("tiny-qwen3", 0)]
     with pytest.raises(LabError, match=r"update\.lora_rank = 999: the layers of 'tiny-qwen3' are"):
         check(study(tmp_path, "update.lora_rank = [8, 999]"))
+    wrong = study(tmp_path, "update.learning_rate = [1e-4, 2e-4]\n[rollout]\ntemperature = 0.5")
+    with pytest.raises(LabError, match=r"^arm\.mean: .* would ignore rollout\.temperature = 0\.5"):
+        check(wrong)

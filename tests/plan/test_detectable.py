@@ -10,7 +10,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 from gspo_lab.plan.detectable_effect import TIMES, Detectable, detectable
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats.power import detection_chance
-from gspo_lab.study import Run, load_study
+from gspo_lab.study import Run, Study, load_study
 
 
 def graded(run: Run, record: Record) -> Record:
@@ -23,21 +23,32 @@ def graded(run: Run, record: Record) -> Record:
     return changed
 
 
-def test_an_assumed_sd_names_seeds_for_both_words(tmp_path: Path) -> None:
-    make_lab(tmp_path, seeds=5)
-    study = load_study(tmp_path / "studies" / "toy.toml")
-    found = detectable(study, tmp_path / "nowhere", 0.01)
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Two arms on five seeds."""
+    folder = tmp_path_factory.mktemp("toy")
+    make_lab(folder, seeds=5)
+    return load_study(folder / "studies" / "toy.toml")
+
+
+def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) -> None:
+    found = detectable(toy, tmp_path, 0.01)
     # sd .01 is half the margin of .02: factor 1.68 at n = 5, and 2 sd need 5 seeds either way.
     assert found.effect == pytest.approx(0.0168, abs=1e-4)
     assert (found.seeds_for_margin, found.seeds_for_equivalence) == (5, 5)
     assert (found.effect_range, found.answers_sd, found.with_more_answers) == (None, None, None)
     assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in found.line()
     assert found.line().endswith("no stored answers tell what asking alone varies")
+    # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do not help.
+    found = detectable(toy, tmp_path, 10.0)
+    assert (found.seeds_for_equivalence, found.with_more_answers) == (None, None)
+    line = replace(found, answers_sd=0.01).line()
+    assert "over a hundred thousand would show equivalence" in line
+    assert "buy more seeds: answers alone vary a pair by 0.010" in line
 
 
-def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(tmp_path: Path) -> None:
-    make_lab(tmp_path, seeds=5)
-    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 0.02)
+def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(toy: Study, tmp_path: Path) -> None:
+    found = detectable(toy, tmp_path, 0.02)
     # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral t's.
     assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
     assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
@@ -46,6 +57,13 @@ def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(tmp_path: 
     assert table[0].split() == ["3", "seeds", "5", "seeds", "7", "seeds", "10", "seeds"]
     assert " ".join(table[1].split()).startswith("a pair 18 / 47 / 91 ")
     assert not table[2].startswith("  "), "without a contrast there is one row"
+
+
+def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(toy: Study, tmp_path: Path) -> None:
+    found = detectable(toy, tmp_path)
+    assert (found.sd, found.effect) == (None, None)
+    assert "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05" in found.line()
+    assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
 
 
 def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
@@ -74,22 +92,6 @@ def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
     assert "seeds 0." in parts.line()
 
 
-def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(tmp_path: Path) -> None:
-    make_lab(tmp_path, seeds=5)
-    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere")
-    assert (found.sd, found.effect) == (None, None)
-    assert "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05" in found.line()
-    assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
-
-
-def test_a_finished_study_of_other_settings_names_its_sd(tmp_path: Path) -> None:
-    """d = .05, .10, .15 has the sd .05; twice as many steps make it another study."""
-    database = make_lab(tmp_path, seeds=3, change=graded)
-    line = planned(tmp_path, database.parent, steps=24).line()
-    assert line.startswith("smallest detectable effect: not known")
-    assert "give an sd with --sd, e.g. --sd 0.05 as in toy with other settings" in line
-
-
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
     """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two other arms."""
     weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
@@ -109,16 +111,6 @@ def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     three = detectable(load_study(path), tmp_path / "nowhere", 0.02)
     looked = detectable(load_study(path, overrides=["verdict.looks=[5, 8]"]), tmp_path / "nowhere", 0.02)
     assert plain.effect < three.effect < looked.effect
-
-
-def test_answers_that_would_not_help_are_not_the_better_buy(tmp_path: Path) -> None:
-    """sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too."""
-    make_lab(tmp_path, seeds=5)
-    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 10.0)
-    assert (found.seeds_for_equivalence, found.with_more_answers) == (None, None)
-    line = replace(found, answers_sd=0.01).line()
-    assert "over a hundred thousand would show equivalence" in line
-    assert "buy more seeds: answers alone vary a pair by 0.010" in line
 
 
 def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:

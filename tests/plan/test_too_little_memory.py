@@ -114,11 +114,8 @@ def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
         assert memory_fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
         require_memory(study(tmp_path, model), LocalPool().slots("cpu"))
-
-
-def test_a_worker_has_its_share_of_main_memory() -> None:
     one, two = worker_memory(LocalPool(1).slots("cpu")), worker_memory(LocalPool(2).slots("cpu"))
-    assert one >= two > 1e8
+    assert one >= two > 1e8, "a worker has its share of main memory"
 
 
 def test_a_plan_for_a_gpu_that_is_not_here_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,6 @@ def written(tmp_path: Path, more: str = "") -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("more", ["", SWEEP])
-def test_written_and_read_it_is_the_same(tmp_path: Path, more: str) -> None:
-    content = written(tmp_path, more)
-    assert Declaration.parse(content, "here").to_json() == content
-
-
 def test_its_digest_is_of_what_is_locked(tmp_path: Path) -> None:
     content = written(tmp_path)
     found = Declaration.parse({**content, "comment": "later", "edits": [{"at": "noon", "what": "seeds"}]}, "here")
@@ -34,12 +28,14 @@ def test_its_digest_is_of_what_is_locked(tmp_path: Path) -> None:
     assert edited.digest != edited.content_digest
 
 
-def test_who_is_compared_with_whom(tmp_path: Path) -> None:
-    found = Declaration.parse(written(tmp_path), "here")
+def test_written_and_read_it_is_the_same(tmp_path: Path) -> None:
+    content, swept = written(tmp_path), written(tmp_path, SWEEP)
+    found = Declaration.parse(content, "here")
+    assert found.to_json() == content
     assert (found.baseline, found.treatments, found.primary) == ("grpo", ["gspo"], found.benches[0])
-    swept = Declaration.parse(written(tmp_path, SWEEP), "here")
-    assert swept.families == ["grpo", "gspo"]
-    assert swept.baseline == "grpo@0.0001"
+    found = Declaration.parse(swept, "here")
+    assert found.to_json() == swept
+    assert (found.families, found.baseline) == (["grpo", "gspo"], "grpo@0.0001")
 
 
 def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> None:
@@ -49,36 +45,33 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        ({"arms": None}, "here is no study of this lab"),
-        ({"seeds": 3}, "here is no study of this lab"),
-        ({"edits": [3]}, "here is no study of this lab"),
-        ({"edits": [{"at": "noon", "what": None}]}, "here is no study of this lab"),
-        ({"name": ["x"]}, "here is no study of this lab"),
-        ({"arms": {}}, "here is no study of this lab"),
-        ({"seeds": []}, "here is no study of this lab"),
-        ({"seeds": [{}]}, "here is no study of this lab"),
-        ({"seeds": "012"}, "here is no study of this lab"),
-        ({"commands": "run"}, "here is no study of this lab"),
-        ({"digest": 5}, "here is no study of this lab"),
-        ({"sweep": {"key": "steps", "doses": [None]}}, "here is no study of this lab"),
-        ({"waive": {"a": 5}}, "here is no study of this lab"),
-        ({"reference_bands": {"grpo": [10**400, 1]}}, "here is no study of this lab"),
-        ({"reference_bands": {"grpo": [0.1, float("inf")]}}, "here is no study of this lab"),
-        ({"verdict": {"margins": 3}}, "here was written by another version of gspo-lab"),
+        {"arms": None},
+        {"arms": {}},
+        {"seeds": 3},
+        {"seeds": []},
+        {"seeds": [{}]},
+        {"seeds": "012"},
+        {"edits": [3]},
+        {"edits": [{"at": "noon", "what": None}]},
+        {"name": ["x"]},
+        {"commands": "run"},
+        {"digest": 5},
+        {"sweep": {"key": "steps", "doses": [None]}},
+        {"waive": {"a": 5}},
+        {"reference_bands": {"grpo": [10**400, 1]}},
+        {"reference_bands": {"grpo": [0.1, float("inf")]}},
+        *({"arms": {"grpo": {"declared": wrong, "settings": {}}}} for wrong in ([["steps"]], [None], "steps")),
     ],
 )
-def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    with pytest.raises(LabError, match=told):
+def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(LabError, match="here is no study of this lab"):
         Declaration.parse({**written(tmp_path), **change}, "here")
+
+
+def test_another_version_s_declaration_and_other_data_are_told(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="here was written by another version of gspo-lab"):
+        Declaration.parse({**written(tmp_path), "verdict": {"margins": 3}}, "here")
     with pytest.raises(LabError, match="no study of this lab"):
         Declaration.parse([1], "here")
-
-
-def test_what_an_arm_declares_is_a_list_of_keys(tmp_path: Path) -> None:
-    content = written(tmp_path)
-    for wrong in ([["steps"]], [None], "steps"):
-        content["arms"]["grpo"]["declared"] = wrong
-        with pytest.raises(LabError, match="no study of this lab"):
-            Declaration.parse(content, "here")

@@ -2,7 +2,7 @@
 
 import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
@@ -23,7 +23,8 @@ def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
 
 def other(key: str, annotation: Any, now: Any) -> str:
     """A valid value of the key, in TOML, that is not `now`."""
-    kinds = {annotation, *typing.get_args(annotation)}
+    parts = {annotation, *typing.get_args(annotation)}
+    kinds = parts | {typing.get_args(part)[0] for part in parts if typing.get_origin(part) is Annotated}
     origins = {typing.get_origin(one) for one in kinds}
     if typing.get_origin(annotation) is Literal:
         return f'"{next(value for value in typing.get_args(annotation) if value != now)}"'
@@ -51,39 +52,34 @@ def every_key() -> dict[str, Any]:
     return out
 
 
-@pytest.mark.parametrize(("key", "annotation"), every_key().items(), ids=every_key())
-def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: Any) -> None:
+def test_every_setting_can_be_overridden(tmp_path: Path) -> None:
     before = resolved(load(tmp_path))
-    wanted = other(key, annotation, before.get(key))
-    text = SHARED + ARMS.replace('objective = "grpo"', "kl_coef = 1") if key == "objective.preset" else SHARED + ARMS
-    study = load(tmp_path, text, overrides=[f"{key}={wanted}"])
-    after = resolved(study)
-    found = key if key in after else f"{key}.another"
-    assert after[found] != before.get(found)
-    assert after == resolved(load(tmp_path, text, overrides=[f"{key} = {wanted}"])), "spaces do no harm"
-    if key != "objective.preset":  # it brings others along, as a correction does
-        along = {
-            "objective.mismatch_correction": {"objective.mismatch_low", "objective.mismatch_high"},
-            "bench.sums.decisive_samples": {"bench.sums.decisive_evaluations"},
-        }
-        assert {one for one in before if before[one] != after.get(one)} <= {key, *along.get(key, ())}
-    assert study.command[1:] == ("--set", f"{key}={wanted}")
+    along = {  # a preset and a correction bring others along
+        "objective.preset": {f"objective.{name}" for name in ("clip_low", "clip_high", "importance_sampling_level")},
+        "objective.mismatch_correction": {"objective.mismatch_low", "objective.mismatch_high"},
+        "bench.sums.decisive_samples": {"bench.sums.decisive_evaluations"},
+    }
+    alone = ARMS.replace('objective = "grpo"', "kl_coef = 1")
+    along["objective.preset"].add("objective.kl_coef")  # what its arm states instead
+    for key, annotation in every_key().items():
+        wanted = other(key, annotation, before.get(key))
+        study = load(tmp_path, SHARED + (alone if key == "objective.preset" else ARMS), overrides=[f"{key}={wanted}"])
+        after = resolved(study)
+        found = key if key in after else f"{key}.another"
+        assert after[found] != before.get(found), key
+        assert {one for one in before if before[one] != after.get(one)} <= {key, *along.get(key, ())}, key
+        assert study.command[1:] == ("--set", f"{key}={wanted}")
 
 
-@pytest.mark.parametrize("key", list(VerdictTable.model_fields))
-def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path, key: str) -> None:
+def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
+    contrast, names = "verdict.contrast={grpo = -1.0, gspo = 1.0}", 'verdict.names=["new", "old"]'
     given = {"primary": "sums", "baseline": "gspo", "last": 2, "looks": [3], "question": "stability"}
-    value, text = given.get(key, 0.25), str(given.get(key, 0.25))
-    if key == "contrast":
-        value, text = {"grpo": -1.0, "gspo": 1.0}, "{grpo = -1.0, gspo = 1.0}"
-    if key == "order":
-        value, text = ["gspo"], '["gspo"]'
-    overrides = [f"verdict.{key}={text}"]
-    if key == "names":
-        value = ["new", "old"]
-        overrides = ["verdict.contrast={grpo = -1.0, gspo = 1.0}", 'verdict.names=["new", "old"]']
-    found = load(tmp_path, seeds=[0, 1, 2], overrides=overrides).verdict
-    assert getattr(found, key) == value
+    for key in VerdictTable.model_fields.keys() - {"contrast", "names", "order"}:
+        value = given.get(key, 0.25)
+        assert getattr(load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={value}"]).verdict, key) == value
+    verdict = load(tmp_path, overrides=[contrast, names]).verdict
+    assert (verdict.contrast, verdict.names) == ({"grpo": -1.0, "gspo": 1.0}, ["new", "old"])
+    assert load(tmp_path, overrides=['verdict.order=["gspo"]']).verdict.order == ["gspo"]
 
 
 def test_numbers_lists_and_bare_words(tmp_path: Path) -> None:
@@ -102,10 +98,7 @@ def test_numbers_lists_and_bare_words(tmp_path: Path) -> None:
     assert (settings.model, settings.update.learning_rate) == ("tiny-olmoe", 3e-4)
     assert (settings.rollout.stop, settings.rollout.coupled) == (["a", "\n"], False)
     assert (study.question, study.seeds) == ("A new one, with spaces?", (7, 8))
-
-
-def test_the_last_of_two_wins(tmp_path: Path) -> None:
-    assert load(tmp_path, overrides=["steps=5", "steps=6"]).arms["grpo"].settings.steps == 6
+    assert load(tmp_path, overrides=["steps = 5", "steps=6"]).arms["grpo"].settings.steps == 6, "the last wins"
     assert load(tmp_path, overrides=["steps=5"], steps=9).arms["grpo"].settings.steps == 9
 
 
@@ -154,6 +147,7 @@ def test_an_override_that_cannot_be_is_told(tmp_path: Path, override: str, line:
 def test_arms_are_chosen_in_the_file_s_order(tmp_path: Path) -> None:
     text = SHARED + ARMS + "[arm.more]\nkl_coef = 0.1\n"
     assert list(load(tmp_path, text, arms=["more", "grpo"]).arms) == ["grpo", "more"]
+    assert load(tmp_path, text, arms=["gspo"], overrides=["verdict.baseline=grpo"]).verdict.baseline == "grpo"
     (only,) = mistakes(tmp_path, text, arms=["grp", "grpo"])
     assert only == "--arms: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo, more"
     assert mistakes(tmp_path, text, arms=[]) == ["--arms: names no arm"]
@@ -172,11 +166,6 @@ def test_the_command_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest
     study = load_study(path, overrides=["update.epochs=2", "steps=5"], steps=3, arms=["gspo", "grpo"], name="own")
     said = "--set update.epochs=2 --set steps=5 --steps 3 --arms gspo,grpo --name own"
     assert " ".join(study.command[1:]) == said
-
-
-def test_an_arm_alone_keeps_the_file_s_baseline(tmp_path: Path) -> None:
-    text = SHARED + '[verdict]\nbaseline = "grpo"\n' + ARMS
-    assert load(tmp_path, text, arms=["gspo"]).verdict.baseline == "grpo"
 
 
 def test_an_option_is_left_out_with_its_value_wherever_it_stands() -> None:

@@ -3,33 +3,23 @@
 from pathlib import Path
 
 import pytest
+from study_files import ARMS, SHARED
 
 from gspo_lab.errors import LabError
 from gspo_lab.study import aa_study, load_study
 
-TOML = """
-question = "How much does it stand?"
-model = "tiny-qwen3"
-task = "addition"
-seeds = [0, 1]
-steps = 3
-[[bench]]
-name = "addition"
-[arm.grpo]
-objective = "grpo"
-[arm.gspo]
-objective = "gspo"
-"""
+RATES = "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]\n"
 
 
 def write(tmp_path: Path, sweep: str = "") -> Path:
     path = tmp_path / "swept.toml"
-    path.write_text(f"{sweep}\n{TOML}" if not sweep.startswith("[") else f"{TOML}\n{sweep}")
+    path.write_text(SHARED + ARMS + sweep)
     return path
 
 
 def test_every_arm_runs_at_every_dose(tmp_path: Path) -> None:
-    study = load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]"))
+    path = write(tmp_path, RATES)
+    study = load_study(path)
     assert list(study.arms) == ["grpo@0.0002", "gspo@0.0002", "grpo@0.001", "gspo@0.001"]
     arm = study.arms["gspo@0.001"]
     assert (arm.of, arm.dose, arm.settings.update.learning_rate) == ("gspo", 1e-3, 1e-3)
@@ -37,11 +27,10 @@ def test_every_arm_runs_at_every_dose(tmp_path: Path) -> None:
     assert len(study.runs()) == 8
     assert study.locked()["sweep"] == {"key": "update.learning_rate", "doses": [2e-4, 1e-3]}
     assert study.locked()["arms"]["gspo@0.001"]["dose"] == 1e-3
-
-
-def test_arms_are_chosen_by_the_name_that_the_file_gives(tmp_path: Path) -> None:
-    study = load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]"), arms=["gspo"])
-    assert list(study.arms) == ["gspo@0.0002", "gspo@0.001"]
+    assert list(load_study(path, arms=["gspo"]).arms) == ["gspo@0.0002", "gspo@0.001"]
+    twins = aa_study(study, "gspo@0.001")
+    assert "sweep" not in twins.locked(), "one dose against itself is no sweep"
+    assert [arm.settings.update.learning_rate for arm in twins.arms.values()] == [1e-3, 1e-3]
 
 
 def test_a_claim_names_an_arm_at_a_dose(tmp_path: Path) -> None:
@@ -54,7 +43,7 @@ statistic = "mean over updates"
 comparison = "ratio"
 above = 1
 """
-    path = write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]\n" + claim)
+    path = write(tmp_path, RATES + claim)
     assert load_study(path).claims[0].arms == {"of": "gspo@0.001", "against": "gspo@0.0002"}
     assert load_study(path, arms=["grpo"]).claims, "an arm that is left out this time is no mistake"
     path.write_text(path.read_text().replace('"gspo@0.001"', '"gspo"'))
@@ -97,9 +86,3 @@ def test_an_arm_against_itself(tmp_path: Path) -> None:
     assert "rollout.coupled" in a.declared
     assert study.verdict.baseline == "gspo-a"
     assert study.command == ("studies/swept.toml", "--aa", "gspo")
-
-
-def test_one_dose_against_itself_is_no_sweep(tmp_path: Path) -> None:
-    study = aa_study(load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]")), "gspo@0.001")
-    assert "sweep" not in study.locked()
-    assert [arm.settings.update.learning_rate for arm in study.arms.values()] == [1e-3, 1e-3]

@@ -31,8 +31,7 @@ from gspo_lab.report.series import records
 from gspo_lab.store.run_files import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
-from gspo_lab.study.tune import Tune, budget, schedule
-from gspo_lab.study.tuning_trials import label
+from gspo_lab.study.tune import Tune, budget, label, schedule
 from gspo_lab.words.text import capital
 
 
@@ -290,7 +289,7 @@ def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
         for tuning_round in trials.rounds:
             if (tried := tuning_round.results.get(arm, {}).get(place)) is not None:
                 fate = "goes on" if place in tuning_round.promoted[arm] else "left behind"
-                fate = tried.failure or ("chosen" if tuning_round.promoted[arm] == (place,) else fate)
+                fate = tried.failure or ("chosen" if tuning_round.promoted[arm] == [place] else fate)
                 score = "last" if tried.score is None else f"{tried.score:.3f}"
                 out.append([arm, settings, tuning_round.steps, score, fate])
     return out
