@@ -179,15 +179,12 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """Do the work of `gspo-lab report` in this process."""
-    from gspo_lab.findings.training_curves import prefetch
+    from gspo_lab.readings import Source
+    from gspo_lab.report import render, write
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:
-        names = evidence.studies()
-        with prefetch([(evidence, name) for name in names]):
-            from gspo_lab.readings import Source
-            from gspo_lab.report import render, write
-        write(render([Source(evidence, name) for name in names]), to)
+        write(render([Source(evidence, name) for name in evidence.studies()]), to)
 
 
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from gspo_lab.stats import holm, paired_t
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.power import detectable_factor
-from gspo_lab.stats.simulate import NOISE, UNEVEN, draw_arms
-from gspo_lab.stats.simulation_cells import Cell, Conclusion, Method
+from gspo_lab.stats.simulation_cells import NOISE, UNEVEN, Cell, Conclusion, Method, draw_arms
 from gspo_lab.stats.verdict import NO_INTERVAL, Reason
 
 Side = Literal["supported", "contradicted"]

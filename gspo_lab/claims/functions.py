@@ -9,11 +9,16 @@ from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, c
 from gspo_lab.claims.preconditions import Roles
 from gspo_lab.findings.clip_fractions import active_share, saturated
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average, by_layer, pooled
+from gspo_lab.readings.curves import band_counts
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
-from gspo_lab.readings.responses import band_counts
 from gspo_lab.stats.array_checks import Floats
-from gspo_lab.stats.curve_summaries import normalised_auc, time_to_threshold
-from gspo_lab.stats.scaling import LEAST_POINTS, ScalingFit, fit_scaling
+from gspo_lab.stats.curve_summaries import (
+    LEAST_POINTS,
+    ScalingFit,
+    fit_scaling,
+    normalised_auc,
+    time_to_threshold,
+)
 from gspo_lab.stats.verdict import Reason
 
 PAIR = ("grpo", "gspo")

@@ -16,8 +16,8 @@ from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact
 from gspo_lab.claims.preconditions import Roles
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
+from gspo_lab.readings.curves import weights_within
 from gspo_lab.readings.read import CURVES
-from gspo_lab.readings.responses import weights_within
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import look_up
 from gspo_lab.stats.verdict import Reason

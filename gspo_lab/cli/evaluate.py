@@ -241,7 +241,7 @@ def _show(
     Returns whether all answers were graded.
     """
     from gspo_lab.readings import Source
-    from gspo_lab.readings.later_evaluations import arms_apart
+    from gspo_lab.readings.answers import arms_apart
 
     with evidence_of(runs) as evidence:
         rows = {}
@@ -282,8 +282,7 @@ def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -
     None without such a problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded
     (counts).
     """
-    from gspo_lab.stats.elo_rating import estimate_rating
-    from gspo_lab.stats.passk import pass_at_k
+    from gspo_lab.stats.passk import estimate_rating, pass_at_k
 
     graded = graded[graded["problem"].isin(list(difficulty))]
     if graded.empty or graded["graded"].min() < attempts:
@@ -296,7 +295,7 @@ def scores(
     evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
 ) -> list[dict[str, Any]]:
     """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
-    from gspo_lab.readings.later_evaluations import checkpoints
+    from gspo_lab.readings.answers import checkpoints
 
     plain = ("run_id", "bench", "step", "problems", "samples", "k", "pass_at_k", "distinct", "error", "answered_by")
     out = []

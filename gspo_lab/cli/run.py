@@ -239,13 +239,11 @@ def _render(
     names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, running: bool
 ) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `running` the open page looks for newer ones."""
-    from gspo_lab.findings.training_curves import prefetch
+    from gspo_lab.readings import Source
+    from gspo_lab.report import render, write
 
     with ExitStack() as stack:
         studies = _selected(stack, names, folders)
-        with prefetch([(evidence, study) for evidence, study, _ in studies]):
-            from gspo_lab.readings import Source
-            from gspo_lab.report import render, write
         sources = [Source(*study, elsewhere) for study in studies]
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if running else None)
     return rendered, write(rendered, to)[0]

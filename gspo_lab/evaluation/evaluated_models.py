@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedModel]:
     """The starting and the final model of a finished run. LabError if it has not finished."""
     from gspo_lab.evaluation.local_model import LocalModel
-    from gspo_lab.models.device import device_of
+    from gspo_lab.models.load import device_of
 
     run = folder.run()
     if not folder.final.is_dir():
@@ -56,7 +56,7 @@ def run_chats(folder: RunFolder) -> bool:
 def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto") -> EvaluatedModel:
     """A model folder, a Hub id or a built-in model. LabError if a check shows that it cannot be loaded."""
     from gspo_lab.evaluation.local_model import LocalModel
-    from gspo_lab.models.device import device_of
+    from gspo_lab.models.load import device_of
 
     check_model(name)
     on = str(device_of(device))

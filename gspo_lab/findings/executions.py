@@ -177,7 +177,8 @@ def all_executions(source: Source) -> Executions:
     listed: list[Execution] = []
     for member in sorted(alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)):
         relation = SAME if listed and member.relation == ORIGINAL else member.relation
-        twin = next((earlier.name for earlier in listed if _same_record(member, earlier)), None)
+        measured = any(verdict.paired and verdict.paired.n for _, verdict in member.verdicts)
+        twin = next((earlier.name for earlier in listed if measured and member.numbers == earlier.numbers), None)
         listed.append(replace(member, relation=relation, copy_of=twin))
     return Executions(tuple(listed))
 
@@ -190,11 +191,6 @@ def _same_content(study: Source, source: Source) -> bool:
         return False
 
 
-def _same_record(first: Execution, second: Execution) -> bool:
-    measured = any(verdict.paired and verdict.paired.n for _, verdict in first.verdicts)
-    return measured and first.numbers == second.numbers
-
-
 NOT_READ = "archived, not read"
 
 
@@ -205,8 +201,7 @@ def archived(source: Source) -> Iterator[Execution]:
         label = f"{ARCHIVE}/{home.name}"
         try:
             if same_content(Declaration.parse(read_json(file), file), source.declaration):
-                with evidence_of_study(home) as evidence:
-                    yield execution(Source(evidence, home.name, label), source)
+                yield _read_at(home, label, source)
         except (LabError, OSError):
             if home.name.rpartition("-")[0] == source.study:
                 yield Execution(label, ORIGINAL, "", source.study, unread=NOT_READ)
@@ -222,23 +217,23 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
     homes = [path] if (path / STUDY).is_file() else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
     if homes:
         known = {home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes}
-        names = _is_same_execution(known, source.declaration, path)
-        members = []
-        for home in homes:
-            if home.name in names:
-                with evidence_of_study(home) as evidence:
-                    members.append(execution(Source(evidence, home.name, f"{home.name} ({path})"), source))
-        return members
+        opened = [home for home in homes if home.name in _same_execution(known, source.declaration, path)]
+        return [_read_at(home, f"{home.name} ({path})", source) for home in opened]
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
     with evidence_of_database(database) as evidence:
         known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
-        names = _is_same_execution(known, source.declaration, path)
+        names = _same_execution(known, source.declaration, path)
         return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
 
-def _is_same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
+def _read_at(home: Path, label: str, source: Source) -> Execution:
+    with evidence_of_study(home) as evidence:
+        return execution(Source(evidence, home.name, label), source)
+
+
+def _same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
     if same := [name for name, study in known.items() if same_content(study, declared)]:
         return same
     if declared.recorded is not None:

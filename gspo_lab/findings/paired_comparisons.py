@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.readings import Source, once, runs
-from gspo_lab.readings.answers import answered, answers_variance, benches, in_training
+from gspo_lab.readings.answers import answered, answers_variance, benches, in_training, noise
 from gspo_lab.readings.curves import reward_curves
-from gspo_lab.readings.graded import noise
 from gspo_lab.stats import TwoWay, holm
 from gspo_lab.stats.curve_summaries import last_fifth, normalised_auc
-from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.paired import PairedT, paired_scores
 from gspo_lab.stats.ranking import Ranking, ranking
 
 
@@ -89,10 +88,8 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
     both = [seed for seed in decided.seeds if (baseline, seed) in scalar.values and (arm, seed) in scalar.values]
     weights, bench = {baseline: -1, arm: 1}, scalar.bench
     answers = None if bench is None else answers_variance(source, weights, both, bench=bench)
-    pairs = [(scalar.values[baseline, seed], scalar.values[arm, seed]) for seed in both]
-    scale = max((abs(value) for pair in pairs for value in pair), default=0.0)
-    alpha = source.declaration.verdict.alpha
-    return paired_t([b - a for a, b in pairs], alpha, scale=scale, items_variance=answers)
+    first, second = ([scalar.values[name, seed] for seed in both] for name in (baseline, arm))
+    return paired_scores(first, second, source.declaration.verdict.alpha, items_variance=answers)
 
 
 @once

@@ -1,15 +1,11 @@
 """A study's recorded numbers for its charts: means over spans of steps, read once for the whole report."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.readings import Source, read
-from gspo_lab.readings.reading import CLIP
+from gspo_lab.readings import Source
 from gspo_lab.store.records import read_spans, span_width
 
 if TYPE_CHECKING:
@@ -106,26 +102,3 @@ def _course(evidence: "Evidence", study: str) -> TrainingCurves:
     ]
     width = span_width(evidence, study, buckets)
     return TrainingCurves(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)
-
-
-@contextmanager
-def prefetch(studies: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
-    """Read the longest sums of these studies in a thread, which their evidence then keeps.
-
-    Do not read from the same evidence meanwhile: it has one connection.
-    """
-    reader = Thread(target=_read, args=(studies,))
-    reader.start()
-    try:
-        yield
-    finally:
-        reader.join()
-
-
-def _read(studies: "Sequence[tuple[Evidence, str]]") -> None:
-    with suppress(Exception):  # the caller that needs the sums meets the same error
-        sources = [Source(evidence, study) for evidence, study in studies]
-        for source in sources:
-            course(source)
-        for source in sources:
-            read(source, CLIP)

@@ -15,6 +15,7 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS
@@ -129,7 +130,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     The text "<eos>" is five bytes, never the end: only a program can put the special tokens, by number. Bytes that are
     no UTF-8 decode to U+FFFD; a text with a lone surrogate has no bytes and cannot be encoded.
     """
-    vocabulary = {character: byte for byte, character in _characters().items()}
+    vocabulary = {character: byte for byte, character in bytes_to_unicode().items()}
     backend = Tokenizer(models.BPE(vocab=vocabulary | {"<pad>": PAD_ID, "<eos>": EOS_ID}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
@@ -147,13 +148,3 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 def is_byte_level(tokenizer: Any) -> bool:
     """Whether a loaded tokenizer is the embedded models' own: 256 bytes, <pad> and <eos>."""
     return len(tokenizer) == EOS_ID + 1 and tokenizer.eos_token_id == EOS_ID
-
-
-def _characters() -> dict[int, str]:
-    """The printable character by which byte-level tokenizers write each byte (Radford et al. 2019, GPT-2).
-
-    Printable Latin-1 bytes stand for themselves; the others, in order, for the characters from 256 on.
-    """
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = sorted(set(range(256)) - set(printable))
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + place) for place, byte in enumerate(others)}

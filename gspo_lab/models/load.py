@@ -1,8 +1,9 @@
-"""From a model's name to the model and its tokenizer, and the digests that prove which they are."""
+"""From a model's name to the model and its tokenizer, the digests that prove which they are, and the device."""
 
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from logging import ERROR
@@ -217,6 +218,15 @@ def silence_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """LabError of whatever is raised: tokenizers raise bare Exception, weights' and other readers each their own."""
+    try:
+        yield
+    except Exception as error:
+        raise LabError(f"{what}: {first_line(error)}") from error
+
+
 def _load_config(source: str) -> Any:
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -230,21 +240,17 @@ def _load_config(source: str) -> Any:
 
 
 def _load_tokenizer(source: str) -> Any:
-    try:
+    with _refused(f"the tokenizer of the model '{source}' cannot be loaded"):
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except Exception as error:  # tokenizers raises bare Exception
-        raise LabError(f"the tokenizer of the model '{source}' cannot be loaded: {first_line(error)}") from error
 
 
 def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
     if type(settings) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise LabError(f"the model '{source}' is a {settings.model_type}, which is not a causal language model")
-    try:
+    with _refused(f"the weights of the model '{source}' cannot be loaded"):
         model, report = AutoModelForCausalLM.from_pretrained(
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
-    except Exception as error:  # safetensors, pickle and transformers each raise their own
-        raise LabError(f"the weights of the model '{source}' cannot be loaded: {first_line(error)}") from error
     lacking = sorted(report["missing_keys"])
     if lacking:
         raise LabError(f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}")
@@ -309,3 +315,50 @@ def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:
 _RULES = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 for _key in ("AutocastCPU", "AutocastCUDA", "AutocastXPU"):
     _RULES.impl("_grouped_mm", _grouped_mm, _key)  # type: ignore[no-untyped-call]
+
+
+def check_device(name: str) -> None:
+    """LabError for a device that torch does not know by that name, whether it is there or not."""
+    if name == "auto":
+        return
+    try:
+        if hasattr(torch.get_device_module(torch.device(name)), "is_available"):
+            return
+    except RuntimeError:  # no such name, or none to compute on ("meta")
+        pass
+    raise LabError(f"device = '{name}': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'")
+
+
+def device_of(name: str) -> torch.device:
+    """The device of that name; `auto` is CUDA where there is a GPU, else the CPU. LabError where there is none here."""
+    check_device(name)
+    device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    module = torch.get_device_module(device)
+    count = module.device_count() if module.is_available() else 0
+    if (device.index or 0) >= count:
+        many = f"{count} of them" if count else "no GPU" if device.type == "cuda" else "none"
+        raise LabError(f"device = '{name}': torch sees {many} here; use device = 'auto' or 'cpu'")
+    try:
+        torch.ones(1, dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError) as error:  # of "mps"
+        raise LabError(f"device = '{name}': it has no float64, in which tokens are drawn; use 'cpu'") from error
+    return device
+
+
+def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
+    """LabError where a device cannot compute in `dtype`, with and without autocast, forward and backward."""
+    if dtype == "float32":
+        return
+    half, reason = getattr(torch, dtype), "its autocast gives another precision"
+    try:
+        with warnings.catch_warnings(), computing_in(dtype, device.type):
+            warnings.simplefilter("ignore")  # autocast warns where it does not know the precision, and does nothing
+            weight = torch.ones(8, 8, device=device, requires_grad=True)
+            product = weight @ weight
+            sum_of_both = (product.float() + (weight.to(half) @ weight.to(half)).float()).sum()
+            torch.autograd.grad(sum_of_both, weight)
+            if product.dtype == half:
+                return
+    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError
+        reason = first_line(error)
+    raise LabError(f"{key} = '{dtype}': the device '{device}' cannot compute in it ({reason}); use 'float32'")

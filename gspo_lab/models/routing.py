@@ -47,15 +47,10 @@ class Family:
 
 
 def _softmax_gate(router: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
-    """Softmax over all experts; divided by the sum over the chosen where `norm_topk_prob`."""
+    """Softmax over all experts; divided by the sum over the chosen, unless `norm_topk_prob` is False."""
     weights_NK = torch.softmax(logits_NE, dim=-1, dtype=torch.float32).gather(-1, chosen_NK)
-    return weights_NK / weights_NK.sum(dim=-1, keepdim=True) if router.norm_topk_prob else weights_NK
-
-
-def _normalised_softmax_gate(_: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
-    """Softmax over all experts, always divided by the sum over the chosen."""
-    weights_NK = torch.softmax(logits_NE, dim=-1, dtype=torch.float32).gather(-1, chosen_NK)
-    return weights_NK / weights_NK.sum(dim=-1, keepdim=True)
+    divided = getattr(router, "norm_topk_prob", True)  # Mixtral's always divides
+    return weights_NK / weights_NK.sum(dim=-1, keepdim=True) if divided else weights_NK
 
 
 def _chosen_softmax_gate(_: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
@@ -76,7 +71,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen2MoeTopKRouter": Family("qwen2_moe", _softmax_gate),
     "Qwen3MoeTopKRouter": Family("qwen3_moe", _softmax_gate),
     "OlmoeTopKRouter": Family("olmoe", _softmax_gate),
-    "MixtralTopKRouter": Family("mixtral", _normalised_softmax_gate),
+    "MixtralTopKRouter": Family("mixtral", _softmax_gate),
     "DeepseekV3TopkRouter": Family("deepseek_v3", _sigmoid_gate),
     "Glm4MoeTopkRouter": Family("glm4_moe", _sigmoid_gate),
     "GraniteMoeTopKRouter": Family("granitemoe", _chosen_softmax_gate, logits_at=2, weights_at=1, chosen_at=0),
@@ -85,24 +80,6 @@ FAMILIES: dict[str, Family] = {
 
 _PART_OF_A_MOE = re.compile(r"(Experts?|Router|Gating|SparseMLP|SparseMoeBlock|MoeBlock|MoE|MoEGate)$")
 """How transformers' classes for mixtures of experts end; none of its dense families has such a module."""
-
-
-def find_routers(model: torch.nn.Module) -> list[tuple[Family, torch.nn.Module]]:
-    """The routers of `model` in layer order; an empty list for a dense model; LabError for a MoE not in `FAMILIES`."""
-    routers = [
-        (FAMILIES[type(module).__name__], module) for module in model.modules() if type(module).__name__ in FAMILIES
-    ]
-    if not routers:
-        for path, module in model.named_modules():
-            kind = type(module).__name__
-            if _PART_OF_A_MOE.search(kind):
-                name = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
-                known = ", ".join(sorted(family.name for family in FAMILIES.values()))
-                raise LabError(
-                    f"the MoE family '{name}' (module '{path}', a {kind}) is not one whose routing can be recorded and"
-                    f" replayed; use a model of a known family: {known}"
-                )
-    return routers
 
 
 _tapped: WeakSet[torch.nn.Module] = WeakSet()
@@ -130,10 +107,19 @@ class Routers:
 
         LabError for a MoE family that is not in `FAMILIES`, named, and for layers of unequal width.
         """
-        routers = find_routers(model)
+        kinds = [(type(module).__name__, path, module) for path, module in model.named_modules()]
+        routers = [(FAMILIES[kind], module) for kind, _, module in kinds if kind in FAMILIES]
         if not routers:
-            return None
-        widths = {(int(router.num_experts), int(router.top_k)) for _, router in routers}  # type: ignore[arg-type]
+            unknown = next(((kind, path) for kind, path, _ in kinds if _PART_OF_A_MOE.search(kind)), None)
+            if unknown is None:
+                return None
+            name = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+            known = ", ".join(sorted(family.name for family in FAMILIES.values()))
+            raise LabError(
+                f"the MoE family '{name}' (module '{unknown[1]}', a {unknown[0]}) is not one whose routing can be "
+                f"recorded and replayed; use a model of a known family: {known}"
+            )
+        widths = {(int(router.num_experts), int(router.top_k)) for _, router in routers}
         if len(widths) > 1:
             raise LabError(
                 f"the model's MoE layers differ in (experts, experts per token): {sorted(widths)}; one is wanted"
@@ -155,23 +141,11 @@ class Routers:
 
         `replay_BSLK` (any integer type, any device) are the experts to compute with; where `replay_mask_BS` (bool) is
         False, as at padding, its entries are not read and the router's own choice stands. Their order within a token
-        is free. LabError at once for a wrong shape or type, an expert that does not exist or comes twice in a token,
-        or a mask without routes or without a single token.
+        is free. LabError at once for a wrong shape, and for an expert that does not exist or comes twice in a token.
         """
-        if rows < 1 or positions < 1:
-            raise LabError(f"a tap wants at least one token, got {rows} rows of {positions} positions")
-        replay = None
-        if replay_BSLK is not None:
-            replay = _checked(self, (rows, positions), replay_BSLK, replay_mask_BS)
-        elif replay_mask_BS is not None:
-            raise LabError("a replay mask without routes to replay: give replay_BSLK as well")
-        return RoutingRecorder(self, rows, positions, replay)
-
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    chosen_LNK: torch.Tensor  # int64, the tap's own copy: backward reads it again
-    mask_N1: torch.Tensor | None
+        if replay_BSLK is None:
+            return RoutingRecorder(self, rows, positions)
+        return RoutingRecorder(self, rows, positions, *_checked(self, (rows, positions), replay_BSLK, replay_mask_BS))
 
 
 class RoutingRecorder:
@@ -188,14 +162,21 @@ class RoutingRecorder:
     know their layer and token by index, so what they do twice, they do alike. A second forward pass needs its own tap.
     """
 
-    def __init__(self, routers: Routers, rows: int, positions: int, replay: _Replay | None) -> None:
+    def __init__(
+        self,
+        routers: Routers,
+        rows: int,
+        positions: int,
+        replay_LNK: torch.Tensor | None = None,
+        replay_mask_N1: torch.Tensor | None = None,
+    ) -> None:
         device = routers.parameters[0].device
         shape = (rows, positions, routers.layers)
         self.natural_BSLK = torch.full((*shape, routers.top_k), -1, dtype=torch.int16, device=device)
         self.entropy_BSL = torch.full(shape, torch.nan, dtype=torch.float32, device=device)
         self.seconds_replay = 0.0
         self._routers = routers
-        self._replay = replay
+        self._replay_LNK, self._replay_mask_N1 = replay_LNK, replay_mask_N1
         self._touched: set[int] = set()
         self._used = self._done = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -219,7 +200,7 @@ class RoutingRecorder:
             hook.remove()
         _tapped.discard(self._routers.modules[0][1])
         self._used = True
-        self._replay = None
+        self._replay_LNK = None
         if kind is None and not self._done:
             raise LabError("no forward pass of the model ran to its end inside the tap: nothing was recorded")
 
@@ -258,13 +239,13 @@ class RoutingRecorder:
         self.natural_BSLK[:, :, layer] = natural_NK.view(rows, positions, -1)
         log_p_NE = torch.log_softmax(logits_NE.detach(), dim=-1, dtype=torch.float32)
         self.entropy_BSL[:, :, layer] = (log_p_NE.exp() * log_p_NE).sum(-1).neg_().view(rows, positions)
-        if self._replay is None:
+        if self._replay_LNK is None:
             return None
 
         began = time.perf_counter()
-        chosen_NK = self._replay.chosen_LNK[layer].to(natural_NK.device)
-        if self._replay.mask_N1 is not None:
-            chosen_NK = torch.where(self._replay.mask_N1.to(natural_NK.device), chosen_NK, natural_NK)
+        chosen_NK = self._replay_LNK[layer].to(natural_NK.device)
+        if self._replay_mask_N1 is not None:
+            chosen_NK = torch.where(self._replay_mask_N1.to(natural_NK.device), chosen_NK, natural_NK)
         replayed = list(output)
         replayed[family.chosen_at] = chosen_NK
         replayed[family.weights_at] = family.gate(router, logits_NE, chosen_NK).to(output[family.weights_at].dtype)
@@ -274,47 +255,31 @@ class RoutingRecorder:
 
 def _checked(
     routers: Routers, size: tuple[int, int], replay_BSLK: torch.Tensor, mask_BS: torch.Tensor | None
-) -> _Replay:
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The routes [L, N, K], an own copy because backward reads them again, and the mask [N, 1]."""
     shape = (*size, routers.layers, routers.top_k)
-    if tuple(replay_BSLK.shape) != shape:
+    if tuple(replay_BSLK.shape) != shape or (mask_BS is not None and tuple(mask_BS.shape) != size):
+        masked = "" if mask_BS is None else f" with a mask {list(mask_BS.shape)}"
         raise LabError(
-            f"the routes to replay are {list(replay_BSLK.shape)}; this model and batch want"
+            f"the routes to replay are {list(replay_BSLK.shape)}{masked}; this model and batch want"
             f" [rows, positions, MoE layers, experts per token] = {list(shape)}"
         )
-    if replay_BSLK.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
-        raise LabError(f"the routes to replay are {replay_BSLK.dtype}; expert numbers are integers")
     device = routers.parameters[0].device
     chosen_NLK = replay_BSLK.to(device, torch.int64).flatten(0, 1)
-    real_NLK, mask_N = chosen_NLK, None
-    if mask_BS is not None:
-        if mask_BS.dtype != torch.bool or tuple(mask_BS.shape) != size:
-            raise LabError(
-                f"the replay mask is {mask_BS.dtype} {list(mask_BS.shape)};"
-                f" wanted torch.bool [rows, positions] = {list(size)}"
-            )
-        mask_N = mask_BS.to(device).flatten()
-        real_NLK = chosen_NLK[mask_N]
-        if not len(real_NLK):
-            raise LabError("the replay mask is False everywhere: no token would be replayed; leave replay off instead")
+    mask_N = None if mask_BS is None else mask_BS.to(device).flatten()
+    real_NLK = chosen_NLK if mask_N is None else chosen_NLK[mask_N]
     low, high = (int(bound) for bound in torch.aminmax(real_NLK))
     if low < 0 or high >= routers.experts:
         raise LabError(
             f"the routes to replay name expert {low if low < 0 else high}; this model has experts 0 to"
             f" {routers.experts - 1} (were they recorded on another model, or is padding not masked?)"
         )
-    if int(_shared_NL(real_NLK, real_NLK).sum()) > real_NLK.numel():
+    if int((real_NLK[..., :, None] == real_NLK[..., None, :]).sum()) > real_NLK.numel():
         raise LabError(
             f"the routes to replay name an expert twice in one token; each token has {routers.top_k} different ones"
         )
-    return _Replay(
-        chosen_NLK.transpose(0, 1).clone(memory_format=torch.contiguous_format),
-        None if mask_N is None else mask_N[:, None],
-    )
-
-
-def _shared_NL(left_NLK: torch.Tensor, right_NLK: torch.Tensor) -> torch.Tensor:
-    """How many experts two choices have in common, at each token and layer."""
-    return (left_NLK[..., :, None] == right_NLK[..., None, :]).flatten(-2).sum(-1)
+    copied_LNK = chosen_NLK.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    return copied_LNK, None if mask_N is None else mask_N[:, None]
 
 
 def expert_change(
@@ -328,7 +293,7 @@ def expert_change(
     """
     if old_BSLK.shape != new_BSLK.shape:
         raise LabError(f"cannot compare the routes {list(old_BSLK.shape)} with {list(new_BSLK.shape)}: shapes differ")
-    mask_BS = _some_token(mask_BS, old_BSLK)
+    mask_BS = _some_token(mask_BS)
     # In numpy: a handful of small operations at every update, each of which costs torch several times as much.
     old_NLK, new_NLK = old_BSLK[mask_BS].cpu().numpy(), new_BSLK[mask_BS].cpu().numpy()
     top_k = old_BSLK.shape[-1]
@@ -344,7 +309,7 @@ def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> 
     0 is a perfect balance; sqrt(E / K - 1) is every token on the same K experts. LabError where the mask marks no
     token or a masked token names an expert that does not exist.
     """
-    natural_NLK = natural_BSLK[_some_token(mask_BS, natural_BSLK)].cpu().numpy().astype(np.int64)
+    natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
     low, high = int(natural_NLK.min()), int(natural_NLK.max())
     if low < 0 or high >= experts:
         raise LabError(f"the routes name expert {low if low < 0 else high}; the model has experts 0 to {experts - 1}")
@@ -354,11 +319,7 @@ def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> 
     return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
 
 
-def _some_token(mask_BS: torch.Tensor, routes_BSLK: torch.Tensor) -> torch.Tensor:
-    if mask_BS.dtype != torch.bool or mask_BS.shape != routes_BSLK.shape[:2]:
-        raise LabError(
-            f"the mask is {mask_BS.dtype} {list(mask_BS.shape)}; wanted torch.bool {list(routes_BSLK.shape[:2])}"
-        )
+def _some_token(mask_BS: torch.Tensor) -> torch.Tensor:
     if not mask_BS.any():
         raise LabError("the mask marks no token: a mean over no tokens is unknown")
     return mask_BS

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.models.check import EMBEDDED, hub_folder
-from gspo_lab.models.model_folder import read_json_object
+from gspo_lab.models.check import EMBEDDED, hub_folder, model_folder, read_json_object
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import TASKS, WORDS
 
@@ -17,8 +16,8 @@ def has_chat_template(model: str) -> bool:
     """Whether a model folder, or a Hub id that lies in the cache, has a chat template. An embedded model has none."""
     if model in EMBEDDED:
         return False
-    folder = Path(model).expanduser()
-    folders = [folder] if folder.is_dir() else sorted(hub_folder(model).glob("snapshots/*"))
+    folder = model_folder(model)
+    folders = sorted(hub_folder(model).glob("snapshots/*")) if folder is None else [folder]
     return any(_has_template(folder) for folder in folders)
 
 

@@ -377,7 +377,7 @@ def _evaluations_variance(
     from gspo_lab.findings.run_outcomes import outcomes
     from gspo_lab.readings import runs as runs_of
     from gspo_lab.readings.answers import evaluations
-    from gspo_lab.stats.crossed_random_effects import items_variance
+    from gspo_lab.stats.paired import items_variance
 
     ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
     ids = {(run.arm, run.seed): run.id for run in runs_of(source)}

@@ -9,8 +9,7 @@ from pathlib import Path
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
 from gspo_lab.launch.local import gpu_memory
-from gspo_lab.models.memory_estimate import Memory, estimate, gigabytes
-from gspo_lab.models.shapes import model_shape
+from gspo_lab.models.shapes import Memory, estimate, gigabytes, model_shape
 from gspo_lab.models.wording import options_for
 from gspo_lab.study import Arm, Settings, Study
 from gspo_lab.tasks import build_task

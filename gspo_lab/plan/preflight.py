@@ -60,9 +60,9 @@ def check(study: Study, *, data: bool = True) -> None:
         check_rank(model, rank)
     for run in (arm.settings for arm in arms):
         if run.device.partition(":")[0] not in ("auto", "cpu", "cuda"):  # importing torch takes seconds
-            from gspo_lab.models.device import check_name
+            from gspo_lab.models.load import check_device
 
-            check_name(run.device)
+            check_device(run.device)
         rollout, gpu = run.rollout, on_gpu(run.device)
         check_sampler(rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant)
     for arm in arms:

@@ -17,8 +17,7 @@ from gspo_lab.readings.reading import (
     average,
     middle,
 )  # fmt: skip
-from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, decided, deciding, runs
-from gspo_lab.readings.source import Source, once
+from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, Source, decided, deciding, once, runs
 
 __all__ = [
     "FINISHED", "RECORDED", "Curve", "Minibatch", "Reading", "RecordedRun", "Reduce", "Seeds", "Source", "Steps",

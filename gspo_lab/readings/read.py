@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
-from gspo_lab.readings.runs import RecordedRun, Seeds, first_settled, recorded_runs, runs
-from gspo_lab.readings.source import Source, once
+from gspo_lab.readings.runs import RecordedRun, Seeds, Source, first_settled, once, recorded_runs, runs
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import FROZEN
 from gspo_lab.stats.curve_summaries import carry_forward, last_fifth, normalised_auc

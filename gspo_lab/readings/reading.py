@@ -171,14 +171,18 @@ class Summary:
 
 def average(values: Iterable[float | None]) -> float | None:
     """The mean of the known values, each once; None where there are none."""
-    known = [float(value) for value in values if value is not None and value == value]
+    known = _known(values)
     return sum(known) / len(known) if known else None
 
 
 def middle(values: Iterable[float | None]) -> float | None:
     """The median of the known values; None where there are none."""
-    known = [float(value) for value in values if value is not None and value == value]
+    known = _known(values)
     return median(known) if known else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [float(value) for value in values if value is not None and value == value]
 
 
 LATER = Window(minibatch=Minibatch.LATER)

@@ -1,15 +1,68 @@
-"""A study's runs, and the sets of seeds that a number may be of: the one place that knows them."""
+"""What a reading is read from, a study's runs, and the sets of seeds that a number may be of."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from gspo_lab.readings.source import Source, once
+from gspo_lab.paths import STUDY
 from gspo_lab.states import State
 from gspo_lab.stats.verdict import Reason
 from gspo_lab.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ORIGIN
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="Source")
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Source:
+    """One study in the database of `evidence`, which does not change while it is open.
+
+    `label` is the study's name beside others. In `elsewhere` further executions of it lie: folders of runs,
+    databases."""
+
+    evidence: "Evidence"
+    study: str
+    label: str = ""
+    elsewhere: Sequence[Path] = ()
+    base: "Source | None" = None
+    """The study as it was declared, of one that is read with another baseline."""
+    known: dict[tuple[Hashable, ...], Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.label = self.label or self.study
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms in their declared order, which is also the order of their colours."""
+        return list(self.declaration.arms)
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What the study declares. LabError for a study that the database lacks."""
+        declared = Declaration.parse(self.evidence.study(self.study), f"{self.study}/{STUDY}")
+        return replace(declared, name=self.study)  # a study that was copied is its own
+
+
+def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A function of a source that keeps its results: each is computed once. Do not change a result."""
+
+    def read_once(of: S, /, *args: P.args, **options: P.kwargs) -> T:
+        key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
+        if key not in of.known:
+            of.known[key] = read(of, *args, **options)
+        answer: T = of.known[key]
+        return answer
+
+    update_wrapper(read_once, read)
+    return read_once
 
 
 @dataclass(frozen=True)
@@ -30,20 +83,6 @@ class RecordedRun:
         return self.state == State.FINISHED
 
 
-class HasSeed(Protocol):
-    """What a set of seeds can tell about: a run, or what became of it."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """A word of `states.State`."""
-        ...
-
-
 def seeds_text(seeds: Iterable[int]) -> str:
     """Seeds for people: "0 to 4", or one by one where they do not follow each other."""
     listed = sorted(seeds)
@@ -61,8 +100,8 @@ class Seeds:
     only: tuple[int, ...] | None = None
     """The seeds that count; None: all."""
 
-    def has(self, run: HasSeed) -> bool:
-        """Whether the run counts."""
+    def has(self, run: Any) -> bool:
+        """Whether a run, or what became of it, counts by its `seed` and `state`."""
         return (run.state == State.FINISHED or not self.finished) and (self.only is None or run.seed in self.only)
 
     def label(self) -> str:
@@ -108,15 +147,9 @@ def runs(source: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None =
     """The runs of a set of seeds; with `arms` those of these arms, on the seeds that all of them have."""
     chosen = [run for run in recorded_runs(source) if seeds.has(run) and (arms is None or run.arm in arms)]
     if arms is not None:
-        common = common_seeds(chosen, arms)
-        chosen = [run for run in chosen if run.seed in common]
+        seeds_of = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
+        chosen = [run for run in chosen if all(run.seed in known for known in seeds_of)]
     return tuple(chosen)
-
-
-def common_seeds(chosen: Iterable[RecordedRun], arms: Collection[str]) -> list[int]:
-    """The seeds on which all of these arms have one of the runs."""
-    by_arm = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
-    return sorted(set.intersection(*by_arm)) if by_arm else []
 
 
 @once

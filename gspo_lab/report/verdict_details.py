@@ -11,8 +11,7 @@ from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
 from gspo_lab.stats import Comparison, TwoWay, Verdict
 from gspo_lab.stats import simulation_cells as cells
-from gspo_lab.stats.simulate import UNEVEN
-from gspo_lab.stats.simulation_cells import Method
+from gspo_lab.stats.simulation_cells import UNEVEN, Method
 from gspo_lab.stats.stability import StabilityVerdict, comparison
 from gspo_lab.words import because, label, reason_text, sentence
 from gspo_lab.words.text import MINUS, capital, counted, difference, level

@@ -1,8 +1,7 @@
 """Pure functions over arrays: from scores per seed to a verdict, and simulations of its error rates. No I/O."""
 
-from gspo_lab.stats.crossed_random_effects import TwoWay, two_way
 from gspo_lab.stats.levels import holm
-from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.paired import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.proportions import clopper_pearson
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, decide, decide_all
 

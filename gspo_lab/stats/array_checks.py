@@ -28,7 +28,7 @@ def whole_numbers(values: ArrayLike, name: str) -> Integers:
     """`values` as a flat array of counts >= 0; LabError for fractions and negative numbers."""
     array = finite(np.atleast_1d(np.asarray(values)), name)
     if (array < 0).any() or (array != np.floor(array)).any():
-        raise LabError(f"{name}: counts are whole numbers from 0 on; found {_first_bad(array)}")
+        raise LabError(f"{name}: counts are whole numbers from 0 on; found {array.min()} to {array.max()}")
     return array.astype(np.int64)
 
 
@@ -43,7 +43,3 @@ def share(value: float, name: str) -> float:
     if not 0 < value < 1:
         raise LabError(f"{name} is {value}; it lies between 0 and 1")
     return value
-
-
-def _first_bad(array: Floats) -> float:
-    return float(array[(array < 0) | (array != np.floor(array))][0])

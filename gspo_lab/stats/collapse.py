@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.array_checks import Bools, Floats, finite, same_length
+from gspo_lab.stats.array_checks import Bools, finite, same_length
 from gspo_lab.stats.curve_summaries import ema
 
 DECAY = 0.9
@@ -90,9 +90,12 @@ def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecuti
     The lead of a signal is the reward's onset minus this.
     """
     at, signal = finite(steps, "steps"), finite(values, "signal")
-    later = _after_frozen(at, signal, warmup)
-    if later is None:
+    same_length(at, signal, "steps and values")
+    settled = np.flatnonzero(at >= warmup)
+    if len(settled) <= FROZEN:
         return Onset(None, False)
+    later = np.zeros(len(at), dtype=np.bool_)
+    later[settled[FROZEN:]] = True
     frozen = signal[(at >= warmup) & ~later]
     middle = np.median(frozen)
     outside = later & (np.abs(signal - middle) > 5 * np.median(np.abs(frozen - middle)))
@@ -123,20 +126,7 @@ def length_pinned(truncated_share: float) -> bool:
 def entropy_adrift(entropy: ArrayLike) -> Bools:
     """Flag per step: token entropy above 300 % of its first value."""
     values = finite(entropy, "entropy")
-    if len(values) == 0:
-        return np.zeros(0, dtype=np.bool_)
-    return np.asarray(values > 3 * values[0], dtype=np.bool_)
-
-
-def _after_frozen(at: Floats, values: Floats, warmup: int) -> Bools | None:
-    """Where the frozen window (the first FROZEN steps from `warmup` on) is over; None if it never is."""
-    same_length(at, values, "steps and values")
-    after_warmup = np.flatnonzero(at >= warmup)
-    if len(after_warmup) <= FROZEN:
-        return None
-    later = np.zeros(len(at), dtype=np.bool_)
-    later[after_warmup[FROZEN:]] = True
-    return later
+    return np.asarray(values > 3 * values[:1], dtype=np.bool_)
 
 
 def _first_window(holds: Bools, length: int) -> int | None:

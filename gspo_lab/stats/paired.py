@@ -1,11 +1,11 @@
-"""One number per seed and arm: the paired t and what is shown beside it.
+"""One number per seed and arm, or one per seed and problem: the paired t, and that with new problems as well.
 
 The unit of replication is the training run. With few of them the t interval on per-seed differences is what keeps its
 promise; `calibration.py` measures that on this very code.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,14 +33,14 @@ class PairedT:
 
     n: int
     estimate: float | None
-    sd: float | None
-    se: float | None
-    df: float | None
-    low: float | None
-    high: float | None
-    p: float | None
     differences: tuple[float, ...]
     alpha: float
+    sd: float | None = None
+    se: float | None = None
+    df: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
     reason: str | None = None
     items_sd: float | None = None
 
@@ -63,14 +63,16 @@ class PairedT:
             return None
         return t_interval(self.estimate, self.se, self.df, alpha)[:2]
 
-    def p_beyond_margin(self, margin: float) -> float | None:
-        """Two-sided p against a difference of at most `margin`: the interval lies beyond it where p < alpha."""
-        return self._tail(margin, sign=1)
+    def p_of_margin(self, margin: float, *, beyond: bool) -> float | None:
+        """p < alpha where the whole interval lies `beyond` the margin on either side, else where it lies inside.
 
-    def p_inside_margin(self, margin: float) -> float | None:
-        """p against a difference of at least `margin`, twice that of two one-sided tests (Schuirmann 1987): the whole
-        interval lies inside where p < alpha."""
-        return self._tail(margin, sign=-1)
+        Against a difference of at most `margin` it is two-sided; against one of at least `margin` it is twice that of
+        two one-sided tests (Schuirmann 1987).
+        """
+        if self.low is None or self.estimate is None or self.se is None or self.df is None:
+            return None
+        clear = (abs(self.estimate) - margin) * (1 if beyond else -1)
+        return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
 
     def no_worse(self, margin: float, *, second: bool) -> float | None:
         """p against the second arm (else the first) being worse by `margin` or more.
@@ -84,12 +86,6 @@ class PairedT:
         if self.low is None or self.se is None or self.df is None:
             return 0.0 if clear > 0 else 1.0
         return min(1.0, float(2 * special.stdtr(self.df, -clear / self.se)))
-
-    def _tail(self, margin: float, sign: int) -> float | None:
-        if self.low is None or self.estimate is None or self.se is None or self.df is None:
-            return None
-        clear = sign * (abs(self.estimate) - margin)
-        return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
 
 
 def paired_t(
@@ -105,27 +101,38 @@ def paired_t(
     d = finite(differences, "differences")
     share(alpha, "alpha")
     n = len(d)
-    per_seed = tuple(float(value) for value in d)
-    if n == 0:
-        return PairedT(0, None, None, None, None, None, None, None, per_seed, alpha, "no pairs of runs")
-    estimate = float(d.mean())
-    if n == 1:
-        reason = f"1 pair of runs; an interval needs {LEAST_SEEDS}"
-        return PairedT(1, estimate, None, None, None, None, None, None, per_seed, alpha, reason)
-    sd = float(d.std(ddof=1))
-    items_sd = None if items_variance is None else math.sqrt(items_variance)
+    estimate = float(d.mean()) if n else math.nan
+    found = PairedT(n, estimate if n else None, tuple(d.tolist()), alpha)
+    too_few = f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}" if n else "no pairs of runs"
+    if n < 2:
+        return replace(found, reason=too_few)
+    sd, items_sd = float(d.std(ddof=1)), None if items_variance is None else math.sqrt(items_variance)
     rounding = ROUNDING * max(float(np.abs(d).max()), scale)
     sd = 0.0 if sd <= rounding else sd
     spread = max(sd, items_sd or 0.0)
-    if spread <= rounding:
-        reason = IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE
-        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, per_seed, alpha, reason, items_sd)
-    se = spread / math.sqrt(n)
+    se = 0.0 if spread <= rounding else spread / math.sqrt(n)
+    found = replace(found, sd=sd, se=se, df=n - 1.0, items_sd=items_sd)
+    if not se:
+        return replace(found, sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
     if n < LEAST_SEEDS:
-        reason = f"{n} pairs of runs; an interval needs {LEAST_SEEDS}"
-        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, per_seed, alpha, reason, items_sd)
+        return replace(found, reason=too_few)
     low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, per_seed, alpha, None, items_sd)
+    return replace(found, low=low, high=high, p=p)
+
+
+def paired_scores(
+    first: ArrayLike,
+    second: ArrayLike,
+    alpha: float = 0.05,
+    labels: tuple[str, str] = ("first arm", "second arm"),
+    *,
+    items_variance: float | None = None,
+) -> PairedT:
+    """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the scale."""
+    a, b = finite(first, labels[0]), finite(second, labels[1])
+    same_length(a, b, f"{labels[0]} and {labels[1]}")
+    scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
+    return paired_t(b - a, alpha, scale=scale, items_variance=items_variance)
 
 
 def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:
@@ -172,3 +179,82 @@ def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "shared variance")
     return float(np.cov(a, b)[0, 1])
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """Mean difference over seeds and items.
+
+    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. The interval is built
+    from `variance` and `df`. Interval and p are None where `reason` says why.
+    """
+
+    seeds: int
+    items: int
+    estimate: float | None
+    alpha: float
+    var_seeds: float | None = None
+    var_items: float | None = None
+    var_residual: float | None = None
+    variance: float | None = None
+    df: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    reason: str | None = None
+
+
+def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> TwoWay:
+    """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
+
+    Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);
+    V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts; Satterthwaite's
+    df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
+
+    New problems add a source of variation, so the interval is never narrower than that of new seeds alone
+    (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The wider of the two is given.
+    """
+    d_SI = finite(differences_SI, "differences by seed and item", axes=2)
+    share(alpha, "alpha")
+    seeds, items = d_SI.shape
+    if seeds == 0 or items == 0:
+        return TwoWay(seeds, items, None, alpha, reason="no scores")
+    estimate = float(d_SI.mean())
+    found = TwoWay(seeds, items, estimate, alpha)
+    if min(seeds, items) < 2:
+        return replace(found, reason=f"{seeds} seeds and {items} items; two of each are needed")
+
+    centred_SI = d_SI - estimate
+    by_seed_S, by_item_I = centred_SI.mean(axis=1), centred_SI.mean(axis=0)
+    residual_SI = centred_SI - by_seed_S[:, None] - by_item_I
+    df_seeds, df_items = seeds - 1, items - 1
+    var_seeds = float(by_seed_S.var(ddof=1)) / seeds
+    var_items = float(by_item_I.var(ddof=1)) / items
+    var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
+    found = replace(found, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
+    variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
+    rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
+    if math.sqrt(variance) <= rounding:
+        return replace(found, variance=0.0, reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE)
+    satterthwaite = variance**2 / (
+        var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
+    )
+    crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
+    seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
+    variance, df = max(crossed, seeds_alone, key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2)
+    found = replace(found, variance=variance, df=df)
+    if seeds < LEAST_SEEDS:
+        return replace(found, reason=f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}")
+    low, high, p = t_interval(estimate, math.sqrt(variance), df, alpha)
+    return replace(found, low=low, high=high, p=p)
+
+
+def items_variance(differences_SI: ArrayLike) -> float | None:
+    """The variance of one seed's mean difference due to finitely many answers to these problems, [S, I].
+
+    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom. It excludes
+    problem-by-arm effects that are the same on every seed, and includes those of a single seed, which average out over
+    problems within a pair. None with fewer than 2 seeds or problems.
+    """
+    components = two_way(differences_SI)
+    return None if components.var_residual is None else components.var_residual * components.seeds

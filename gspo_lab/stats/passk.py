@@ -1,5 +1,10 @@
-"""pass@k and avg@k of one checkpoint on one benchmark, with what each interval answers."""
+"""One model on one benchmark: pass@k, avg@k, and a rating by problems of known difficulty.
 
+P(solved) = 1 / (1 + 10^((d - r) / 400)), d the problem's rating on CodeForces, r the model's. An **estimate, and not
+CodeElo**: that one ranks a model among the contestants of whole contests, by the site's own hidden tests.
+"""
+
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.array_checks import Floats, Integers, same_length, share, whole_numbers
+from gspo_lab.stats.array_checks import Floats, Integers, finite, same_length, share, whole_numbers
 
 
 def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:
@@ -19,13 +24,12 @@ def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:
     correct, samples = _counts(correct_I, samples_I)
     if k < 1 or (samples < k).any():
         raise LabError(f"pass@{k}: k is at least 1 and every item needs k answers; the fewest here are {samples.min()}")
-    return np.array([_chance(int(c), int(n), k) for c, n in zip(correct, samples, strict=True)], dtype=np.float64)
-
-
-def _chance(c: int, n: int, k: int) -> float:
-    if n - c < k:
-        return 1.0
-    return float(1.0 - np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
+    return np.array(
+        [
+            1.0 if n - c < k else 1.0 - np.prod(1.0 - k / np.arange(n - c + 1, n + 1))
+            for c, n in zip(correct, samples, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 
         total_var = float(rate_I.var(ddof=1)) / problems
         items = _jeffreys(mean, total_var, problems, level)
         item_var = None if sampling_var is None else max(0.0, total_var - sampling_var)
-    errors = (_root(variance) for variance in (total_var, sampling_var, item_var))
+    errors = (None if variance is None else math.sqrt(variance) for variance in (total_var, sampling_var, item_var))
     return CheckpointScore(mean, problems, answers, *errors, *items)
 
 
@@ -84,10 +88,6 @@ def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tupl
     return low, high
 
 
-def _root(variance: float | None) -> float | None:
-    return None if variance is None else float(np.sqrt(variance))
-
-
 def _counts(correct_I: ArrayLike, samples_I: ArrayLike) -> tuple[Integers, Integers]:
     correct = whole_numbers(correct_I, "right answers")
     samples = whole_numbers(samples_I, "answers")
@@ -97,3 +97,67 @@ def _counts(correct_I: ArrayLike, samples_I: ArrayLike) -> tuple[Integers, Integ
     if (correct > samples).any():
         raise LabError("pass@k: a problem has more right answers than answers; count both from the same rows")
     return correct, samples
+
+
+SCALE = 400 / np.log(10)
+"""Rating points per unit of log-odds."""
+
+EXACT = 1e-9
+"""Root mean square residual up to which the shares are just what the rating says: rounding, not spread."""
+
+
+@dataclass(frozen=True)
+class RatingEstimate:
+    """`rating` and its 95 % interval over problems of the same kind; None where the answers set no bound.
+
+    One problem, or problems without any spread about the rating, give no interval. With no problem solved there is only
+    `high`, with all solved only `low`. At that rating the outcome, or one more extreme, has a chance of 5 %.
+    """
+
+    rating: float | None
+    low: float | None
+    high: float | None
+    problems: int
+
+
+def estimate_rating(difficulty_I: ArrayLike, solved_I: ArrayLike) -> RatingEstimate:
+    """The estimate from each problem's difficulty (rating points) and the share of answers to it that solve it.
+
+    Each problem counts once, however many answers it has. The interval is a sandwich over the n problems, times
+    n / (n - 1) and with the t of n - 1 degrees of freedom, which answers to one and the same problem, alike as they
+    are, do not narrow. LabError without a problem, or with shares outside [0, 1].
+    """
+    from scipy import optimize, stats
+
+    difficulty, solved = finite(difficulty_I, "difficulty"), finite(solved_I, "solved")
+    same_length(difficulty, solved, "a rating's difficulties and shares")
+    if not len(difficulty) or (solved < 0).any() or (solved > 1).any():
+        raise LabError("a rating needs at least one problem, and of each the share of answers that solve it, 0 to 1")
+    problems, total = len(difficulty), float(solved.sum())
+    reach = (float(difficulty.min()) - 40 * SCALE, float(difficulty.max()) + 40 * SCALE)
+    if total == 0:
+        high = optimize.brentq(lambda r: _log_none(difficulty, r) - np.log(0.05), *reach)
+        return RatingEstimate(None, None, float(high), problems)
+    if total == problems:
+        low = optimize.brentq(lambda r: _log_none(-difficulty, -r) - np.log(0.05), *reach)
+        return RatingEstimate(None, float(low), None, problems)
+    rating = float(optimize.brentq(lambda r: float((solved - chance(difficulty, r)).sum()), *reach))
+    expected = chance(difficulty, rating)
+    information = float((expected * (1 - expected)).sum())
+    spread = float(((solved - expected) ** 2).sum())
+    if problems == 1 or spread <= problems * EXACT**2:
+        return RatingEstimate(rating, None, None, problems)
+    t = float(stats.t.ppf(0.975, problems - 1))
+    half = float(t * SCALE * np.sqrt(spread * problems / (problems - 1)) / information)
+    return RatingEstimate(rating, rating - half, rating + half, problems)
+
+
+def chance(difficulty_I: Floats, rating: float) -> Floats:
+    """The chance of solving each problem."""
+    out: Floats = special.expit((rating - difficulty_I) / SCALE)
+    return out
+
+
+def _log_none(difficulty_I: Floats, rating: float) -> float:
+    """Log chance of solving no problem at all."""
+    return float(special.log_expit((difficulty_I - rating) / SCALE).sum())

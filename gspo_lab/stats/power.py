@@ -4,6 +4,7 @@ All factors are in units of sd, the standard deviation of the per-seed differenc
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -17,7 +18,7 @@ from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
 LEAST_FOR_EQUIVALENCE = 5
 """Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three of them show."""
 
-MOST_SEEDS = 100_000
+MOST_SEEDS = 98_304
 """Beyond this, "how many seeds" has no useful answer and is None."""
 
 
@@ -39,12 +40,12 @@ def detection_chance(n: int, effect: float, alpha: float = 0.05) -> float:
     P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a normal mean beyond t s, averaged over s;
     scipy's own nctdtr gives NaN in the far tail.
     """
-    _check_seeds(n)
     return _detected(effect * math.sqrt(n), _reach(n, alpha))
 
 
 def _reach(n: int, alpha: float) -> Floats:
-    return t_quantile(n - 1, 1 - share(alpha, "alpha") / 2) * _sd_quantiles(n, _SHARES)
+    _check(n, alpha)
+    return t_quantile(n - 1, 1 - alpha / 2) * _sd_quantiles(n, _SHARES)
 
 
 def _detected(shift: float, reach: Floats) -> float:
@@ -57,9 +58,8 @@ def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
 
     Solves detection_chance = power: 3.26, 2.13, 1.68 at n = 3, 4, 5.
     """
-    _check_seeds(n)
-    _check_rates(alpha, power)
     reach = _reach(n, alpha)
+    _check(n, alpha, power)
     return _root(lambda shift: power - _detected(shift, reach), tolerance=1e-10) / math.sqrt(n)
 
 
@@ -71,14 +71,9 @@ def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float
     2 Phi((m - t s / sqrt(n)) sqrt(n)) - 1 where that is positive, s^2 ~ chi2_{n-1} / (n-1);
     integrated by Gauss-Legendre over the quantiles of s.
     """
-    _check_seeds(n)
-    _check_rates(alpha, power)
+    _check(n, alpha, power)
     critical = t_quantile(n - 1, 1 - alpha / 2)
-
-    def power_shortfall(margin: float) -> float:
-        return power - _equivalence_chance(n, margin, critical)
-
-    return _root(power_shortfall, tolerance=1e-8)
+    return _root(lambda margin: power - _equivalence_chance(n, margin, critical), tolerance=1e-8)
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
@@ -104,24 +99,14 @@ def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
 def _fewest_seeds(
     factor: Callable[[int, float, float], float], sd: float, goal: float, alpha: float, power: float
 ) -> int | None:
-    """Doubling, then bisection: the factor falls with n."""
+    """By bisection: the factor falls with n."""
     if sd < 0 or goal <= 0:
         raise LabError(
             f"seeds needed for a difference of {goal} at sd {sd}: sd >= 0 and a difference above 0 are needed"
         )
-    enough = LEAST_SEEDS
-    while factor(enough, alpha, power) * sd > goal:
-        enough *= 2
-        if enough > MOST_SEEDS:
-            return None
-    too_few = enough // 2 if enough > LEAST_SEEDS else LEAST_SEEDS - 1
-    while enough - too_few > 1:
-        middle = (enough + too_few) // 2
-        if factor(middle, alpha, power) * sd > goal:
-            too_few = middle
-        else:
-            enough = middle
-    return enough
+    tried = range(LEAST_SEEDS, MOST_SEEDS + 1)
+    place = bisect_left(tried, True, key=lambda n: factor(n, alpha, power) * sd <= goal)
+    return tried[place] if place < len(tried) else None
 
 
 def _equivalence_chance(n: int, margin: float, critical: float) -> float:
@@ -162,12 +147,9 @@ def _root(lacking: Callable[[float], float], tolerance: float) -> float:
     return high
 
 
-def _check_seeds(n: int) -> None:
+def _check(n: int, alpha: float, power: float = 0.999) -> None:
     if n < LEAST_SEEDS:
         raise LabError(f"{n} seeds: fewer than {LEAST_SEEDS} give no interval, so nothing can be detected; use more")
-
-
-def _check_rates(alpha: float, power: float) -> None:
     share(alpha, "alpha")
     if not alpha < power < 1:
         raise LabError(f"power is {power}; it lies between alpha = {alpha} and 1")

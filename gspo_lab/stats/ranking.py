@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.stats.levels import step_down
-from gspo_lab.stats.paired import paired_t
+from gspo_lab.stats.paired import paired_scores
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,7 @@ def ranking(
     contradicts one.
     """
     pairs = list(combinations(scores, 2))
-    compared = [
-        paired_t(
-            np.subtract(scores[b], scores[a]),
-            alpha,
-            scale=float(np.abs([*scores[a], *scores[b]]).max()),
-            items_variance=items_variance(a, b),
-        )
-        for a, b in pairs
-    ]
+    compared = [paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b)) for a, b in pairs]
     ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
     steps = step_down([paired.p for paired in compared], alpha)
     apart = {

@@ -7,13 +7,13 @@ The less stable arm has unstable runs, and at least as large a share of them: no
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.stats.array_checks import Floats, finite
-from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.paired import PairedT, paired_scores
 from gspo_lab.stats.proportions import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, VerdictLabel, decide_all
 
@@ -116,9 +116,7 @@ def _relative(runs: ArmRuns, margin: float) -> Floats:
 
 
 def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -> PairedT:
-    a, b = finite(first, pair.labels[0]), finite(second, pair.labels[1])
-    scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
-    return paired_t(b - a, alpha, scale=scale, items_variance=pair.items_variance)
+    return paired_scores(first, second, alpha, pair.labels, items_variance=pair.items_variance)
 
 
 def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
@@ -138,18 +136,14 @@ def _verdict(pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rul
     )
     counts = pair.first.unstable, pair.second.unstable
     baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)
+    shared = {field.name: getattr(drop, field.name) for field in fields(Verdict)} | {
+        "question": "stability",
+        "word": word,
+        "direction": {"more stable": 1, "less stable": -1}.get(word, 0),
+        "reasons": reasons,
+    }
     return StabilityVerdict(
-        question="stability",
-        subject=drop.subject,
-        baseline=drop.baseline,
-        word=word,
-        direction={"more stable": 1, "less stable": -1}.get(word, 0),
-        estimate=drop.estimate,
-        interval=drop.interval,
-        level=drop.level,
-        reasons=reasons,
-        margin=drop.margin,
-        paired=drop.paired,
+        **shared,
         drop=drop,
         points=points,
         final=final,

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.array_checks import finite, same_length
 from gspo_lab.stats.levels import HolmStep, fixed_sequence, nominal_level, step_down
-from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_t, pairing
+from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_scores, paired_t, pairing
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
 from gspo_lab.stats.proportions import Proportion, clopper_pearson
 
@@ -241,14 +240,16 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     """
     if not rule.margin > 0:
         raise LabError(f"margin is {rule.margin}; without a margin above 0 nothing can be called equivalent")
-    judged = [_paired(scores, rule.alpha) for scores in arms]
+    judged = [
+        paired_scores(arm.first, arm.second, rule.alpha, arm.labels, items_variance=arm.items_variance) for arm in arms
+    ]
     tested = [None if scores.withheld_because else paired for scores, paired in zip(arms, judged, strict=True)]
     enough = [paired if paired and paired.n >= LEAST_FOR_EQUIVALENCE else None for paired in tested]
     steps = [
         rule.steps(p_values, [scores.labels[1] for scores in arms])
         for p_values in (
-            [None if paired is None else paired.p_beyond_margin(rule.margin) for paired in tested],
-            [None if paired is None else paired.p_inside_margin(rule.margin) for paired in enough],
+            [None if paired is None else paired.p_of_margin(rule.margin, beyond=True) for paired in tested],
+            [None if paired is None else paired.p_of_margin(rule.margin, beyond=False) for paired in enough],
             [None if paired is None else paired.p for paired in tested],
         )
     ]
@@ -269,13 +270,6 @@ def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparis
         replace(verdict, reasons=why) if verdict.subject in behind and verdict.word == "not resolved" else verdict
         for verdict in verdicts
     ]
-
-
-def _paired(scores: Scores, alpha: float) -> PairedT:
-    a, b = finite(scores.first, scores.labels[0]), finite(scores.second, scores.labels[1])
-    same_length(a, b, f"{scores.labels[0]} and {scores.labels[1]}")
-    scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
-    return paired_t(b - a, alpha, scale=scale, items_variance=scores.items_variance)
 
 
 def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: Rule, family: int) -> Comparison:
@@ -308,7 +302,11 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
         leave_one_out=leave_one_out(b - a),
         smallest_detectable=detectable,
         detectable_range=between,
-        collapsed=_collapsed(scores, 1 - rule.alpha),
+        collapsed=scores.collapsed
+        and (
+            clopper_pearson(*scores.collapsed[0], 1 - rule.alpha),
+            clopper_pearson(*scores.collapsed[1], 1 - rule.alpha),
+        ),
         notes=(*aside, *_notes(word, paired, level, rule, family, pairing(a, b))),
         unproven=scores.unproven,
         unstable=scores.unstable,
@@ -337,13 +335,6 @@ def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[Ve
             needed = steps[words.index(read[0])].level
             return word, step.level, (Reason("reads otherwise alone", {"word": read[0], "level": needed}),)
     return "not resolved", min(step.level for step in steps), ()
-
-
-def _collapsed(scores: Scores, level: float) -> tuple[Proportion, Proportion] | None:
-    if scores.collapsed is None:
-        return None
-    first, second = (clopper_pearson(k, n, level) for k, n in scores.collapsed)
-    return first, second
 
 
 def _notes(

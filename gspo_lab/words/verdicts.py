@@ -5,13 +5,11 @@ from typing import Any
 
 from gspo_lab.claims import Estimate, Result
 from gspo_lab.findings.answer import StudyAnswer
-from gspo_lab.findings.decision import Decision
-from gspo_lab.findings.dose_response import ArmResponse, DoseResponse
+from gspo_lab.findings.decision import Decision, Ungraded
 from gspo_lab.findings.executions import VerdictReplication
-from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, Lengths
 from gspo_lab.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import UnstableRunCounts
-from gspo_lab.findings.ungraded_answers import Ungraded
+from gspo_lab.findings.sweeps import PUBLISHED, QUANTITIES, ArmResponse, DoseResponse, Lengths
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.ed50 import DoseLimits
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile

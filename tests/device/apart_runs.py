@@ -25,7 +25,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import run_subjects
 from gspo_lab.evaluation.evaluation_run import evaluate_subject
-from gspo_lab.models.device import check_dtype, device_of
+from gspo_lab.models.load import check_dtype, device_of
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run, load_study
 

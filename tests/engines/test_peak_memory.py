@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.models.builtin_models import config
-from gspo_lab.models.memory_estimate import estimate
-from gspo_lab.models.shapes import model_shape, shape_of
+from gspo_lab.models.shapes import estimate, model_shape, shape_of
 from gspo_lab.study import load_study
 
 SMOLLM2 = os.environ.get("GSPO_LAB_SMOLLM2")

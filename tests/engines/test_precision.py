@@ -14,8 +14,7 @@ from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.trainable_model import FIRST_SCALE, TrainableModel
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.models.device import check_dtype
-from gspo_lab.models.load import computing_in
+from gspo_lab.models.load import check_dtype, computing_in
 from gspo_lab.samplers.base import Request, Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study.schema import UpdateTable

@@ -12,7 +12,7 @@ import torch
 
 from gspo_lab.engines.native import lm_head, trainable_model
 from gspo_lab.engines.native.trainable_model import TrainableModel
-from gspo_lab.models import memory_estimate
+from gspo_lab.models import shapes
 from gspo_lab.models.builtin_models import build
 from gspo_lab.study.schema import UpdateTable
 
@@ -72,7 +72,7 @@ def test_a_large_model_goes_on_from_what_an_earlier_version_left(monkeypatch: py
 
 
 def test_the_plan_s_estimate_knows_the_engine_s_sizes() -> None:
-    assert (memory_estimate.LARGE, memory_estimate.HEAD_KEPT) == (trainable_model.LARGE, lm_head.KEPT)
+    assert (shapes.LARGE, shapes.HEAD_KEPT) == (trainable_model.LARGE, lm_head.KEPT)
 
 
 FREED = """

@@ -17,7 +17,7 @@ from gspo_lab.journal import Journal
 from gspo_lab.plan.preflight import blocker
 from gspo_lab.records import GradeRecord
 from gspo_lab.sandbox import Sandbox
-from gspo_lab.stats.elo_rating import estimate_rating
+from gspo_lab.stats.passk import estimate_rating
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task, without_sandbox
 

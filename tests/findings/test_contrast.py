@@ -1,31 +1,31 @@
-"""A declared contrast and a declared order: what may be declared, what they say, and where they stand."""
+"""Of three arms and more: a declared contrast, a declared order, and which arm may be the best."""
 
-import csv
 import json
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from laboratory import rendered
-from synthetic_lab import FOUR_ARMS, make_lab, right
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
+from gspo_lab.findings.paired_comparisons import ranked
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.plan.detectable_effect import detectable
 from gspo_lab.readings import Source
+from gspo_lab.records import Record, StepRecord
+from gspo_lab.report import Report
 from gspo_lab.stats import Rule, Scores, decide_all
 from gspo_lab.stats.levels import fixed_sequence
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import factorial, formula, sides
 
-DATA = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
-OTHER_MACHINE = DATA / "second_machine" / "moe_stability.csv"
 RULE = "contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}\n"
 WEIGHTS = {"gspo": 0.5, "gspo-replay": 0.5, "grpo": -0.5, "grpo-replay": -0.5}
 NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 0.1)}
@@ -152,9 +152,7 @@ def test_a_contrast_over_an_arm_that_is_left_out_is_one_line(tmp_path: Path) -> 
 
 def test_an_interaction_is_balanced(tmp_path: Path) -> None:
     study = declared(tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n")
-    assert study.verdict.contrast is not None
-    design = factorial(study.arms, "grpo")
-    assert design.weights == WEIGHTS
+    assert factorial(study.arms, "grpo").weights == WEIGHTS
 
 
 def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
@@ -208,17 +206,57 @@ def test_a_declared_order_spends_alpha_once_at_a_time() -> None:
     assert [one.resolved for one in decide_all(arms, Rule(0.01))] == [False, False, True]
 
 
-def test_the_contrast_on_the_other_machine() -> None:
-    """Final scores of a sixth execution; without the answers, the plain paired t of the weighted means."""
-    if not OTHER_MACHINE.exists():
-        pytest.skip("the scores of the other machine are not here")
-    rows = csv.DictReader(OTHER_MACHINE.read_text(encoding="utf-8").splitlines())
-    finals = {(row["arm"], int(row["seed"])): float(row["final"]) for row in rows}
-    seeds = sorted({seed for _, seed in finals})
-    first, second = (
-        [sum(weight * finals[arm, seed] for arm, weight in side.items()) for seed in seeds] for side in sides(WEIGHTS)
-    )
-    (verdict,) = decide_all([Scores(first, second)], Rule(0.02))
-    assert (verdict.word, verdict.direction) == ("better beyond margin", 1)
-    assert verdict.estimate == pytest.approx(0.098, abs=5e-4)
-    assert verdict.interval == pytest.approx((0.059, 0.136), abs=1e-3)
+THREE = TWO_ARMS + '[arm.third]\nobjective = "gspo-token"\n'
+
+
+def answer_in(report: Report) -> Any:
+    return json.loads(report.json)["studies"]["toy"]["answer"]
+
+
+@pytest.mark.parametrize(
+    ("third", "said"),
+    [
+        (14, "The best of the 3 arms is third: 2 of 3 pairs of arms differ over 3 seeds."),
+        (8, "Any of the 3 arms may be the best: none of 3 pairs of arms differ over 3 seeds."),
+    ],
+)
+def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, third: int, said: str) -> None:
+    """6 problems more on every seed are more than asking varies; 8 like the others are equal scores."""
+    ends = {"grpo": 8, "gspo": 8, "third": third}
+    change = right(lambda run, step: (ends[run.arm] + run.seed if step else 5) / 20)
+    report = rendered(make_lab(tmp_path, THREE, change=change), "toy")
+    data = answer_in(report)["ranking"]
+    assert data["sentence"] == said
+    assert said in answer_in(report)["answer"]["rests_on"]
+    assert said in report.markdown
+    assert said in report.lines[1]
+    assert "rank interval" in report.html
+    places = {one["arm"]: (one["place"], one["by_seed"]) for one in data["places"]}
+    assert places["third"] == (1, [1, 1, 1])
+    assert places["grpo"] == places["gspo"] == ((2, [2, 2, 2]) if third > 8 else (1, [1, 1, 1]))
+
+
+def other_prompts(run: Run, record: Record) -> Record:
+    if isinstance(record, StepRecord) and run.arm == "third":
+        return replace(record, prompt_digest="others")
+    return record
+
+
+@pytest.mark.parametrize(
+    ("toml", "made"),
+    [
+        (TWO_ARMS, {}),
+        (THREE, {"change": other_prompts}),
+        (THREE, {"end": lambda run: "stopped" if run.arm == "third" else "finished"}),
+    ],
+    ids=["two arms have a verdict", "runs that are no pairs", "runs that have not finished"],
+)
+def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: dict[str, Any]) -> None:
+    with Evidence.open(make_lab(tmp_path, toml, **made)) as evidence:
+        assert ranked(Source(evidence, "toy")) is None
+
+
+def test_stability_is_not_answered_by_places(tmp_path: Path) -> None:
+    report = rendered(make_lab(tmp_path, FOUR_ARMS + '[verdict]\nquestion = "stability"\n'), "toy")
+    assert len(answer_in(report)["ranking"]["places"]) == 4
+    assert "the best" not in report.lines[1]

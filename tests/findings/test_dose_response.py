@@ -10,8 +10,8 @@ from laboratory import added_later, declare, leave
 from gspo_lab.claims import answer
 from gspo_lab.conduct.study_outcome import verdict_lines
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.dose_response import dose_response
 from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.sweeps import dose_response
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
@@ -146,40 +146,31 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
 
-def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4})) as evidence:
-        found = dose_response(Source(evidence, "margin"))
-    assert found.ratios["gspo"].estimate == pytest.approx(1)
-    assert "the interval includes 1, so the comparison is inconclusive" in doses(found)[-1]
-
-
-def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
-        found = dose_response(Source(evidence, "margin"))
-    assert all(not one.half.resolved for one in found.arms if one.half is not None)
-    assert "0 of 16 runs collapsed" in doses(found)[0]
-    assert "values above" in doses(found)[0]
-    assert not found.ratios["gspo"].resolved
-
-
-def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
-        found = dose_response(Source(evidence, "margin"))
-        assert render([Source(evidence, "margin")]).html
-    assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
-    assert [one.half for one in found.arms] == [None, None]
-    assert found.ratios == {}
-    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
-
-
 def test_a_sweep_of_which_one_dose_can_be_judged_has_a_report_and_no_half_collapse(tmp_path: Path) -> None:
     """Runs of eight steps are too short, but for those of the highest dose, whose updates are not finite."""
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=3e-3)) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert render([Source(evidence, "margin")]).html
-    assert [point.runs for arm in found.arms for point in arm.points] == [0, 0, 0, 4] * 2
+    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [*[(0, 1.0)] * 3, (4, 1.0)] * 2
+    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
     assert [arm.half for arm in found.arms] == [None, None]
     assert found.ratios == {}
+
+
+@pytest.mark.parametrize(
+    ("stands", "estimate", "told"),
+    [
+        (5e-4, 1, "the interval includes 1, so the comparison is inconclusive"),
+        (1.0, None, "values above"),
+    ],
+)
+def test_arms_that_stand_the_same_or_every_dose_are_not_told_apart(
+    tmp_path: Path, stands: float, estimate: float | None, told: str
+) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": stands, "gspo": stands})) as evidence:
+        found = dose_response(Source(evidence, "margin"))
+    assert found.ratios["gspo"].estimate == (None if estimate is None else pytest.approx(estimate))
+    assert any(told in line for line in doses(found))
 
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from laboratory import added_later, declare, leave
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.dose_response import dose_response
-from gspo_lab.findings.length_scaling import LONGER, LengthMeasurement, lengths, moved_to
+from gspo_lab.findings.sweeps import LONGER, LengthMeasurement, dose_response, lengths, moved_to
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
@@ -175,14 +174,6 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
     assert only
     with_all = {law.quantity: law.exponent.n for law in laws.laws if law.family == "gspo"}
     assert with_all["spread"] == 3
-
-
-def test_a_sweep_of_something_else_has_none(tmp_path: Path) -> None:
-    toml = TOML.replace("rollout.max_tokens = [16, 64, 256]", "update.learning_rate = [1e-4, 2e-4]")
-    with Evidence.open(lab(tmp_path, lambda run: False, toml)) as evidence:
-        found = Source(evidence, "long")
-        assert lengths(found) is None
-        assert dose_response(found) is not None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
@@ -13,7 +12,6 @@ from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.findings.paired_comparisons import scalars
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
-from gspo_lab.models.check import EMBEDDED
 from gspo_lab.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.readings.answers import tallies as tallies_of
@@ -21,10 +19,10 @@ from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.runs import finished_seeds
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report.sections.answer import limitations
-from gspo_lab.stats.crossed_random_effects import items_variance
+from gspo_lab.stats.paired import items_variance
 from gspo_lab.store import Evidence, rebuild
-from gspo_lab.study import Run, Settings, Study, load_study
-from gspo_lab.words import decided_sentences, flags, reason_text, sentences
+from gspo_lab.study import Run, Study, load_study
+from gspo_lab.words import flags, reason_text, sentences
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
 """Right answers of 20 by step: the start is the best of all and must not count."""
@@ -122,21 +120,6 @@ def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
         assert set(tallies["correct"] / tallies["answers"]) == {0.25, 0.5, 0.75}
 
 
-def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=partial)) as evidence:
-        found = Source(evidence, "toy")
-        assert benches(found) == ["addition"]
-        assert {one.final for one in outcomes(found, "addition")} == {0.0}
-
-
-def test_the_mean_reward_of_a_benchmark_that_is_not_asked(tmp_path: Path) -> None:
-    path = tmp_path / "odd.toml"
-    path.write_text(BY_REWARD.format(seeds=3, steps=4, every=4).replace("addition:reward", "adition:reward"))
-    with pytest.raises(LabError) as refused:
-        load_study(path)
-    assert "verdict.primary: no benchmark 'adition:reward'" in str(refused.value.details)
-
-
 PASS = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:pass@2"\n[arm.grpo]', 1).replace(
     "problems = 20", "problems = 20\nsamples = 3"
 )
@@ -163,14 +146,20 @@ def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
         assert by_step == pytest.approx({0: 2 / 3, 4: 1.0, 8: 1.0, 12: 1.0})
 
 
-def test_pass_at_k_needs_k_answers(tmp_path: Path) -> None:
-    path = tmp_path / "few.toml"
-    path.write_text(PASS.format(seeds=3, steps=4, every=4).replace("pass@2", "pass@4"))
+@pytest.mark.parametrize(
+    ("toml", "told"),
+    [
+        (BY_REWARD.replace("addition:reward", "adition:reward"), "verdict.primary: no benchmark 'adition:reward'"),
+        (
+            PASS.replace("pass@2", "pass@4"),
+            "'addition:pass@4' needs 4 answers to a problem at every evaluation, and bench.addition.samples = 3",
+        ),
+    ],
+)
+def test_a_score_that_is_not_asked_cannot_decide(tmp_path: Path, toml: str, told: str) -> None:
     with pytest.raises(LabError) as refused:
-        load_study(path)
-    assert "'addition:pass@4' needs 4 answers to a problem at every evaluation, and bench.addition.samples = 3" in str(
-        refused.value.details
-    )
+        study(tmp_path, toml)
+    assert told in str(refused.value.details)
 
 
 EIGHT = 8
@@ -294,26 +283,6 @@ def test_a_verdict_says_of_which_starts_it_is(
     assert (reason_text(found) if (found := starting_models(declared)) else "") == words
     assert [line for line in limitations(declared) if line in starting_limits(declared)] == starting_limits(declared)
     assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
-
-
-@pytest.mark.parametrize(
-    ("gain", "said"), [(0.35, "gspo is better than grpo"), (0.0, "Whether gspo differs from grpo")]
-)
-def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: float, said: str) -> None:
-    database = make_lab(tmp_path, gain=gain)
-    with Evidence.open(database) as evidence:
-        (sentence,) = decided_sentences(decision(Source(evidence, "toy")))
-    assert sentence.startswith(said)
-    assert " on this one starting model" in sentence
-    report = rendered(database, "toy")
-    assert f'<p class="headline">{sentence.rstrip(".")}: ' in report.html
-    assert SHARED in report.html
-
-
-def test_every_embedded_model_is_known_as_one(tmp_path: Path) -> None:
-    settings: Settings = study(tmp_path, TWO_ARMS).arms["grpo"].settings
-    assert all(settings.model_copy(update={"model": name}).embedded for name in EMBEDDED)
-    assert not settings.model_copy(update={"model": "Qwen/Qwen3-0.6B"}).embedded
 
 
 def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> None:

@@ -16,16 +16,19 @@ from transformers.utils import logging
 from gspo_lab.atomic_files import SUMS, write_sums
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.models.check import EMBEDDED, check_chat_template, check_hub, check_model, is_moe
 from gspo_lab.models.load import (
     chat_template_digest,
     encode_prompt,
+    encode_reply,
     load_model,
     load_tokenizer,
     silence_transformers,
     tokenizer_digest,
     weights_digest,
 )
+from gspo_lab.models.wording import has_chat_template, options_for, worded
+from gspo_lab.study.schema import TaskTable
 
 SMALL = {"layers": 1, "width": 16, "experts": 4}
 
@@ -34,8 +37,11 @@ SMALL = {"layers": 1, "width": 16, "experts": 4}
 def folder(tmp_path: Path) -> Path:
     """A small saved mixture of experts."""
     path = tmp_path / "model"
+    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
     with silence_transformers():
+        assert not logging.is_progress_bar_enabled()
         build("tiny-qwen3-moe", 0, SMALL).save_pretrained(path)
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
     byte_tokenizer().save_pretrained(path)
     return path
 
@@ -59,18 +65,14 @@ def test_a_folder_loads_as_saved(folder: Path, given_as: str, capfd: pytest.Capt
     check_model(str(folder))
     name, checkpoint = (str(folder), None) if given_as == "name" else ("tiny-qwen3-moe", folder)
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=checkpoint)
-    assert weights_digest(model) == weights_digest(build("tiny-qwen3-moe", 0, SMALL))
+    whole = build("tiny-qwen3-moe", 0, SMALL)
+    assert weights_digest(model) == weights_digest(whole)
+    rounded, _ = load_model(name, dtype="bfloat16", device="cpu", checkpoint=checkpoint)
+    assert weights_digest(rounded) == weights_digest(whole.to(torch.bfloat16)) != weights_digest(model)
     assert tokenizer_digest(tokenizer) == tokenizer_digest(byte_tokenizer())
     assert model.config._experts_implementation == "grouped_mm"
     assert model.generation_config.eos_token_id == 257
     assert capfd.readouterr().err == ""
-
-
-def test_bfloat16_is_the_rounded_model(folder: Path) -> None:
-    rounded, _ = load_model(str(folder), dtype="bfloat16", device="cpu")
-    wanted = build("tiny-qwen3-moe", 0, SMALL).to(torch.bfloat16)
-    assert weights_digest(rounded) == weights_digest(wanted)
-    assert weights_digest(rounded) != weights_digest(build("tiny-qwen3-moe", 0, SMALL))
 
 
 def _remove(name: str) -> Callable[[Path], None]:
@@ -291,11 +293,6 @@ def test_a_model_that_knows_no_end_takes_the_tokenizers(folder: Path) -> None:
     assert model.generation_config.eos_token_id == 257
 
 
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"no checkpoint folder .*gone"):
-        load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=tmp_path / "gone")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -347,32 +344,20 @@ def test_is_moe_reads_the_configuration(folder: Path, tmp_path: Path) -> None:
         assert is_moe(str(tmp_path)) is wanted, config
 
 
-def test_the_cheap_check_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from gspo_lab.models.check import check_model, is_moe; check_model('tiny-qwen3-moe');"
-        "assert is_moe('tiny-olmoe'); print({'torch', 'transformers', 'numpy', 'pydantic'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("check_lora(4)", "update.lora_rank = 4 needs the package peft: pip install 'gspo-lab[lora]'"),
-        (
-            "check_eight_bit()",
-            "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install 'gspo-lab[8bit]'",
-        ),
-        ("check_lora(0)", ""),
-    ],
-)
-def test_what_adapters_and_small_moments_need(call: str, said: str) -> None:
+def test_the_cheap_check_needs_no_package_and_names_what_adapters_and_small_moments_need() -> None:
     """In an interpreter that finds no installed package at all."""
-    code = f"from gspo_lab.models import check\ntry: check.{call}\nexcept check.LabError as error: print(error)"
+    code = """from gspo_lab.models import check
+check.check_model("tiny-qwen3-moe")
+check.check_lora(0)
+for call in (lambda: check.check_lora(4), check.check_eight_bit):
+    try: call()
+    except check.LabError as error: print(error)"""
     root = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert done.stdout.strip() == said
+    assert done.stdout.splitlines() == [
+        "update.lora_rank = 4 needs the package peft: pip install 'gspo-lab[lora]'",
+        "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install 'gspo-lab[8bit]'",
+    ]
 
 
 def test_the_weights_digest_sees_one_bit_a_name_a_shape_and_a_type() -> None:
@@ -435,12 +420,6 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
     assert encode_prompt(tokenizer, "a") == [256, 97]
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "has no tokens"), ("a\ud800b", "lone surrogate")])
-def test_a_prompt_without_tokens_is_refused(text: str, message: str) -> None:
-    with pytest.raises(LabError, match=message):
-        encode_prompt(byte_tokenizer(), text)
-
-
 @pytest.mark.parametrize(
     ("template", "told"),
     [
@@ -456,13 +435,9 @@ def test_a_chat_template_that_breaks_is_one_line(template: str, told: str) -> No
     with pytest.raises(LabError, match=f"chat template cannot be used .{told}") as caught:
         encode_prompt(tokenizer, "1+1=")
     assert "\n" not in str(caught.value)
-
-
-def test_quiet_leaves_the_logging_as_it_was() -> None:
-    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
-    with silence_transformers():
-        assert not logging.is_progress_bar_enabled()
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    for text, message in (("", "has no tokens"), ("a\ud800b", "lone surrogate")):
+        with pytest.raises(LabError, match=message):
+            encode_prompt(byte_tokenizer(), text)
 
 
 def test_a_tokenizer_is_had_without_the_weights(tmp_path: Path) -> None:
@@ -476,3 +451,90 @@ def test_a_tokenizer_is_had_without_the_weights(tmp_path: Path) -> None:
     assert load_tokenizer(str(tmp_path))[1] == (257,)
     with pytest.raises(LabError):
         load_tokenizer(str(tmp_path / "nowhere"))
+    with pytest.raises(LabError, match=r"no checkpoint folder .*gone"):
+        load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=tmp_path / "gone")
+
+
+TEMPLATE = (
+    "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def test_a_template_is_found_where_tokenizers_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    byte_tokenizer().save_pretrained(folder)
+    assert not has_chat_template(str(folder))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    assert has_chat_template(str(folder))
+    assert not has_chat_template("tiny-qwen3")
+    assert not has_chat_template("somebody/chats"), "not in the cache: not known"
+    snapshot = tmp_path / "cache/models--somebody--chats/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    assert has_chat_template("somebody/chats")
+
+
+def test_built_in_tasks_alone_are_put_into_words(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    chats, table = str(tmp_path), TaskTable.model_validate({"name": "addition", "digits": 2})
+    assert options_for(table, chats) == {"digits": 2, "words": True}
+    assert options_for(table, "tiny-qwen3") == {"digits": 2}
+    assert options_for(TaskTable.model_validate({"name": "addition", "words": False}), chats) == {"words": False}
+    assert worded("gsm8k", {}, chat=True) == {}
+    assert worded("mine.py:grade", {"problems": "x"}, chat=True) == {"problems": "x"}
+
+
+def test_a_reply_is_a_message_of_the_user() -> None:
+    tokenizer = byte_tokenizer()
+    assert tokenizer.decode(encode_reply(tokenizer, "=4", [1], chat=True)) == "=4", "there is no template"
+    tokenizer.chat_template = TEMPLATE
+    assert tokenizer.decode(encode_prompt(tokenizer, "2+2")) == "<user>2+2\n<assistant>"
+    written = tokenizer("two", add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(encode_reply(tokenizer, "=4", written, chat=True)) == "\n<user>=4\n<assistant>"
+    assert tokenizer.decode(encode_reply(tokenizer, "=4", written, chat=False)) == "=4"
+    closed = [*written, *tokenizer("\n", add_special_tokens=False)["input_ids"]]
+    assert tokenizer.decode(encode_reply(tokenizer, "=4", closed, chat=True)) == "<user>=4\n<assistant>", (
+        "the model has closed its turn itself"
+    )
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].content.nothing() }}", "{% for %}"])
+def test_a_template_that_fails_is_one_line(tmp_path: Path, template: str) -> None:
+    byte_tokenizer().save_pretrained(tmp_path)
+    check_chat_template(str(tmp_path))
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(LabError, match=r"chat template of the model '.*' cannot be used: ") as refused:
+        check_chat_template(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_weights_in_gguf_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "SmolLM2.Q4_1.gguf").write_bytes(b"GGUF")
+    for config in (False, True):  # llama.cpp's folders have no config.json, the Hub's may
+        if config:
+            (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+        with pytest.raises(LabError, match=r"are GGUF \(SmolLM2.Q4_1.gguf\), which cannot be trained; read them with"):
+            check_model(str(tmp_path))
+
+
+def test_a_model_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.hf_api.HfApi.model_info", _unreachable)
+    with pytest.raises(LabError) as refused:
+        check_hub("models/smollm2")
+    assert str(refused.value) == (
+        f"no model 'models/smollm2': there is no such folder, nothing of it in the Hub's cache {tmp_path}, and the Hub "
+        "cannot be asked (no route to host); correct the name, or give a folder"
+    )
+    check_hub("tiny-qwen3")
+    check_hub(str(tmp_path))
+    snapshot = tmp_path / "models--models--smollm2/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    check_hub("models/smollm2")
+
+
+def _unreachable(*_: object, **__: object) -> None:
+    raise ConnectionError("no route to host\nmore")

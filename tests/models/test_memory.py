@@ -10,8 +10,7 @@ import transformers as tf
 
 from gspo_lab.models.load import computing_in
 from gspo_lab.models.lora import add_adapters
-from gspo_lab.models.memory_estimate import BYTES, estimate, layer_activations
-from gspo_lab.models.shapes import PUBLISHED, ModelShape, model_shape, shape_of
+from gspo_lab.models.shapes import BYTES, PUBLISHED, ModelShape, estimate, layer_activations, model_shape, shape_of
 from gspo_lab.study import Settings, load_study
 
 BASE: dict[str, Any] = {
@@ -32,7 +31,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4},
     "Mixtral": {"intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
-POSITIONS = 2048
+POSITIONS = 512
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -168,6 +167,12 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     beside = SMALL.adapter_parameters(16)
     assert (adapted.weights, adapted.gradients) == (2 * count + 4 * beside, 4 * beside)
     assert adapted.copies == 0.0
+    on_cpu = estimate(
+        SMALL, settings(tmp_path), prompt_tokens=200, response_tokens=1000, answer_tokens=1300, on_gpu=False
+    )
+    assert found.context - on_cpu.context == pytest.approx(0.4e9)
+    # Answers of a benchmark are sampled and not trained on: 300 more positions.
+    assert on_cpu.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
 
 
 @pytest.mark.parametrize(
@@ -200,18 +205,3 @@ def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
     head = 4 * 0.4 * SMALL.vocabulary  # float32 logits of the responses' 0.4 of the positions, too many to be kept
     assert 3200 * head > 2**27
     assert activations[0] - activations[1] == pytest.approx(1600 * per_position)
-
-
-def test_answers_of_a_benchmark_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
-    plain = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100)
-    asked = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, answer_tokens=300)
-    assert asked.activations == plain.activations
-    # 256 responses x 200 more positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
-    assert asked.sampling - plain.sampling == pytest.approx(256 * 200 * 28 * 2 * 1024 * 2)
-
-
-def test_main_memory_has_no_cuda_context(tmp_path: Path) -> None:
-    on_gpu, on_cpu = (
-        estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, on_gpu=gpu) for gpu in (True, False)
-    )
-    assert on_gpu.context - on_cpu.context == pytest.approx(0.4e9)

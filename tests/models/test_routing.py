@@ -97,31 +97,6 @@ def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) ->
         assert parameter.grad.abs().max() > 1e-6
 
 
-def test_the_whole_models_gradient_at_the_router_matches_finite_differences() -> None:
-    model, ids, routes = build("qwen3_moe").double(), tokens(2, 4), random_routes(2, 4)
-    model.set_experts_implementation("eager")  # the grouped product knows no double precision
-    routers = routers_of(model)
-
-    def loss() -> torch.Tensor:
-        with routers.tap(2, 4, replay_BSLK=routes):
-            result: torch.Tensor = model(ids, labels=ids).loss
-        return result
-
-    loss().backward()
-    for parameter in routers.parameters:
-        for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
-            flat, width = parameter.data.view(-1), 1e-2
-            here = float(flat[place])
-            with torch.no_grad():
-                flat[place] = here + width
-                above = float(loss())
-                flat[place] = here - width
-                below = float(loss())
-                flat[place] = here
-            slope = (above - below) / (2 * width)
-            assert slope == pytest.approx(float(parameter.grad.view(-1)[place]), rel=5e-3)
-
-
 # Gradient checkpointing, micro-batches, the cache
 
 
@@ -137,8 +112,7 @@ def _gradients(
     }
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("side", "reentrant"), [("left", False), ("right", True)])
 def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool) -> None:
     model, real_BS, routes = build("qwen3_moe").train(), ragged(side), random_routes()
     routers = routers_of(model)
@@ -165,8 +139,7 @@ def test_a_checkpointed_backward_outside_the_tap_fails_loudly() -> None:
         loss.backward()
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("cut", [1, 3])
+@pytest.mark.parametrize(("side", "cut"), [("left", 1), ("right", 3)])
 def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
     model, ids, real_BS, routes = build("qwen3_moe"), tokens(), ragged(side), random_routes()
     routers, computed = routers_of(model), Computed.by(model)
@@ -254,20 +227,6 @@ def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(n
     assert not tap.entropy_BSL.requires_grad
 
 
-@every_family
-def test_the_natural_choice_stays_visible_under_replay(name: str) -> None:
-    model, ids, routes = build(name), tokens(), random_routes()
-    routers = routers_of(model)
-    with torch.no_grad():
-        with routers.tap(ROWS, POSITIONS) as free:
-            model(ids)
-        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes) as replay:
-            model(ids)
-    assert torch.equal(free.natural_BSLK[:, :, 0], replay.natural_BSLK[:, :, 0])
-    assert torch.equal(free.entropy_BSL[:, :, 0], replay.entropy_BSL[:, :, 0])
-    assert not torch.equal(free.natural_BSLK[:, :, 1], replay.natural_BSLK[:, :, 1])
-
-
 def test_the_order_of_experts_within_a_token_is_free() -> None:
     model, ids, routes = build("mixtral"), tokens(), random_routes()
     routers = routers_of(model)
@@ -325,29 +284,20 @@ REAL = torch.ones(ROWS, POSITIONS, dtype=torch.bool)
 @pytest.mark.parametrize(
     ("replay", "mask", "message"),
     [
-        (None, REAL, "without routes"),
-        (torch.empty(0, dtype=torch.int16), None, r"routes to replay are \[0\]"),
         (random_routes()[:, :, :1], None, r"are \[4, 7, 1, 3\].*= \[4, 7, 2, 3\]"),
-        (random_routes()[..., :2], None, r"are \[4, 7, 2, 2\]"),
-        (random_routes()[:3], None, r"are \[3, 7, 2, 3\]"),
         (random_routes().transpose(0, 1), None, r"are \[7, 4, 2, 3\]"),
-        (random_routes().float(), None, "are torch.float32"),
         (_spoilt((1, 2, 1, 0), EXPERTS), None, "expert 8; this model has experts 0 to 7"),
         (_spoilt((1, 2, 1, 0), -1), None, "expert -1"),
         (_spoilt((1, 2, 1, 0), int(random_routes()[1, 2, 1, 2])), None, "twice in one token"),
-        (random_routes(), REAL.long(), "mask is torch.int64"),
-        (random_routes(), REAL[:, :3], r"mask is torch.bool \[4, 3\]"),
-        (random_routes(), ~REAL, "False everywhere"),
+        (random_routes(), REAL[:, :3], r"with a mask \[4, 3\]"),
     ],
 )
 def test_routes_that_cannot_be_replayed_are_refused_at_once(
-    replay: torch.Tensor | None, mask: torch.Tensor | None, message: str
+    replay: torch.Tensor, mask: torch.Tensor | None, message: str
 ) -> None:
     routers = routers_of(build("qwen3_moe"))
     with pytest.raises(LabError, match=message):
         routers.tap(ROWS, POSITIONS, replay_BSLK=replay, replay_mask_BS=mask)
-    with pytest.raises(LabError, match="at least one token"):
-        routers.tap(0, POSITIONS)
 
 
 def test_what_stands_at_padding_is_not_read() -> None:
@@ -451,8 +401,6 @@ def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
         load_cv(routes, nothing, EXPERTS)
     with pytest.raises(LabError, match="shapes differ"):
         expert_change(routes, routes[:, :, :1], REAL)
-    with pytest.raises(LabError, match=r"wanted torch.bool \[4, 7\]"):
-        expert_change(routes, routes, REAL[:2])
     with pytest.raises(LabError, match=r"expert -1.*0 to 7"):
         load_cv(_spoilt((1, 2, 1, 0), -1), REAL, EXPERTS)
 

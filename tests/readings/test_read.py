@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
@@ -35,12 +35,12 @@ from gspo_lab.readings import (
     runs,
     summarise,
 )
-from gspo_lab.readings.curves import onsets
+from gspo_lab.readings.curves import band_shares, onsets, responses, shared_bounds, spread_by_length
 from gspo_lab.readings.reading import CLIP, LATER
-from gspo_lab.readings.responses import band_shares, responses, shared_bounds, spread_by_length
 from gspo_lab.readings.runs import first_settled
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_spans
 from gspo_lab.study import Run
 
 RUN = "toy/grpo/s0"
@@ -80,6 +80,7 @@ def by_hand(rows: Iterator[Row], weight: Weight) -> Value:
     return Value(sum(share * tokens for share, tokens in known) / total if total else None, float(total))
 
 
+@settings(max_examples=40)
 @given(ROWS, st.sampled_from(Weight), st.sampled_from((Minibatch.ALL, Minibatch.FIRST, Minibatch.LATER)))
 def test_sql_numpy_and_every_split_give_one_mean(
     database: Path, rows: list[Row], weight: Weight, minibatch: Minibatch
@@ -251,3 +252,13 @@ def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path
         with pytest.raises(Untestable, match="only the warm-up") as raised:
             ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
         assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}
+
+
+def test_a_value_beyond_all_numbers_stays_what_it_is(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, seeds=1)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE updates SET grad_norm = CASE step WHEN 2 THEN 9e999 ELSE -9e999 END WHERE step > 1")
+    with Evidence.open(database) as evidence:
+        [first, _] = read_spans(evidence, "toy", "updates", ["grad_norm"], buckets=12).values()
+    assert np.isfinite(first["grad_norm"][:2]).all()
+    assert list(first["grad_norm"][2:4]) == [np.inf, -np.inf]

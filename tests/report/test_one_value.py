@@ -43,8 +43,7 @@ from gspo_lab.readings import (
     runs,
     summarise,
 )
-from gspo_lab.readings.answers import answered, evaluated_benchmarks
-from gspo_lab.readings.graded import noise
+from gspo_lab.readings.answers import answered, evaluated_benchmarks, noise
 from gspo_lab.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render

@@ -16,8 +16,8 @@ from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.cli.verify import SEED
 from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
-from gspo_lab.readings.graded import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
-from gspo_lab.readings.graded import SEED as TRAINING
+from gspo_lab.readings.answers import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
+from gspo_lab.readings.answers import SEED as TRAINING
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.markup import marked

@@ -15,10 +15,6 @@ def _steps(values: list[float]) -> list[int]:
     return list(range(len(values)))
 
 
-def test_window_is_ten_steps_or_five_percent() -> None:
-    assert [required_steps(planned) for planned in (40, 200, 201, 1000)] == [10, 10, 11, 50]
-
-
 def test_a_fall_to_nothing_is_a_collapse_from_the_step_it_qualifies() -> None:
     reward = [0.2] * 10 + [0.8] * 40 + [0.0] * 40
     found = stability(_steps(reward), reward, 90)
@@ -29,66 +25,40 @@ def test_a_fall_to_nothing_is_a_collapse_from_the_step_it_qualifies() -> None:
     assert found.start == pytest.approx(0.2)
 
 
-def test_a_fall_by_half_of_the_gain_is_a_regression_only() -> None:
-    reward = [0.2] * 10 + [0.8] * 40 + [0.45] * 40
-    found = stability(_steps(reward), reward, 90)
-    assert found.collapse is None
-    assert 50 < found.regression < 80
+RISE = [0.2] * 10 + [0.8] * 40
 
 
-def test_a_short_dip_is_neither() -> None:
-    reward = [0.2] * 10 + [0.8] * 40 + [0.0] * 8 + [0.8] * 40
-    found = stability(_steps(reward), reward, 98)
-    assert (found.collapse, found.regression) == (None, None)
+@pytest.mark.parametrize(
+    ("reward", "fatal", "collapse", "cause", "regressed"),
+    [
+        (RISE + [0.45] * 40, [], None, None, True),  # half of the gain
+        (RISE + [0.0] * 8 + [0.8] * 40, [], None, None, False),  # a short dip
+        ([-1.0] * 10 + [-0.2] * 40 + [-1.0] * 40, [], 56, "reward", True),
+        ([0.5] * 40, [33, 31], 31, "non-finite", False),
+        (RISE + [0.0] * 40, [88], 56, "reward", True),  # the first of two causes counts
+        # The start is .5 / 10 = .05, the EMA .05 x .9^t / (1 - .9^(t + 1)): .0254 at t = 10, .0219 < .05 / 2 at t = 11.
+        ([0.5] + [0.0] * 39, [], 11, "reward", True),
+        ([0.5, 0.1, 0.0], [], None, None, False),
+        ([0.5] * 18, [], None, None, False),
+    ],
+)
+def test_falls_and_what_is_none(
+    reward: list[float], fatal: list[int], collapse: int | None, cause: str | None, regressed: bool
+) -> None:
+    steps = [step + 1000 for step in _steps(reward)]  # an onset is a step, not a row
+    found = stability(steps, reward, len(reward), nonfinite_steps=[1000 + step for step in fatal])
+    assert (found.collapse, found.cause) == (None if collapse is None else 1000 + collapse, cause)
+    assert (found.regression is not None) == regressed
+    assert found.judged == (len(reward) >= 19)  # ten steps make the peak, ten from the last of them on a fall
 
 
-def test_noise_around_a_rising_reward_is_neither() -> None:
+def test_windows_are_ten_steps_or_five_percent_and_noise_is_no_fall() -> None:
+    assert [required_steps(planned) for planned in (40, 200, 201, 1000)] == [10, 10, 11, 50]
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    for _ in range(20):
         reward = np.linspace(0.2, 0.6, 200) + rng.normal(0, 0.1, 200)
         found = stability(range(200), reward, 200)
         assert (found.collapse, found.regression) == (None, None)
-
-
-def test_non_finite_loss_is_a_collapse_by_itself_and_first_comes_first() -> None:
-    steady = [0.5] * 40
-    found = stability(_steps(steady), steady, 40, nonfinite_steps=[33, 31])
-    assert (found.collapse, found.cause) == (31, "non-finite")
-    fallen = [0.8] * 20 + [0.0] * 40
-    later = stability(_steps(fallen), fallen, 60, nonfinite_steps=[59])
-    assert (later.cause, later.collapse is not None and later.collapse < 59) == ("reward", True)
-
-
-def test_a_reward_that_is_gone_after_the_first_step_is_a_collapse() -> None:
-    """As at a learning rate of 10: the run ends, and is judged.
-
-    The start is .5 / 10 = .05, and the EMA .05 x .9^t / (1 - .9^(t + 1)): .0254 at t = 10, .0219 < .05 / 2 at t = 11.
-    """
-    reward = [0.5] + [0.0] * 39
-    found = stability(_steps(reward), reward, 40)
-    assert (found.start, found.cause, found.collapse) == (0.05, "reward", 11)
-
-
-def test_too_few_steps_are_not_judged() -> None:
-    found = stability([0, 1, 2], [0.5, 0.1, 0.0], 40)
-    assert (found.judged, found.collapse, found.peak) == (False, None, None)
-
-
-def test_a_reward_is_told_to_have_stood_where_a_fall_could_have_shown() -> None:
-    """Ten steps make the peak, and of a fall that begins on the last of them ten are wanted: nineteen."""
-    assert not stability(range(18), [0.5] * 18, 18).judged
-    assert stability(range(19), [0.5] * 19, 19).judged
-
-
-def test_onset_is_a_step_not_a_row() -> None:
-    reward = [0.2] * 10 + [0.8] * 40 + [0.0] * 40
-    shifted = stability([step + 1000 for step in _steps(reward)], reward, 90)
-    assert shifted.collapse == 1056
-
-
-def test_negative_rewards_fall_too() -> None:
-    reward = [-1.0] * 10 + [-0.2] * 40 + [-1.0] * 40
-    assert stability(_steps(reward), reward, 90).collapse is not None
 
 
 def test_signal_onset_needs_five_steps_outside() -> None:

@@ -3,14 +3,17 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.passk import checkpoint_score, pass_at_k
+from gspo_lab.stats.passk import SCALE, chance, checkpoint_score, estimate_rating, pass_at_k
+from gspo_lab.stats.proportions import binomial_band, binomial_p, clopper_pearson
 
 
 def test_against_every_subset() -> None:
-    for n in range(1, 7):
+    for n in range(1, 6):
         for c, k in itertools.product(range(n + 1), range(1, n + 1)):
             answers = [True] * c + [False] * (n - c)
             subsets = list(itertools.combinations(answers, k))
@@ -23,7 +26,7 @@ def test_large_counts_and_one_number_of_samples_for_all() -> None:
     assert pass_at_k([0, 1, 4], 4, 1).tolist() == [0.0, 0.25, 1.0]
 
 
-def test_impossible_counts_are_refused() -> None:
+def test_counts_that_no_answers_can_have_are_refused() -> None:
     for correct, samples, k in (([1], [4], 5), ([1], [4], 0), ([5], [4], 1), ([1.5], [4], 1)):
         with pytest.raises(LabError):
             pass_at_k(correct, samples, k)
@@ -54,8 +57,8 @@ def test_everything_right_is_not_certain() -> None:
     assert 0.9 < found.item_low < 1.0
 
 
-@pytest.mark.parametrize("samples", [2, 8])
-def test_the_interval_covers(samples: int) -> None:
+def test_the_interval_covers() -> None:
+    samples = 2
     rng = np.random.default_rng(samples)
     studies, problems = 600, 40
     rate = 1 / (1 + np.exp(-rng.normal(-0.5, 2.0, (studies, problems))))
@@ -68,3 +71,105 @@ def test_the_interval_covers(samples: int) -> None:
 def test_a_problem_without_an_answer_is_refused() -> None:
     with pytest.raises(LabError, match="never asked"):
         checkpoint_score([0, 1], [0, 2])
+
+
+def test_half_of_equal_problems_solved_is_their_own_rating() -> None:
+    estimate = estimate_rating([1500, 1500], [1, 0])
+    assert estimate.rating == pytest.approx(1500)
+    # By hand: information 2/4, spread 2/4 * 2/1, t(1) = 12.7062, so 12.7062 * SCALE * 1 / .5 either way.
+    assert estimate.low == pytest.approx(1500 - 12.7062 * SCALE / 0.5, abs=0.01)
+    assert estimate.high == pytest.approx(1500 + 12.7062 * SCALE / 0.5, abs=0.01)
+    assert estimate.problems == 2
+
+
+def test_ten_to_one_is_four_hundred_points() -> None:
+    assert estimate_rating([1000] * 11, [1] * 10 + [0]).rating == pytest.approx(1400)
+    assert chance(np.array([1000.0]), 1400.0)[0] == pytest.approx(10 / 11)
+
+
+def test_it_is_the_likeliest_rating() -> None:
+    difficulty, solved = np.array([800.0, 1200, 1600, 2400]), np.array([1.0, 0.75, 0.5, 0.0])
+
+    def log_likelihood(rating: float) -> float:
+        p = chance(difficulty, rating)
+        return float((solved * np.log(p) + (1 - solved) * np.log1p(-p)).sum())
+
+    best = estimate_rating(difficulty, solved).rating
+    assert log_likelihood(best) > max(log_likelihood(best - 1), log_likelihood(best + 1))
+
+
+def test_all_or_none_solved_bounds_one_side_alone() -> None:
+    none, every = estimate_rating([800] * 10, [0] * 10), estimate_rating([800] * 10, [1] * 10)
+    assert none.rating is None
+    assert none.low is None
+    assert every.rating is None
+    assert every.high is None
+    assert (1 - chance(np.array([800.0]), none.high)[0]) ** 10 == pytest.approx(0.05)
+    assert chance(np.array([800.0]), every.low)[0] ** 10 == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("problems", [5, 10, 200])
+def test_a_rating_s_interval_covers(problems: int) -> None:
+    rng = np.random.default_rng(8)
+    covered, tries = 0, 500
+    for _ in range(tries):
+        difficulty = rng.uniform(1300, 1900, problems)
+        # What the model can is its own for every problem, and eight answers show it.
+        able = chance(difficulty + rng.normal(0, 200, problems), 1600)
+        estimate = estimate_rating(difficulty, rng.binomial(8, able) / 8)
+        covered += estimate.low < 1600 < estimate.high
+    assert 0.93 <= covered / tries <= 0.975
+
+
+@pytest.mark.parametrize(("difficulty", "solved"), [([1500], [0.5]), ([1500, 1500, 1500], [0.25, 0.25, 0.25])])
+def test_without_spread_there_is_a_rating_and_no_interval(difficulty: list[float], solved: list[float]) -> None:
+    estimate = estimate_rating(difficulty, solved)
+    assert estimate.rating == pytest.approx(1500 + SCALE * np.log(solved[0] / (1 - solved[0])))
+    assert (estimate.low, estimate.high) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "solved", "message"),
+    [
+        ([], [], "at least one problem"),
+        ([1500], [1, 0], "1 and 2 values"),
+        ([1500], [1.5], "share of answers"),
+        ([np.nan], [1], "missing or infinite"),
+    ],
+)
+def test_what_is_no_evidence(difficulty: list[float], solved: list[float], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        estimate_rating(difficulty, solved)
+
+
+def test_clopper_pearson_of_none_and_all() -> None:
+    assert round(clopper_pearson(0, 3).high, 2) == 0.71
+    assert round(clopper_pearson(0, 5).high, 2) == 0.52
+    assert clopper_pearson(0, 3).low == 0.0
+    # The upper limit of 0 of n solves (1 - u)^n = .025.
+    assert clopper_pearson(0, 7).high == pytest.approx(1 - 0.025 ** (1 / 7))
+    assert clopper_pearson(0, 0) == (0, 0, None, 0.0, 1.0)
+
+
+@given(st.integers(1, 20).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_clopper_pearson_limits_leave_the_tails(drawn: tuple[int, int]) -> None:
+    k, n = drawn
+    found = clopper_pearson(k, n)
+    if k > 0:
+        assert stats.binom.sf(k - 1, n, found.low) == pytest.approx(0.025)
+    if k < n:
+        assert stats.binom.cdf(k, n, found.high) == pytest.approx(0.025)
+    mirrored = clopper_pearson(n - k, n)
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - found.high, 1 - found.low))
+
+
+def test_binomial_p_and_band() -> None:
+    assert binomial_p(3, 3) == 0.25
+    assert binomial_p(4, 5) == pytest.approx(12 / 32)
+    assert binomial_band(0.05, 2000) == pytest.approx((0.038, 0.063))
+    assert binomial_band(0.05, 1000) == pytest.approx((0.033, 0.069))
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(LabError, match="4 of 3"):
+        clopper_pearson(4, 3)

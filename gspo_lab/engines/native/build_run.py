@@ -17,8 +17,7 @@ from gspo_lab.engines.native.trainable_model import TrainableModel, heavy, trim_
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import param_counts
 from gspo_lab.models.check import check_eight_bit
-from gspo_lab.models.device import check_dtype, device_of
-from gspo_lab.models.load import context_of, load_model, set_thinking
+from gspo_lab.models.load import check_dtype, context_of, device_of, load_model, set_thinking
 from gspo_lab.models.lora import add_adapters
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up

@@ -22,9 +22,8 @@ from gspo_lab.engines.native.trainable_model import heavy
 from gspo_lab.keys import Dtype
 from gspo_lab.models.load import check_float32_head, computing_in, plain_head
 from gspo_lab.models.lora import adapters_off
-from gspo_lab.models.memory_estimate import WORTH
 from gspo_lab.models.routing import Routers
-from gspo_lab.models.shapes import MASKED
+from gspo_lab.models.shapes import MASKED, WORTH
 
 LONGEST = 4096
 """Columns of a row: the mask has their square."""

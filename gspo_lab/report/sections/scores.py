@@ -9,18 +9,21 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Seeds, Source, average
-from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks, in_training
-from gspo_lab.readings.answers import benches as benches_of
-from gspo_lab.readings.graded import (
+from gspo_lab.readings.answers import (
     INTERPLAY,
     PROBLEM,
     SAMPLING,
     SEED,
     UNSPLIT,
+    EvaluatedBenchmark,
     GradedAnswers,
+    answered,
+    evaluated_benchmarks,
     flips,
+    in_training,
     noise,
 )
+from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
 from gspo_lab.report.chart import CollapsibleSection, Part, Section
 from gspo_lab.report.markup import (

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
-from gspo_lab.findings.length_scaling import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
-from gspo_lab.findings.length_scaling import lengths as lengths_of
 from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.findings.sweeps import (
+    PUBLISHED,
+    QUANTITIES,
+    DosePoint,
+    DoseResponse,
+    LengthMeasurement,
+    Lengths,
+    dose_response,
+)
+from gspo_lab.findings.sweeps import lengths as lengths_of
 from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source, average
 from gspo_lab.readings.curves import entropy_collapses

@@ -9,8 +9,8 @@ import numpy as np
 from gspo_lab.findings.clip_fractions import NO_CLIP, SATURATED, active_share, clips, saturated
 from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
+from gspo_lab.readings.curves import responses, shared_bounds, spread_by_length
 from gspo_lab.readings.reading import CHANGE_LATER, CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
-from gspo_lab.readings.responses import responses, shared_bounds, spread_by_length
 from gspo_lab.report.chart import Chart, Part, Section, Series
 from gspo_lab.report.markup import format_number, h, markdown_table, percent, table
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT

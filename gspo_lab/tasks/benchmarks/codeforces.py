@@ -1,7 +1,7 @@
 """CodeForces problems with tests (open-r1/codeforces, `verifiable`, its test split: late 2024 to early 2025).
 
 Pass or fail on the tests at hand, not the site's verdict. The rating that can be computed from it
-(`gspo_lab.stats.elo_rating`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
+(`gspo_lab.stats.passk`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
 """
 
 import functools
