@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -84,7 +84,6 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 TOKENIZER = byte_tokenizer()
 
 
-@settings(max_examples=40)
 @given(st.text())
 def test_every_text_is_its_utf8_bytes_and_back(text: str) -> None:
     ids = TOKENIZER.encode(text)
@@ -114,3 +113,23 @@ def test_the_saved_tokenizer_is_the_same(tmp_path: Path) -> None:
     assert loaded.encode(text) == list(text.encode())
     assert loaded.decode(loaded.encode(text)) == text
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (PAD_ID, EOS_ID, "left")
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_cached_decoding_agrees_with_one_forward_pass(name: str) -> None:
+    model = build(name, 0, SMALL)
+    ids_BS = torch.randint(0, 256, (3, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = model(input_ids=ids_BS).logits
+        part = model(input_ids=ids_BS[:, :5], use_cache=True)
+        rest = model(input_ids=ids_BS[:, 5:], past_key_values=part.past_key_values, use_cache=True)
+    assert whole.shape == (3, 9, 264)
+    torch.testing.assert_close(torch.cat([part.logits, rest.logits], dim=1), whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12+3=15\n", "a\r\nb\tc\0d", "  two  spaces , and 's .", "naïve 😀👩\u200d👧 \u202e\ufeff", "<eos><pad>", "Ġ Ċ ¡"],
+)
+def test_awkward_texts_come_back_whole(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER.encode(text), skip_special_tokens=True) == text

@@ -31,7 +31,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4},
     "Mixtral": {"intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
-POSITIONS = 512
+POSITIONS = 2048
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -205,3 +205,11 @@ def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
     head = 4 * 0.4 * SMALL.vocabulary  # float32 logits of the responses' 0.4 of the positions, too many to be kept
     assert 3200 * head > 2**27
     assert activations[0] - activations[1] == pytest.approx(1600 * per_position)
+
+
+def test_answers_of_a_benchmark_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
+    plain = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100)
+    asked = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, answer_tokens=300)
+    assert asked.activations == plain.activations
+    # 256 responses x 200 more positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
+    assert asked.sampling - plain.sampling == pytest.approx(256 * 200 * 28 * 2 * 1024 * 2)

@@ -112,7 +112,8 @@ def _gradients(
     }
 
 
-@pytest.mark.parametrize(("side", "reentrant"), [("left", False), ("right", True)])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
 def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool) -> None:
     model, real_BS, routes = build("qwen3_moe").train(), ragged(side), random_routes()
     routers = routers_of(model)
@@ -139,7 +140,8 @@ def test_a_checkpointed_backward_outside_the_tap_fails_loudly() -> None:
         loss.backward()
 
 
-@pytest.mark.parametrize(("side", "cut"), [("left", 1), ("right", 3)])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("cut", [1, 3])
 def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
     model, ids, real_BS, routes = build("qwen3_moe"), tokens(), ragged(side), random_routes()
     routers, computed = routers_of(model), Computed.by(model)
@@ -420,3 +422,42 @@ def test_experts_compute_in_the_format_of_the_forward_pass() -> None:
     model = build("qwen3_moe")
     assert products(model, "bfloat16") == {torch.bfloat16}, "as every other matrix product"
     assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_the_whole_models_gradient_at_the_router_matches_finite_differences() -> None:
+    model, ids, routes = build("qwen3_moe").double(), tokens(2, 4), random_routes(2, 4)
+    model.set_experts_implementation("eager")  # the grouped product knows no double precision
+    routers = routers_of(model)
+
+    def loss() -> torch.Tensor:
+        with routers.tap(2, 4, replay_BSLK=routes):
+            result: torch.Tensor = model(ids, labels=ids).loss
+        return result
+
+    loss().backward()
+    for parameter in routers.parameters:
+        for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
+            flat, width = parameter.data.view(-1), 1e-2
+            here = float(flat[place])
+            with torch.no_grad():
+                flat[place] = here + width
+                above = float(loss())
+                flat[place] = here - width
+                below = float(loss())
+                flat[place] = here
+            slope = (above - below) / (2 * width)
+            assert slope == pytest.approx(float(parameter.grad.view(-1)[place]), rel=5e-3)
+
+
+@every_family
+def test_the_natural_choice_stays_visible_under_replay(name: str) -> None:
+    model, ids, routes = build(name), tokens(), random_routes()
+    routers = routers_of(model)
+    with torch.no_grad():
+        with routers.tap(ROWS, POSITIONS) as free:
+            model(ids)
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes) as replay:
+            model(ids)
+    assert torch.equal(free.natural_BSLK[:, :, 0], replay.natural_BSLK[:, :, 0])
+    assert torch.equal(free.entropy_BSL[:, :, 0], replay.entropy_BSL[:, :, 0])
+    assert not torch.equal(free.natural_BSLK[:, :, 1], replay.natural_BSLK[:, :, 1])

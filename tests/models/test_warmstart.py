@@ -13,6 +13,7 @@ from gspo_lab.models import warm_start as warmstart
 from gspo_lab.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.warm_start import learning_rate, loss, pad_demonstrations, train, warm_start
+from gspo_lab.paths import cache_folder
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
 
@@ -86,7 +87,7 @@ def test_the_learning_rate_rises_then_falls() -> None:
     assert short == pytest.approx([0.1, 0.2])
 
 
-@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe"])
+@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe"])
 def test_training_teaches_the_demonstrations(name: str) -> None:
     model, task, losses = build(name, 0), Next(), []
     state = torch.get_rng_state()
@@ -207,3 +208,18 @@ def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LabError, match="set GSPO_LAB_CACHE"):
         warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "file")
+
+
+def test_the_loss_of_a_model_that_knows_nothing_is_that_of_a_guess_among_all_tokens() -> None:
+    model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
+    model.get_output_embeddings().weight.data.zero_()
+    assert loss(model, *pad_demonstrations(byte_tokenizer(), Next().problems("train"))).item() == pytest.approx(
+        math.log(264)
+    )
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("GSPO_LAB_CACHE")
+    assert cache_folder() == Path.home() / ".cache" / "gspo-lab"

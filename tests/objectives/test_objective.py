@@ -9,7 +9,9 @@ from measuring import batch_of, gradient, ratio_measures
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, surrogate
+from gspo_lab.objectives.losses import LOSSES
 from gspo_lab.objectives.objective import mismatch_weight
+from gspo_lab.objectives.presets import with_published_range
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.objectives.settings import Aggregation, Correction
 
@@ -236,3 +238,44 @@ def test_clips_by_the_sign_of_the_advantage_and_what_a_correction_leaves() -> No
     assert out["correction_masked_tokens"] == pytest.approx(1 / 5)
     # Of five active tokens one is clipped, another one masked.
     assert out["effective_fraction_tokens"] == pytest.approx(3 / 5)
+
+
+def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
+    torch.manual_seed(4)
+    batch, logp = random_batch()
+    batch = replace(batch, adv_BT=batch.adv_BT * torch.rand_like(batch.adv_BT))
+    whole, own = (gradient(one.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1] for one in (GSPO, GSPO_TOKEN))
+    assert torch.linalg.norm(whole - own) > 0.05 * torch.linalg.norm(whole)
+
+
+@pytest.mark.parametrize(
+    ("preset", "level", "low", "high"),
+    [
+        ("grpo", "token", 0.2, 0.27),  # arXiv 2507.18071 v2, section 5.1
+        ("gspo", "sequence", 3e-4, 4e-4),
+        ("gspo-token", "sequence-token", 3e-4, 4e-4),
+    ],
+)
+def test_a_preset_gives_the_paper_s_values(preset: str, level: Level, low: float, high: float) -> None:
+    found = PRESETS[preset]
+    assert (found.importance_sampling_level, found.clip_low, found.clip_high, found.clip) == (level, low, high, "fixed")
+    assert (found.aggregation, found.advantage) == ("seq-mean-token-mean", "group-mean-std")
+    assert (found.dual_clip, found.kl_coef, found.regularised) == (None, 0.0, False)
+    assert found.replace(kl_coef=0.1).regularised
+    assert found.replace(entropy_coef=0.1).regularised
+
+
+@pytest.mark.parametrize(
+    ("correction", "low", "high"),
+    [("tis", 0.0, 2.0), ("icepop", 0.5, 5.0), ("sequence-mask", 0.0, 2.0), ("geometric-mask", 0.999, 1.001)],
+)
+def test_a_correction_has_its_published_range_where_none_is_stated(correction: str, low: float, high: float) -> None:
+    unset = {"mismatch_correction": correction, "mismatch_low": None, "mismatch_high": None}
+    assert with_published_range(unset) == {**unset, "mismatch_low": low, "mismatch_high": high}
+    assert with_published_range({**unset, "mismatch_high": 7.0})["mismatch_high"] == 7.0
+    none = {**unset, "mismatch_correction": "none"}
+    assert with_published_range(none) == none
+
+
+def test_which_losses_see_a_whole_mini_batch_first() -> None:
+    assert {name for name, loss in LOSSES.items() if loss.sees_whole} == {"bapo", "clip-cov", "kl-cov"}

@@ -120,3 +120,21 @@ def test_the_mask_and_a_correction_multiply() -> None:
     assert weight_BT[2, 0] == 0
     assert torch.equal(weight_BT[:2], token_weights(LOGP, THREE, both.replace(off_policy_mask=None))[:2])
     assert (both.weighs_tokens, GRPO.weighs_tokens) == (True, False)
+
+
+def test_its_gradient_raises_the_entropy() -> None:
+    """A step along the gradient of one distribution's entropy, whatever the token that was drawn."""
+    logits_V = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
+
+    def entropy() -> Tensor:
+        logp_V = logits_V.log_softmax(0)
+        return -(logp_V.exp() * logp_V).sum()
+
+    mask_BT = torch.ones(1, 1, dtype=torch.bool)
+    logp_BT = logits_V.log_softmax(0)[0].view(1, 1)
+    batch = Batch(mask_BT, torch.zeros(1, 1, dtype=torch.float64), logp_BT.detach(), 1, 1)
+    before = entropy()
+    surrogate(logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=before.view(1, 1)).loss.backward()
+    with torch.no_grad():
+        logits_V -= 0.1 * logits_V.grad
+    assert entropy() > before

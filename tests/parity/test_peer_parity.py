@@ -160,6 +160,16 @@ def test_trl_corrects_the_sampler_s_mismatch_alike(
     assert abs(ours(data, mine).loss - ours(data, settings).loss) > 1e-4
 
 
+def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> None:
+    data = far()
+    data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
+    for settings in (GRPO, GSPO):
+        mine, theirs = ours(data, settings), trl(data, settings, "grpo")
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-6)
+        assert mine.loss > 1e11
+        assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(mine.grad_BT)
+
+
 # --------------------------------------------------------------------------------------------------------------- verl
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
@@ -80,7 +80,6 @@ def by_hand(rows: Iterator[Row], weight: Weight) -> Value:
     return Value(sum(share * tokens for share, tokens in known) / total if total else None, float(total))
 
 
-@settings(max_examples=40)
 @given(ROWS, st.sampled_from(Weight), st.sampled_from((Minibatch.ALL, Minibatch.FIRST, Minibatch.LATER)))
 def test_sql_numpy_and_every_split_give_one_mean(
     database: Path, rows: list[Row], weight: Weight, minibatch: Minibatch

@@ -55,7 +55,7 @@ def test_falls_and_what_is_none(
 def test_windows_are_ten_steps_or_five_percent_and_noise_is_no_fall() -> None:
     assert [required_steps(planned) for planned in (40, 200, 201, 1000)] == [10, 10, 11, 50]
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(50):
         reward = np.linspace(0.2, 0.6, 200) + rng.normal(0, 0.1, 200)
         found = stability(range(200), reward, 200)
         assert (found.collapse, found.regression) == (None, None)

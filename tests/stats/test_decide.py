@@ -243,3 +243,23 @@ def test_swapping_the_arms_keeps_the_word_and_the_better_arm(seed: int, n: int, 
     a, b = rng.normal(0, 0.05, n), rng.normal(effect, 0.05, n)
     there, back = decide(a, b, 0.05, labels=("a", "b")), decide(b, a, 0.05, labels=("b", "a"))
     assert (there.word, there.better) == (back.word, back.better)
+
+
+def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
+    better = BASE + np.array([0.10, 0.11, 0.12])
+    found = decide(BASE, better, margin=0.02, labels=("grpo", "gspo"), unproven=["weights", "prompts"])
+    assert found.word == "better beyond margin"
+    trust = "The pairs are taken on trust: weights, prompts not recorded everywhere."
+    assert sentence(found) == f"gspo is better than grpo by more than the margin. {trust}"
+
+
+def test_better_with_unresolved_size() -> None:
+    found = decide(BASE, BASE + np.array([0.02, 0.03, 0.04]), margin=0.02)
+    assert (found.word, found.better) == ("better, size not resolved against the margin", "b")
+    assert sentence(found) == "b is better than a, not shown to exceed the margin."
+
+
+def test_an_equal_difference_at_every_seed_is_not_taken_for_certainty() -> None:
+    found = decide(BASE, BASE + 0.1, margin=0.02)
+    assert found.word == "withheld"
+    assert found.smallest_detectable is None

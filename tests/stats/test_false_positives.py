@@ -13,20 +13,20 @@ from gspo_lab.report.verdict_details import record
 from gspo_lab.stats import calibration, simulation_cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
 from gspo_lab.stats.power import detection_chance
-from gspo_lab.stats.simulation_cells import NOISE, scores
+from gspo_lab.stats.simulation_cells import NOISE, Benchmark, benchmark_scores, curves, scores
 from gspo_lab.stats.verdict import Comparison, decide
 
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    return run_calibration(100, np.random.default_rng(0), cells=(*simulation_cells.CELLS, *CLAIM_CELLS))
+    return run_calibration(300, np.random.default_rng(0), cells=(*simulation_cells.CELLS, *CLAIM_CELLS))
 
 
 def test_production_code_keeps_its_promise(found: Calibration) -> None:
     assert [row for row in found.rows if not row.passed] == []
     assert found.ok
     assert {row.n for row in found.rows if row.method == "paired t over seeds"} == {3, 4, 5, 8}
-    assert all(row.studies == 100 for row in found.rows)
+    assert all(row.studies == 300 for row in found.rows)
 
 
 def test_rows_that_no_rule_holds_are_stated_with_their_rate() -> None:
@@ -59,7 +59,7 @@ def test_the_rows_are_those_of_the_record(found: Calibration) -> None:
 
 def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibration) -> None:
     said = {(row.cell, row.n): row.rate for row in found.rows if row.method == "equivalent, truth: no difference"}
-    # Of 100 studies; the whole table has .64 and .97 of 2,000.
+    # Of 300 studies; the whole table has .64 and .97 of 2,000.
     for n, power in ((5, 0.63), (8, 0.97)):
         rate = said["seed sd 0.3, answers' sd 0.5 margins", n]
         assert rate.low < power < rate.high
@@ -86,14 +86,14 @@ def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(simulation_cells, "decide", normal)
     normal_cells = [cell for cell in simulation_cells.CELLS if cell.name == "score, normal"]
-    broken = run_calibration(100, np.random.default_rng(0), cells=normal_cells)
+    broken = run_calibration(300, np.random.default_rng(0), cells=normal_cells)
     assert not broken.ok
     assert any(row.n == 3 and row.method == "paired t over seeds" and not row.passed for row in broken.rows)
 
 
 def test_the_same_generator_gives_the_same_table() -> None:
     heard: list[calibration.CalibrationRow] = []
-    some = simulation_cells.CELLS[::40]  # with the bootstrap, which draws from the generator too
+    some = simulation_cells.CELLS[::8]  # with the bootstrap, which draws from the generator too
     once = run_calibration(100, np.random.default_rng(5), heard.append, cells=some)
     assert tuple(heard) == once.rows == run_calibration(100, np.random.default_rng(5), cells=some).rows
 
@@ -113,3 +113,21 @@ def test_simulated_noise_has_the_declared_moments() -> None:
         assert (drawn.b - drawn.a).mean() == pytest.approx(0, abs=0.08), name
     collapsed = scores(rng, NOISE["15 % collapse"], 20_000, 3)
     assert collapsed.a.mean() == pytest.approx(-0.9, abs=0.05)
+
+
+def test_coverage_is_what_the_rate_leaves(found: Calibration) -> None:
+    for row in found.rows:
+        if row.coverage is not None and row.withheld == 0:
+            assert row.coverage == pytest.approx(1 - row.rate.k / row.studies)
+    assert {row.coverage for row in found.rows if row.method.startswith("words")} == {None}
+
+
+def test_simulated_benchmarks_and_curves_have_their_shapes() -> None:
+    rng = np.random.default_rng(0)
+    drawn = benchmark_scores(rng, Benchmark(30, 16, arm_by_item=0.7), studies=50, seeds=3)
+    assert drawn.a.shape == (50, 3, 30)
+    assert set(np.unique(drawn.a * 16)) <= set(range(17))
+    walks = curves(rng, studies=200, seeds=3, steps=100)
+    assert walks.a.shape == (200, 3, 100)
+    # Variance at the end: offset .09 + walk 100 x .0025 + white .25.
+    assert walks.a[:, :, -1].std() == pytest.approx(math.sqrt(0.09 + 0.25 + 0.25), rel=0.08)

@@ -103,7 +103,7 @@ def test_many_problems_raise_no_degrees_of_freedom_above_those_of_the_seeds() ->
     """400 problems gave t = 1.97 where three seeds give 4.30: -.446 to -.182 by seeds, -.378 to -.251 with problems."""
     rng = np.random.default_rng(28)
     for seeds, items in ((3, 400), (5, 64), (8, 30)):
-        for _ in range(20):
+        for _ in range(100):
             d_SI = rng.standard_normal((seeds, items)) + 0.05 * rng.standard_normal((seeds, 1)) - 0.314
             both, alone = two_way(d_SI), paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
             assert both.low <= alone.low + 1e-12
@@ -129,3 +129,25 @@ def test_what_the_answers_alone_vary_by_hand() -> None:
     rng = np.random.default_rng(0)
     d_SI = rng.standard_normal((50, 400)) + 3 * rng.standard_normal(400) + rng.standard_normal((50, 1))
     assert items_variance(d_SI) == pytest.approx(1 / 400, rel=0.05)
+
+
+@pytest.mark.parametrize(("n", "t"), [(3, 4.303), (4, 3.182), (5, 2.776), (6, 2.571), (8, 2.365), (10, 2.262)])
+def test_half_width_follows_the_t_table(n: int, t: float) -> None:
+    d = np.arange(n, dtype=float)
+    found = paired_t(d)
+    assert (found.high - d.mean()) / (d.std(ddof=1) / math.sqrt(n)) == pytest.approx(t, abs=5e-4)
+
+
+@given(pairs, st.floats(-10, 10))
+def test_a_shift_of_both_arms_changes_nothing(drawn: tuple[list[float], list[float]], shift: float) -> None:
+    a, b = np.array(drawn[0]), np.array(drawn[1])
+    plain, moved = paired_t(b - a, scale=1.0), paired_t((b + shift) - (a + shift), scale=11.0)
+    assert moved.low == (None if plain.low is None else pytest.approx(plain.low, abs=1e-9))
+
+
+def test_variance_never_falls_below_its_parts_and_df_not_above_the_cap() -> None:
+    # Seeds agree on every mean and items too, so the residual alone would make V negative.
+    d_SI = np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.5, -0.5, 0.0], [0.0, 0.1, -0.2]])
+    found = two_way(d_SI)
+    assert found.variance == max(found.var_seeds, found.var_items, found.var_residual)
+    assert found.df <= 3 * 2

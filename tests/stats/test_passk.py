@@ -13,7 +13,7 @@ from gspo_lab.stats.proportions import binomial_band, binomial_p, clopper_pearso
 
 
 def test_against_every_subset() -> None:
-    for n in range(1, 6):
+    for n in range(1, 7):
         for c, k in itertools.product(range(n + 1), range(1, n + 1)):
             answers = [True] * c + [False] * (n - c)
             subsets = list(itertools.combinations(answers, k))
@@ -57,8 +57,8 @@ def test_everything_right_is_not_certain() -> None:
     assert 0.9 < found.item_low < 1.0
 
 
-def test_the_interval_covers() -> None:
-    samples = 2
+@pytest.mark.parametrize("samples", [2, 8])
+def test_the_interval_covers(samples: int) -> None:
     rng = np.random.default_rng(samples)
     studies, problems = 600, 40
     rate = 1 / (1 + np.exp(-rng.normal(-0.5, 2.0, (studies, problems))))
@@ -111,7 +111,7 @@ def test_all_or_none_solved_bounds_one_side_alone() -> None:
 @pytest.mark.parametrize("problems", [5, 10, 200])
 def test_a_rating_s_interval_covers(problems: int) -> None:
     rng = np.random.default_rng(8)
-    covered, tries = 0, 500
+    covered, tries = 0, 1_000
     for _ in range(tries):
         difficulty = rng.uniform(1300, 1900, problems)
         # What the model can is its own for every problem, and eight answers show it.
@@ -173,3 +173,15 @@ def test_binomial_p_and_band() -> None:
 def test_impossible_counts_are_refused() -> None:
     with pytest.raises(LabError, match="4 of 3"):
         clopper_pearson(4, 3)
+
+
+def test_a_rating_s_interval_covers_and_answers_to_one_problem_do_not_narrow_it() -> None:
+    rng = np.random.default_rng(7)
+    covered, tries = 0, 1_000
+    for _ in range(tries):
+        difficulty = rng.uniform(800, 3000, 200)
+        # Answers to one problem are alike: the model either can or cannot, eight times over.
+        able = rng.random(200) < chance(difficulty, 1600)
+        estimate = estimate_rating(difficulty, able.astype(float))
+        covered += estimate.low < 1600 < estimate.high
+    assert 0.93 <= covered / tries <= 0.97

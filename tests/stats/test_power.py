@@ -14,7 +14,7 @@ def test_detectable_effect(n: int, factor: float) -> None:
 
 
 def _intervals(rng: np.random.Generator, n: int, effect: float, t: float) -> tuple[np.ndarray, np.ndarray]:
-    d = rng.standard_normal((20_000, n)) + effect
+    d = rng.standard_normal((40_000, n)) + effect
     half = t * d.std(axis=1, ddof=1) / np.sqrt(n)
     return d.mean(axis=1) - half, d.mean(axis=1) + half
 
@@ -57,3 +57,9 @@ def test_too_few_seeds_have_no_power() -> None:
         sd_range(1.0, 1)
     with pytest.raises(LabError, match="fewer than 3"):
         detectable_factor(2)
+
+
+def test_the_true_sd_may_be_far_from_the_observed_one() -> None:
+    # chi2_2 quantiles are -2 log(1 - q): .0506 and 7.378, so sqrt(2 / 7.378) and sqrt(2 / .0506).
+    assert sd_range(1.0, 3) == pytest.approx((0.5207, 6.2848), abs=1e-3)
+    assert sd_range(2.0, 5) == pytest.approx((2 * 0.5991, 2 * 2.8736), abs=1e-3)

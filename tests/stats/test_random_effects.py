@@ -18,6 +18,14 @@ from gspo_lab.stats.random_effects import (
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.words.verdicts import precision_note
 
+BCG = np.array(
+    [
+        *([4, 119, 11, 128], [6, 300, 29, 274], [3, 228, 11, 209], [62, 13536, 248, 12619], [33, 5036, 47, 5761]),
+        *([180, 1361, 372, 1079], [8, 2537, 10, 619], [505, 87886, 499, 87892], [29, 7470, 45, 7232]),
+        *([17, 1699, 65, 1600], [186, 50448, 141, 27197], [5, 2493, 3, 2338], [27, 16886, 29, 17825]),
+    ]
+)
+
 
 def test_two_executions_by_pencil() -> None:
     """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of them."""
@@ -123,3 +131,26 @@ def test_where_nothing_was_said_nothing_holds() -> None:
         [0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=[Reason("not matched", {"why": "x"})]
     )
     assert replication_outcome(said(0.0), withheld) is None
+
+
+def test_the_vaccine_trials() -> None:
+    """metafor's rma(yi, vi, method = "PM", test = "knha") on its dat.bcg."""
+    a, b, c, d = BCG.T.astype(float)
+    y, v = np.log(a / (a + b) / (c / (c + d))), 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
+    found = random_effects(list(y), list(np.sqrt(v)))
+    assert (found.tau**2, found.estimate, found.se) == pytest.approx((0.3181, -0.7150, 0.1809), abs=5e-5)
+    assert (found.low, found.high) == pytest.approx((-1.1091, -0.3208), abs=5e-5)
+
+
+def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does_not() -> None:
+    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of docs/how-to/replicate.md."""
+    rng = np.random.default_rng(7)
+    over = plain = 0
+    for _ in range(1000):
+        pairs = rng.normal(rng.normal(0, 2 / np.sqrt(5), 5)[:, None], 1, (5, 5))
+        se = pairs.std(axis=1, ddof=1) / np.sqrt(5)
+        found = random_effects(list(pairs.mean(axis=1)), list(se))
+        over += not found.low < 0 < found.high
+        plain += abs(pairs.mean()) > 2.064 * pairs.std(ddof=1) / np.sqrt(25)
+    assert over / 1000 < 0.08
+    assert plain / 1000 > 0.2

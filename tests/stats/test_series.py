@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.curve_summaries import (
@@ -97,3 +99,9 @@ def test_short_runs_are_refused() -> None:
     assert fit_scaling(COMPUTE[:7], whole[:7]) is None, "half of the gain: its asymptote is a guess"
     assert fit_scaling(COMPUTE[:6], curve(COMPUTE, 0.8, 2.0, 1e9)[:6]) is None, "five scores after the start"
     assert fit_scaling(COMPUTE, np.full(17, 0.3)) is None, "nothing is gained"
+
+
+@given(st.floats(0.1, 100), st.floats(-50, 50))
+def test_area_does_not_depend_on_the_unit_of_x(scale: float, shift: float) -> None:
+    x, y = np.array([0.0, 1.0, 4.0, 6.0]), [0.1, 0.5, 0.2, 0.9]
+    assert normalised_auc(x * scale + shift, y) == pytest.approx(normalised_auc(x, y))
