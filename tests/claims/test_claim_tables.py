@@ -93,6 +93,7 @@ def test_a_mistake_in_a_built_in_claim_is_named(tmp_path: Path, table: str, said
         ("above = 0.0", "above = 0.0" + MINE, ": declared twice"),
         ('"entropy"\nstatistic = "mean over steps"', '"grad_norm"\nstatistic = "largest"', ""),
         ('"entropy"\nstatistic = "mean over steps"', '"addition"\nstatistic = "mean over the last evaluations"', ""),
+        ('"entropy"\nstatistic = "mean over steps"', '"addition"\nstatistic = "mean over the last fifth"', ""),
         ("mean over steps", "area under the curve", ""),
     ],
 )

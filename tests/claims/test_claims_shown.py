@@ -104,6 +104,10 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
     block = text.split("no rule keeps .05")[1].split("How often an answer")[0]
     stated = [row for row in data["rows"] if row["expectation"] == "stated"]
     assert all(f"n = {row['n']}" in block and row["cell"] in block for row in stated)
+    controls = text.split("Negative controls")[1]
+    assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
+    power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
+    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
     first = data["rows"][0]
     assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
 
@@ -130,7 +134,10 @@ def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
     path.write_text(head + PAIR)
     text = said("check", str(path))
     assert text.index("gspo: ") < text.index("warn: too-few-seeds: 2 seeds: no interval")
+    assert "warn: no-primary: no benchmark" in text
+    assert "warn: eps-too-narrow: arm.gspo" in text
     assert "claim C04-clip-gap" in text
     path.write_text(head + PAIR + "dual_clip = 3.0\n")
+    assert "error: dual-clip-one-arm" in said("check", str(path), code=2)
     found = json.loads(said("check", str(path), "--json", code=2))["findings"][0]
     assert (found["name"], found["level"]) == ("dual-clip-one-arm", "error")

@@ -68,6 +68,9 @@ def test_rows_name_statistics_recorded_metrics_and_roles_of_their_claim() -> Non
         assert len({"rows", "code"} & set(entry)) == 1, name
         assert {*entry["needs"], *entry.get("for_support", ())} <= NEEDS.keys()
         assert set(entry["roles"]) <= set(CLAIM_ROLES)
+        assert entry["needs"]
+        assert entry["source"]
+        assert entry["value"]
         for row in (*entry.get("rows", ()), *entry.get("also", ())):
             if isinstance(row, str):
                 assert callable(getattr(functions, row))

@@ -1,6 +1,7 @@
 """Engines' environments: what is known of them, what is found in one, and what cannot be made."""
 
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gspo_lab.engines import ENGINES
 from gspo_lab.engines.conformance import smoke_study
 from gspo_lab.engines.virtualenvs import (
     _stub,
+    environment_of,
     home_of,
     install,
     python_of,
@@ -83,3 +85,20 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
         install("verl", False, said.append)
     assert "No matching distribution found" in error.value.details[-1]
     assert any("verl" in line for line in said)
+
+
+def test_the_pins_name_one_version_of_what_was_tried() -> None:
+    for on_gpu in (False, True):
+        wanted, areal = environment_of("verl", on_gpu), environment_of("areal", on_gpu)
+        assert "verl==0.9.1" in wanted.without_dependencies
+        assert "areal==1.0.4" in areal.without_dependencies
+        assert all(any(one.startswith("torch==") for one in each.packages) for each in (wanted, areal))
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*wanted.python, "3.13"}
+
+
+def test_the_page_says_of_every_engine_what_is_known() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/engines.md").read_text(encoding="utf-8")
+    for name in ENGINES:
+        told = read_description("engine", name, ENGINES)
+        row = f"| `{name}` | {told['ran']} | {told['loaded'] or '–'} | {told['never'] or '–'} |"
+        assert row in page, row

@@ -228,3 +228,14 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
         assert (measured.stale_k3 is None) == skip
         ends.append(torch.cat([p.detach().flatten() for p in setting.policy.model.parameters()]))
     assert torch.equal(*ends)
+
+
+def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
+    gradients = []
+    for arm in ("grpo", "gspo"):
+        setting = set_up(make_run(arm), None)
+        experience = experience_of(setting)
+        setting.policy.fill_old_policy(experience, torch.arange(16))
+        drift(setting)
+        gradients.append(gradient(setting, experience, fresh=False))
+    assert relative(gradients[1], gradients[0]) > 1e-3

@@ -46,8 +46,8 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, kept: bool) -> Non
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
-@pytest.mark.parametrize("block", [1, 500], ids=lambda n: f"blocks of {n}")
-@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "gemma2"])
+@pytest.mark.parametrize("block", [1, 500, 2**20], ids=lambda n: f"blocks of {n}")
+@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe", "gemma2"])
 def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     name: str, block: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

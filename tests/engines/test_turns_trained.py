@@ -1,5 +1,6 @@
 """The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.step_record import CompletedStep, positions, sampled_positions
 from gspo_lab.evaluation.run_benchmark import turns_from_json
 from gspo_lab.samplers import Request, Rollout
+from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
 
@@ -102,6 +104,7 @@ def test_each_turn_reads_all_before_it_again() -> None:
 @pytest.mark.parametrize(
     ("arm", "overrides"),
     [
+        ("gspo", ("update.checkpoint_every=1",)),
         ("turns", ("update.checkpoint_every=1",)),
         ("turns", ("update.checkpoint_every=1", "model=tiny-qwen3-moe", "routing_replay=rollout")),
     ],
@@ -184,3 +187,29 @@ def test_what_an_environment_fails_at_trains_with_reward_0_and_is_counted(tmp_pa
         assert (answer.reward, answer.correct) == (None, None)
     for step in done.steps:
         assert step.grader_errors == sum(a.step == step.step and a.bench == "rollout" for a in failed)
+
+
+def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[int] = []
+    found: list[tuple[float, float]] = []
+    draw, record = TransformersSampler.sample, Loop.record
+
+    def noted(self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any) -> list[Rollout]:
+        drawn = draw(self, requests, *how, **more)
+        fed.append(sum(len(one.fed_ids) + len(new.response_ids) for one, new in zip(requests, drawn, strict=True)))
+        return drawn
+
+    def held(loop: Loop, step: CompletedStep, updates: Any) -> None:
+        calls = max(len(one.turns or ()) for one in step.drawn)  # the last ones, behind those of the benchmark
+        record(loop, step, updates)
+        flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
+        found.append((loop.totals.flops, flops))
+
+    monkeypatch.setattr(TransformersSampler, "sample", noted)
+    monkeypatch.setattr(Loop, "record", held)
+    memory = train(make(tmp_path / "study", "gspo", overrides=("steps=1",)), tmp_path / "run")
+    [(counted, flops)] = found
+    assert memory.steps[0].turns_mean > 1
+    assert counted == memory.steps[0].flops_total == flops

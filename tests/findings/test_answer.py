@@ -256,3 +256,40 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
     assert (said.word, said.command) == ("no verdict", "gspo-lab check studies/toy.toml")
+
+
+def slow_learner(run: Run, step: int) -> float:
+    """grpo rises to .8 and falls to .35, on its last seed to .6; gspo rises to .5 and ends at .45, a little below."""
+    if not step:
+        return 0.2
+    high, low = (0.5, 0.45) if run.arm == "gspo" else (0.8, 0.6 if run.seed == 4 else 0.35)
+    return low if step > 6 else high
+
+
+def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: Path) -> None:
+    """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be worse by the margin."""
+    worse = make_lab(tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner, by_seed))
+    own = stood(worse)["gspo"]
+    assert own.drop.better == "gspo"
+    assert own.word == "not resolved"
+    assert words.because(own) == (
+        "gspo drops less from its best, but its final score may be worse by more than the margin"
+    )
+
+
+def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None:
+    own = stood(make_lab(tmp_path, STABILITY, seeds=3, change=collapsing("grpo")))["gspo"]
+    assert own.p == pytest.approx(0.1)
+    assert own.drop.better == "gspo", "how far they fell can"
+
+
+def test_a_study_of_before_asks_for_the_score(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        assert Source(evidence, "toy").declaration.verdict.question == "score"
+
+
+def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
+    """Of four arms: which is better by how much, and what is open, in one line."""
+    said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
+    assert words.answer_text(said).startswith("Against grpo") or words.answer_text(said).startswith("Whether ")
+    assert all(arm in words.answer_text(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))

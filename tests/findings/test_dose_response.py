@@ -186,3 +186,22 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tm
     for text, places in ((report.html, 2), (report.markdown, 3)):
         assert not any(sentence in text for sentence in doses(found))
         assert text.count("No verdict: ") == places  # the answer and the section below it; the digest too
+
+
+def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
+        found = dose_response(Source(evidence, "margin"))
+    assert all(not one.half.resolved for one in found.arms if one.half is not None)
+    assert "0 of 16 runs collapsed" in doses(found)[0]
+    assert "values above" in doses(found)[0]
+    assert not found.ratios["gspo"].resolved
+
+
+def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
+        found = dose_response(Source(evidence, "margin"))
+        assert render([Source(evidence, "margin")]).html
+    assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
+    assert [one.half for one in found.arms] == [None, None]
+    assert found.ratios == {}
+    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"

@@ -18,7 +18,7 @@ from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.sections.replications import lines
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Declaration, Run, digest
-from gspo_lab.study.declaration import LOCKED, identity
+from gspo_lab.study.declaration import LOCKED, differences, identity
 
 MARGIN = "\n[verdict]\nmargin = 0.05\nlast = 1\n"
 STUDY = TWO_ARMS.replace("[[bench]]", f"{MARGIN}[[bench]]")
@@ -204,3 +204,28 @@ def test_a_replication_whose_original_is_gone_names_it(tmp_path: Path) -> None:
     make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="toy", steps=4, every=4)
     report = rendered(database, "toy-r1")
     assert "toy (named as the original, another study by now), toy-r1 (replication)" in report.markdown
+
+
+def test_content_is_the_same_whatever_name_seeds_and_date(tmp_path: Path) -> None:
+    runs = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01").parent
+    lab(tmp_path, "again", "[7, 8, 9]", 5, "2026-02-01", of="toy")
+    make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="other", steps=4, every=4)
+    make_lab(tmp_path, STUDY.replace("{seeds}", "3"), name="longer", steps=8, every=4)
+    toy, again, other, longer = (declared(runs / name) for name in ("toy", "again", "other", "longer"))
+    assert identity(toy) == identity(again)
+    assert again.replicates is not None
+    assert again.digest == again.content_digest
+    assert (differences(toy, other), differences(toy, longer)) == (["verdict.margin"], ["steps"])
+
+
+def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) -> None:
+    """Three executions on two sets of seeds: two sets are together, and three would confirm."""
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
+    machines = [lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02").parent]
+    machines.append(lab(tmp_path / "third", "toy", "[5, 6, 7, 8, 9]", 8, "2026-01-03").parent)
+    with Evidence.open(here) as evidence:
+        found = Source(evidence, "toy", elsewhere=machines)
+        together = all_executions(found).combined("gspo")
+        assert (together.k, all_executions(found).times("gspo")) == (2, 3)
+        assert not all_executions(found).can_confirm
+        assert any("executions combined (3, on 2 sets of seeds)" in line for line in lines(found))

@@ -208,3 +208,11 @@ def test_the_spread_shrinks_with_length_and_the_drift_does_not(
     moved: float, shrunk: float, clipped: tuple[float, float]
 ) -> None:
     assert measured(2e-3).clips((3e-4, 4e-4), moved, shrunk) == pytest.approx(clipped)
+
+
+def test_a_sweep_of_something_else_has_none(tmp_path: Path) -> None:
+    toml = TOML.replace("rollout.max_tokens = [16, 64, 256]", "update.learning_rate = [1e-4, 2e-4]")
+    with Evidence.open(lab(tmp_path, lambda run: False, toml)) as evidence:
+        found = Source(evidence, "long")
+        assert lengths(found) is None
+        assert dose_response(found) is not None

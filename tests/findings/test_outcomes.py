@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from laboratory import rendered
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
@@ -12,6 +13,7 @@ from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.findings.paired_comparisons import scalars
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.models.check import EMBEDDED
 from gspo_lab.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.readings.answers import tallies as tallies_of
@@ -21,8 +23,8 @@ from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report.sections.answer import limitations
 from gspo_lab.stats.paired import items_variance
 from gspo_lab.store import Evidence, rebuild
-from gspo_lab.study import Run, Study, load_study
-from gspo_lab.words import flags, reason_text, sentences
+from gspo_lab.study import Run, Settings, Study, load_study
+from gspo_lab.words import decided_sentences, flags, reason_text, sentences
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
 """Right answers of 20 by step: the start is the best of all and must not count."""
@@ -297,3 +299,30 @@ def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> 
                 f"The clip fraction is not measured: {arm} has no update after the learning rate's warm-up: 12 of 12 "
                 "steps warm up."
             )
+
+
+def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=partial)) as evidence:
+        found = Source(evidence, "toy")
+        assert benches(found) == ["addition"]
+        assert {one.final for one in outcomes(found, "addition")} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"), [(0.35, "gspo is better than grpo"), (0.0, "Whether gspo differs from grpo")]
+)
+def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: float, said: str) -> None:
+    database = make_lab(tmp_path, gain=gain)
+    with Evidence.open(database) as evidence:
+        (sentence,) = decided_sentences(decision(Source(evidence, "toy")))
+    assert sentence.startswith(said)
+    assert " on this one starting model" in sentence
+    report = rendered(database, "toy")
+    assert f'<p class="headline">{sentence.rstrip(".")}: ' in report.html
+    assert SHARED in report.html
+
+
+def test_every_embedded_model_is_known_as_one(tmp_path: Path) -> None:
+    settings: Settings = study(tmp_path, TWO_ARMS).arms["grpo"].settings
+    assert all(settings.model_copy(update={"model": name}).embedded for name in EMBEDDED)
+    assert not settings.model_copy(update={"model": "Qwen/Qwen3-0.6B"}).embedded

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from calling import gspo_lab
+from laboratory import rendered
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
@@ -638,3 +639,51 @@ def test_an_origin_that_cannot_be_read_is_one_line(lab: Lab, origin: object) -> 
         said = gspo_lab(*command, "--runs", str(lab.runs))
         assert said.code == 2, command
         assert "toy/grpo/s0: its journal names an origin that cannot be read" in said.err
+
+
+def test_the_report_withholds_the_verdict_with_the_certificates_reason(lab: Lab) -> None:
+    lab.set_facts("gspo/s0", threads=2)
+    answer = json.loads(rendered(lab.runs / "lab.db", "toy").json)["studies"]["toy"]["answer"]
+    assert answer["comparisons"]["gspo"]["word"] == "withheld"
+    assert "undeclared difference in numerics: threads (seed 0)" in answer["comparisons"]["gspo"]["reason"]
+
+
+def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
+    lab.edit_json("study.json", lambda study: study["verdict"].update(margin=0.5))
+    found = lab.certificate()
+    assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
+    assert found.lock.detail.startswith("study.json was edited after it was locked")
+    assert found.reasons["gspo"] == (
+        "undeclared difference in lock: study.json",
+        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
+    )
+    assert lab.verdict()["word"] == "withheld"
+
+
+def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
+    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
+    lab.set_facts("gspo/s0", weights="ee" * 32)
+    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0), ("identity", 0)}
+
+
+def test_engines_that_a_study_compares_may_count_other_flops_and_no_other_tokens(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
+    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)  # of 1e6
+    found = of(lab.certificate(), "first counts")
+    assert (found.state, found.parts) == ("differs as declared", ("flops_total",))
+    assert found.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert of(lab.certificate(), "first counts", 1).state == "equal"
+    assert lab.verdict()["word"] == "better beyond margin"
+    lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
+    assert of(lab.certificate(), "first counts").state == "differs undeclared"
+
+
+def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:
+    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)
+    assert odd_ones(lab.certificate()) == {("first counts", 0)}
+
+
+def test_compute_is_prompts_and_updates_and_what_became_of_it_is_told(lab: Lab) -> None:
+    found = of(lab.certificate(), "compute")
+    assert found.state == "equal"
+    assert found.detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, ")

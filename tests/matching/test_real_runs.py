@@ -138,7 +138,7 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
 
 def test_steps_without_any_reward_are_matched_though_nothing_is_kept_for_replay(tmp_path: Path) -> None:
     room = Room(tmp_path, grader="def grade(problem, answer):\n    return 0.0\n")
-    for arm in ("grpo", "grpo-r2"):
+    for arm in ("grpo", "grpo-r2", "grpo-r3"):
         room.train(arm)
     found = room.certificate()
     assert not odd_ones(found)

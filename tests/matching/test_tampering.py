@@ -2,6 +2,7 @@
 that admits that none can."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,17 @@ def margin(content: dict[str, Any]) -> None:
     content["verdict"]["margin"] = 0.5
 
 
+def in_database(edit: Callable[[dict[str, Any]], Any], *, lock: bool) -> Tampering:
+    def tamper(lab: SealedLab) -> None:
+        content = json.loads((lab.home / "study.json").read_text())
+        edit(content)
+        if lock:
+            content["digest"] = digest(locked_of(content))
+        lab.sql("UPDATE studies SET content = '" + json.dumps(content).replace("'", "''") + "'")
+
+    return tamper
+
+
 def sql(*statements: str) -> Tampering:
     return lambda lab: lab.sql(*statements)
 
@@ -105,15 +117,19 @@ def exchanged(*, renamed: bool) -> Tampering:
     return tamper
 
 
-def copied(*, own_answers: bool) -> Tampering:
-    """Seed 2 is a copy of seed 0 in both arms; with answers of its own it says so of everything else."""
+def copied(*, renamed: bool = False, other_tokens: bool = False, own_answers: bool = False) -> Tampering:
+    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, its digests of step 0 may be others, and so may its
+    answers."""
 
     def tamper(lab: SealedLab) -> None:
         for arm in ("grpo", "gspo"):
             items = lab.items(f"{arm}/s0")
-            if own_answers:
+            if renamed:
                 items[0]["run"] = f"toy/{arm}/s2"
-                next(where(items, "step", step=0)).update(rollout_digest="other", logprob_digest="others")
+            if other_tokens:
+                step = next(where(items, "step", step=0))
+                step.update(rollout_digest="other", logprob_digest="others")
+            if own_answers:
                 answered = where(lab.items(f"{arm}/s2"), "answer", bench="sums")
                 items = [one for one in items if one.get("bench") != "sums"]
                 items[-1:-1] = list(answered)
@@ -122,18 +138,13 @@ def copied(*, own_answers: bool) -> Tampering:
     return tamper
 
 
-def margin_in_database(lab: SealedLab) -> None:
-    content = json.loads((lab.home / "study.json").read_text())
-    margin(content)
-    content["digest"] = digest(locked_of(content))
-    lab.sql("UPDATE studies SET content = '" + json.dumps(content).replace("'", "''") + "'")
+def places_exchanged(one: str, other: str) -> Tampering:
+    """Two files or folders of the study, each put where the other was."""
 
-
-def line_deleted(place: int) -> Tampering:
     def tamper(lab: SealedLab) -> None:
-        lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
-        del lines[place]
-        lab.journal(RUN).write_bytes(b"".join(lines))
+        aside = lab.folder / "aside"
+        for source, target in ((lab.home / one, aside), (lab.home / other, lab.home / one), (aside, lab.home / other)):
+            source.rename(target)
 
     return tamper
 
@@ -183,6 +194,22 @@ def last_line_behind(lab: SealedLab) -> None:
         journal.write([GradeRecord(bench="sums", step=4, problem=ID, sample=0, correct=1)])
 
 
+def exchanged_lines(lab: SealedLab) -> None:
+    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
+    lines[30], lines[31] = lines[31], lines[30]
+    lab.journal(RUN).write_bytes(b"".join(lines))
+
+
+def line_deleted(lab: SealedLab) -> None:
+    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
+    lab.journal(RUN).write_bytes(b"".join(lines[:30] + lines[31:]))
+
+
+def last_word_deleted(lab: SealedLab) -> None:
+    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
+    lab.journal(RUN).write_bytes(b"".join(lines[:-1]))
+
+
 def unsealed(items: Lines) -> None:
     del items[-1]["journal"], items[-1]["answers"]
 
@@ -230,9 +257,19 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "the margin": (study(margin, lock=False), {"lock", "identity"}),
     "the margin, locked again": (study(margin), {"identity"}),
     "the margin, locked again, the old one kept": (study(margin, keep=True), {"identity"}),
-    "the margin in the database, locked again": (margin_in_database, {"identity", "journals"}),
+    "the margin in the database": (in_database(margin, lock=False), {"lock", "identity", "journals"}),
+    "the margin in the database, locked again": (in_database(margin, lock=True), {"identity", "journals"}),
     "alpha": (study(lambda s: s["verdict"].update(alpha=0.2)), {"identity"}),
+    "how many evaluations are averaged": (study(lambda s: s["verdict"].update(last=1)), {"identity"}),
+    "the baseline": (study(lambda s: s["verdict"].update(baseline="gspo")), {"identity"}),
+    "the primary benchmark": (study(lambda s: s["verdict"].update(primary="sums")), {"identity"}),
     "the seeds that count": (study(lambda s: s.update(seeds=[0, 1])), {"identity"}),
+    "the question": (study(lambda s: s.update(question="Is it so?")), {"identity"}),
+    "a claim added": (study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}])), {"identity"}),
+    "a setting declared": (
+        study(lambda s: s["arms"]["gspo"]["declared"].append("update.learning_rate")),
+        {"identity", "declaration"},
+    ),
     "earlier versions without a word on what changed": (
         study(lambda s: s.update(superseded=[locked_of(s)]), lock=False),
         {"lock"},
@@ -246,12 +283,15 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}]), keep=True),
         {"lock"},
     ),
+    "alpha, the old declaration kept": (study(lambda s: s["verdict"].update(alpha=0.2), keep=True), {"lock"}),
     "an old declaration that never was": (
         study(lambda s: s.update(superseded=[{**locked_of(s), "seeds": [0, 1]}], added=[2], edits=[{"what": "x"}])),
         {"identity"},
     ),
     # What the runs were to do
+    "a learning rate in one run.json": (spec([RUN], rate), {"settings", "declaration", "identity", "own numbers"}),
     "a learning rate in all": (spec(RUNS, rate), {"declaration", "identity", "own numbers"}),
+    "the yardstick of clipping": (spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])), {"declaration"}),
     "the yardstick of clipping in study.json too": (all_bands, {"declaration"}),
     "the yardstick in one journal": (
         sealed(lambda items: items[0]["facts"].update(reference_bands={"grpo": [0.1, 0.1]}), RUN),
@@ -264,26 +304,40 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     # Whose journal it is
     "journals of two arms exchanged": (exchanged(renamed=False), {"identity"}),
     "the same, each renamed": (exchanged(renamed=True), {"own numbers"}),
-    "a seed copied from another": (copied(own_answers=False), {"identity", "regraded"}),
-    "the same, with answers of its own": (copied(own_answers=True), {"identity"}),
+    "runs of two seeds exchanged, folder by folder": (places_exchanged("gspo/s0", "gspo/s2"), {"identity"}),
+    "run.json of two arms exchanged": (
+        places_exchanged("grpo/s0/run.json", "gspo/s0/run.json"),
+        {"declaration", "identity"},
+    ),
+    "a seed copied from another": (copied(), {"identity", "regraded"}),
+    "the same, renamed": (copied(renamed=True), {"identity", "regraded"}),
+    "the same, with another first step": (copied(renamed=True, other_tokens=True), {"identity", "regraded"}),
+    "the same, with answers of its own": (copied(renamed=True, other_tokens=True, own_answers=True), {"identity"}),
     "another declaration in one journal": (
         sealed(lambda items: items[0].update(declaration="ab" * 32), RUN),
         {"identity"},
     ),
     "no name in one journal": (sealed(unsigned, RUN), {"identity"}),
     "no seal in one journal": (sealed(unsealed, RUN), {"sealed answers"}),
+    "other starting weights": (sealed(lambda items: items[0]["facts"].update(weights="cc" * 32), RUN), {"weights"}),
     "another starting model in one journal": (
         sealed(lambda items: items[0]["facts"].update(start="dd" * 32), RUN),
         {"other facts", "journals"},
     ),
     "the starting model replaced": (start_replaced, {"journals"}),
+    "trained models of two arms exchanged": (
+        places_exchanged("grpo/s0/checkpoints/final", "gspo/s0/checkpoints/final"),
+        {"journals"},
+    ),
     "trained weights overwritten": (weights_overwritten, {"journals"}),
     "a trained model replaced, its list of files too": (
         lambda lab: lab.model(lab.trained(RUN), "what another run has learned"),
         {"journals"},
     ),
     # What is there
+    "a last step cut, yet finished": (sealed(last_step_cut, RUN), {"plan"}),
     "a last step cut in all runs": (sealed(last_step_cut), {"plan"}),
+    "a last step cut, not sealed again": (chained(last_step_cut), {"plan", "journals"}),
     "a step in the middle cut": (sealed(without("step", step=2)), {"plan", "own numbers"}),
     "an update cut": (sealed(without("update", step=2, minibatch=1)), {"plan"}),
     "the last evaluation cut": (sealed(without("answer", bench="sums", step=4)), {"plan"}),
@@ -301,10 +355,15 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     # What was answered
     "a grade in the journal": (rough('"reward":0.0,"correct":0', '"reward":1.0,"correct":1'), {"journals", "plan"}),
     "a grade, chained": (chained(RIGHT), {"sealed answers", "journals", "regraded"}),
+    "a grade, sealed": (sealed(RIGHT, RUN), {"regraded"}),
     "a grade in all runs, sealed": (sealed(RIGHT), {"regraded"}),
     "a grade in the database": (
         sql(f"UPDATE answers SET correct = 1 WHERE problem = '{ID}' AND step = 4"),
         {"sealed answers", "journals", "regraded"},
+    ),
+    "a grade taken back in the database": (
+        sql("UPDATE answers SET correct = NULL, error = 'timeout' WHERE run_id LIKE '%gspo%' AND correct = 0"),
+        {"sealed answers", "journals", "regraded", "base score"},
     ),
     "a later grade by hand": (graded_by_hand("addition/1"), {"regraded"}),
     "a later grade in the database": (
@@ -316,9 +375,12 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     ),
     "an answer's text": (sealed(answers(text=said(True, WRONG))), {"regraded"}),
     "a reference in both arms": (sealed(answers(reference="1000000", correct=1, reward=1.0)), {"regraded"}),
+    "a prompt in both arms": (sealed(answers(prompt="1+1=")), {"regraded"}),
     "an answer's seed": (sealed(answers(sample_seed=7)), {"regraded"}),
     # What was measured
+    "a share scaled": (sealed(scaled("update", 2, "clip_fraction_tokens")), {"own numbers"}),
     "clips scaled": (sealed(scaled("update", 2, *CLIPS)), {"own numbers"}),
+    "a column scaled, not sealed again": (chained(scaled("update", 2, "log_ratio_max_abs")), {"journals"}),
     "a column scaled in the database": (sql("UPDATE updates SET loss = 2 * loss"), {"journals"}),
     "learning rates": (sealed(scaled("update", 2, "learning_rate")), {"own numbers"}),
     "tokens doubled": (sealed(doubled("tokens_sampled_total", "tokens_trained_total")), {"own numbers"}),
@@ -328,6 +390,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     ),
     "tokens trained halved": (sealed(scaled("step", 0.5, "tokens_trained_total")), {"own numbers"}),
     "FLOPs of one run doubled": (sealed(doubled("flops_total"), RUN), {"first counts"}),
+    "FLOPs doubled in the database": (sql("UPDATE steps SET flops_total = 2 * flops_total"), {"journals"}),
     "prompts doubled": (sealed(doubled("prompts_total")), {"own numbers"}),
     "updates doubled": (sealed(doubled("updates_total")), {"own numbers"}),
     "device time halved": (sealed(scaled("step", 0.5, "device_seconds_total")), {"own numbers"}),
@@ -339,9 +402,11 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         sealed(changed("step", lambda one: one.update(reward_mean=one["reward_mean"] + 0.01), step=3), RUN),
         {"own numbers"},
     ),
+    "rewards scaled": (sealed(scaled("step", 1.25, "reward_mean")), {"own numbers"}),
     "a share above one": (sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))), {"own numbers"}),
     # The file
-    "a line deleted": (line_deleted(30), {"journals"}),
+    "a line deleted": (line_deleted, {"journals"}),
+    "two lines exchanged": (exchanged_lines, {"journals"}),
     "a record behind the last word": (last_line_behind, {"journals"}),
     "a run's state in the database": (sql("UPDATE runs SET state = 'failed'"), {"journals"}),
     "a text that keeps the file's size and time": (
@@ -426,12 +491,27 @@ def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: Se
     grown = content | {"superseded": [first], "edits": [{"what": "a word was corrected"}]}
     assert Declaration.parse(grown, "study.json").arms_added == ("gspo",)
     assert Declaration.parse(content | {"edits": [{"what": "arms added: gspo"}]}, "").arms_added == ("gspo",)
+
+
+def test_an_arm_that_is_taken_away_is_no_growth(lab: SealedLab) -> None:
+    content = json.loads((lab.home / "study.json").read_text())
     fewer = content | {"superseded": [locked_of(content)], "arms": {"grpo": content["arms"]["grpo"]}}
     assert Declaration.parse(fewer, "study.json").not_grown == ("arms taken away: gspo",)
 
 
+def test_the_odds_that_a_sample_finds_what_was_changed() -> None:
+    """Of 7,168 answers some are changed: 1 less the share of samples that hold none of these."""
+    text = DOCS.read_text(encoding="utf-8")
+    for changed_ones, line in ((1, "1 changed answer"), (12, "any of 12")):
+        shown = [
+            float(cell) for cell in text.partition(f"| chance to find {line} |")[2].partition("\n")[0].split("|")[:4]
+        ]
+        odds = [1 - math.comb(7168 - changed_ones, n) / math.comb(7168, n) for n in (100, 1000, 5000, 7168)]
+        assert shown == pytest.approx(odds, abs=5e-4)
+
+
 def test_a_run_whose_last_word_is_gone_is_not_finished(lab: SealedLab) -> None:
-    line_deleted(-1)(lab)
+    last_word_deleted(lab)
     lab.certified()
     assert lab.verdict()["word"] == "withheld"
 

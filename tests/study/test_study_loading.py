@@ -261,3 +261,9 @@ def test_seeds_are_a_count_or_a_list(tmp_path: Path, written: str, seeds: tuple[
     else:
         (only,) = mistakes(tmp_path, text)
         assert only.startswith("seeds: ")
+
+
+def test_an_arm_s_table_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
+    arm = '[arm.slow]\nobjective = "gspo"\nmodel = "tiny-olmoe"\n[arm.slow.update]\nlearning_rate = 1e-5\n'
+    settings = load(tmp_path, SHARED + ARMS + arm).arms["slow"].settings
+    assert (settings.update.learning_rate, settings.update.minibatches, settings.model) == (1e-5, 2, "tiny-olmoe")
