@@ -274,7 +274,7 @@ def _result(item: WorkItem, code: int) -> WorkItemResult:
     elif code == Exit.CANCELLED:
         return WorkItemResult(item, code, f"its job was cancelled on {place}; the same command resumes the run")
     elif code == Exit.LOST:
-        message = f"its launcher has given it up on {place}"
+        message = f"its launcher has given it up on {place}; the same command resumes the run"
     elif code not in (Exit.FINISHED, Exit.STOPPED):
         if standing is not None and standing.state is State.FAILED:
             message = standing.message or ""

@@ -46,7 +46,11 @@ class Forkserver:
         weakref.finalize(self, _end, self._orders, process)
 
     def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
-        """Order a worker on `folder`; it begins when the server has its imports. None if the server is gone."""
+        """Order a worker on `folder`; it begins when the server has its imports. None if the server is gone.
+
+        OSError if its log cannot be written.
+        """
+        WorkFolder(folder).log.open("ab").close()  # the server could say so nowhere
         self._number += 1
         return ForkedProcess(self, self._number, slot.name) if self.order(self._number, folder.absolute()) else None
 

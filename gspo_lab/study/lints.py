@@ -129,7 +129,8 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
     if max(low, high) >= WIDE:
         yield (
             "eps-too-wide",
-            f"a sequence ratio with a range of {max(low, high):g} hardly ever clips, as of a token",
+            f"a sequence ratio with a range of {max(low, high):g} hardly ever clips (it is a token ratio's); give a "
+            "smaller clip_low and clip_high, or clip = 'calibrated'",
         )
     limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
     predicted = 0.0 if limit is None else 0.5 * math.erfc((low + high) / 2 * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
@@ -157,7 +158,8 @@ def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
         yield (
             "aggregation-constant",
             f"aggregation_constant = {constant:g}, and an answer has at most {limit} tokens: its gradient has "
-            f"{limit / constant:.3g} of the published size, which max_grad_norm and kl_coef meet; give {limit}",
+            f"{limit / constant:.3g} of the published size, which max_grad_norm and kl_coef meet; give "
+            f"aggregation_constant = {limit}",
         )
 
 

@@ -106,7 +106,9 @@ def broken_within(settings: Settings) -> Iterator[str]:
         )
     if rollout.float32_head and rollout.sampler != "transformers":
         yield f"rollout.float32_head: '{rollout.sampler}' does not know it; use rollout.sampler = 'transformers'"
-    nucleus = "with rollout.top_p < 1: the sampler's log-probs are renormalised and are not the policy's"
+    nucleus = (
+        "with rollout.top_p < 1: the sampler's log-probs are renormalised over the nucleus and are not the policy's"
+    )
     if rollout.top_p < 1 and update.old_logprobs == "sampler":
         yield f"update.old_logprobs = 'sampler' {nucleus}; use top_p = 1 or old_logprobs = 'trainer'"
     if rollout.top_p < 1 and objective.off_policy_mask is not None:
@@ -146,12 +148,21 @@ def broken_within(settings: Settings) -> Iterator[str]:
             yield f"{drop} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
     if rollout.overlong_buffer is not None:
         if advantage == "gdpo":
-            yield "rollout.overlong_buffer with advantage = 'gdpo': length costs the sum, names train; leave it out"
+            yield (
+                "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and rewards by name "
+                "train; leave it out, or have the grader return a reward for length"
+            )
         if by_turn:
-            yield "rollout.overlong_buffer with turn_credit = 'turn': length costs responses, turns train; leave it out"
+            yield (
+                "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's reward, and turns are "
+                "compared by what each earned; leave it out"
+            )
         if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
             most = f"the token limit, rollout.max_tokens = {rollout.max_tokens}"
-            yield f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give less"
+            yield (
+                f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give it some of the last "
+                "tokens"
+            )
     low, high = objective.mismatch_low, objective.mismatch_high
     if low is not None and high is not None and low >= high:
         yield f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}"
@@ -170,7 +181,10 @@ def broken_within(settings: Settings) -> Iterator[str]:
         if advantage == "gae" and level != "sequence":
             yield f"{calibrated} with advantage = 'gae' at level '{level}': {signs}, or the level 'sequence'"
         if update.per_rollout_batch < 2:
-            yield f"{calibrated} needs update.minibatches >= 2: one update has ratios of 1 alone"
+            yield (
+                f"{calibrated} needs update.minibatches >= 2: the first update of a rollout batch has all ratios 1 and "
+                "leaves nothing to calibrate"
+            )
     yield from (f"objective.{line}" for line in objective.loss.refuses(objective))
     if objective.policy_loss != "clip":
         clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}

@@ -73,13 +73,14 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> Iterator[str]:
     choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
     if not lists:
         yield "has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]"
+    length: int | None = None
     for key, values in lists.items():
         if key not in choosable:
             yield f"{key}: no setting that an arm can choose{nearest(key, choosable)}"
         elif not isinstance(values, list) or len(values) < 2 or not all(map(_is_plain, values)):
             yield f"{key}: give at least two numbers or words in a list; got {values!r}"
-        elif len(values) != (first := len(next(iter(lists.values())))):
-            yield f"lists are read side by side and must be equally long; {key} has {len(values)}, the first {first}"
+        elif len(values) != (length := length or len(values)):
+            yield f"lists are read side by side and must be equally long; {key} has {len(values)}, the first {length}"
 
 
 def _is_plain(value: Any) -> bool:

@@ -57,5 +57,7 @@ def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> Non
     found, _ = bench.conduct(on="slow_queue:Unlucky")
     assert found.exit_code == 1
     (line,) = found.failures
-    assert line.startswith("b/s0: lost at step 0/4: its launcher has given it up on node 1 of far (log: ")
+    assert line.startswith(
+        "b/s0: lost at step 0/4: its launcher has given it up on node 1 of far; the same command resumes "
+    )
     assert bench.conduct()[0].exit_code == 0

@@ -120,6 +120,12 @@ def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, 
     assert not alive(pid)
 
 
+def test_a_log_that_cannot_be_written_is_told_before_a_worker_is_ordered(pool: LocalPool, patient: RunFolder) -> None:
+    patient.log.mkdir()
+    with pytest.raises(IsADirectoryError, match=patient.log.name):
+        begin(pool, patient)
+
+
 def test_killed_it_is_gone_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
     process = begin(pool, patient)
     pid = started(patient)

@@ -171,7 +171,7 @@ DROPPED = "rollout.dynamic_sampling=2"
         ([DROPPED, GAE], "with advantage = 'gae', which compares no response"),
         ([DROPPED, "objective.advantage=batch-mean-std"], "would have a gradient; leave it out"),
         ([DROPPED, TURN], "turns may differ where responses earned the same"),
-        (["rollout.overlong_buffer=2", TURN], "length costs responses, turns train"),
+        (["rollout.overlong_buffer=2", TURN], "turns are compared by what each earned; leave it out"),
         (["rollout.overlong_buffer=9", "rollout.max_tokens=8"], "overlong_buffer = 9 is more than the token limit"),
         *(
             ([f"verdict.question={one}"], "must be 'score', 'stability' or a list of the names of its claims; got ")

@@ -99,6 +99,8 @@ def test_what_cannot_be_chosen_is_one_line(tmp_path: Path) -> None:
     assert unknown in refused(tmp_path, "update.learning_rat = [1, 2]")
     assert "rollout.group_size: no setting that an arm can choose" in refused(tmp_path, "rollout.group_size = [4, 8]")
     assert "give at least two numbers or words" in refused(tmp_path, "update.learning_rate = [1e-4]")
+    one = "update.learning_rate = 1e-4\nupdate.weight_decay = [0.1, 0.2]"  # beside a list
+    assert "give at least two numbers or words in a list; got 0.0001" in refused(tmp_path, one)
     assert "learning_rate = -1" in refused(tmp_path, "update.learning_rate = [1e-4, -1]")
     assert "cannot be split into update.minibatches = 3" in refused(tmp_path, "update.minibatches = [2, 3]")
     assert "two candidates are the same" in refused(tmp_path, "update.learning_rate = [1e-4, 1.0000001e-4]")

@@ -39,9 +39,18 @@ from gspo_lab.tasks.benchmarks.datasets import (
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import Case, ProgramBenchmark, cases_digest, grade_program, sandbox
 
-INDEX_VERSION = 2
-KEPT = ("question_id", "question_title", "question_content", "platform", "contest_date", "difficulty", "starter_code")
-COLUMNS = (*KEPT, "contest_id", "public_test_cases", "private_test_cases", "metadata")
+INDEX_VERSION = 1
+KEPT = {
+    "id": "question_id",
+    "title": "question_title",
+    "statement": "question_content",
+    "platform": "platform",
+    "date": "contest_date",
+    "difficulty": "difficulty",
+    "starter": "starter_code",
+}
+"""What the index keeps of a row: its own names and the columns."""
+COLUMNS = (*KEPT.values(), "contest_id", "public_test_cases", "private_test_cases", "metadata")
 _WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
 
 
@@ -49,13 +58,13 @@ _WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
 class Entry:
     """One problem without its tests, and where its line is: file, offset, bytes, sha256."""
 
-    question_id: str
-    question_title: str
-    question_content: str
+    id: str
+    title: str
+    statement: str
     platform: str
-    contest_date: str
+    date: str
     difficulty: str
-    starter_code: str
+    starter: str
     function: str | None
     tests: int
     tests_sha256: str
@@ -124,8 +133,8 @@ def read_cases(entry: Entry) -> list[Case]:
     except OSError as error:
         raise LabError(f"{entry.file}: cannot be read any more: {error}") from error
     if hashlib.sha256(line).hexdigest() != entry.sha256:
-        raise LabError(f"{entry.file}: the line of {entry.question_id} has changed; start again")
-    return decode_cases(f"{entry.file}, {entry.question_id}", json.loads(line), functional=entry.function is not None)
+        raise LabError(f"{entry.file}: the line of {entry.id} has changed; start again")
+    return decode_cases(f"{entry.file}, {entry.id}", json.loads(line), functional=entry.function is not None)
 
 
 def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> Iterator[Entry]:
@@ -164,7 +173,7 @@ def _entry(where: str, row: DatasetRow, path: Path, offset: int, line: bytes) ->
     function = _function(where, row)
     cases = decode_cases(where, row, functional=function is not None)
     return Entry(
-        **{name: row[name] for name in KEPT},
+        **{name: row[column] for name, column in KEPT.items()},
         function=function,
         tests=len(cases),
         tests_sha256=cases_digest(cases),
@@ -340,7 +349,7 @@ class LiveCodeBench(ProgramBenchmark):
         entries = read_entries(files, self.window, None if source is None else source.rows)
         if not entries:
             raise LabError(f"{self.name}: no problem of the release lies in the window")
-        return {entry.question_id: entry for entry in entries}
+        return {entry.id: entry for entry in entries}
 
 
 def _of_release(files: list[DataFile], source: DatasetSource | None) -> list[DataFile]:
@@ -357,23 +366,23 @@ def _of_release(files: list[DataFile], source: DatasetSource | None) -> list[Dat
 
 
 def _problem(entry: Entry) -> Problem:
-    flags = ERRATA.get(entry.question_id, ERRATA.get(entry.question_title))
+    flags = ERRATA.get(entry.id, ERRATA.get(entry.title))
     reference = {
         "tests": entry.tests,
         "sha256": entry.tests_sha256[:16],
         "platform": entry.platform,
         "difficulty": entry.difficulty,
-        "date": entry.contest_date,
+        "date": entry.date,
         **({} if flags is None else {"errata": flags}),
     }
-    return Problem(entry.question_id, _prompt(entry), json.dumps(reference))
+    return Problem(entry.id, _prompt(entry), json.dumps(reference))
 
 
 def _prompt(entry: Entry) -> str:
     """The official headings and fences, with the instruction at the head of the user's message (see docs)."""
-    if entry.starter_code.strip():
+    if entry.starter.strip():
         form = "Complete the starter code below and give the whole program in one block, fenced as it is."
-        code = entry.starter_code
+        code = entry.starter
     else:
         form = (
             "Read the input from standard input and write the answer to standard output, without trying it on the "
@@ -382,6 +391,6 @@ def _prompt(entry: Entry) -> str:
         code = "# YOUR CODE HERE"
     return (
         "You are an expert Python programmer. Write a correct Python program for the problem below, one that meets its "
-        f"specification and passes all tests.\n\n### Question:\n{entry.question_content}\n\n### Format:\n{form}\n"
+        f"specification and passes all tests.\n\n### Question:\n{entry.statement}\n\n### Format:\n{form}\n"
         f"```python\n{code}\n```\n\n### Answer:\n"
     )
