@@ -90,10 +90,10 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
 def test_the_pins_name_one_version_of_what_was_tried() -> None:
     for on_gpu in (False, True):
         wanted, areal = environment_of("verl", on_gpu), environment_of("areal", on_gpu)
-        assert "verl==0.9.1" in wanted.without_dependencies
-        assert "areal==1.0.4" in areal.without_dependencies
-        assert all(any(one.startswith("torch==") for one in each.packages) for each in (wanted, areal))
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*wanted.python, "3.13"}
+        assert "verl==0.9.1" in wanted["without_dependencies"]
+        assert "areal==1.0.4" in areal["without_dependencies"]
+        assert all(any(one.startswith("torch==") for one in each["packages"]) for each in (wanted, areal))
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*wanted["python"], "3.13"}
 
 
 def test_the_page_says_of_every_engine_what_is_known() -> None:
