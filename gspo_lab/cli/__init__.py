@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
 import typer
 
@@ -86,36 +86,18 @@ def current_spelling(words: Sequence[str]) -> list[str]:
     return present
 
 
-USAGE_ERROR = cast(type[Exception], typer.BadParameter.__bases__[0])
-"""The base class of all mistakes in a command line, which Typer does not export."""
-
-
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
     WARNED.clear()
     sys.argv[1:] = current_spelling(sys.argv[1:])
     try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except USAGE_ERROR as error:
-        _refuse_usage(error)
+        app()
     except LabError as error:
         _refuse(error)
     except OSError as error:
         if (message := refused(error)) is None:
             raise
         _refuse(message)
-
-
-def _refuse_usage(error: Any) -> NoReturn:
-    """A mistake in the command line, in one line; of a bare command its help."""
-    command = error.ctx.command_path if error.ctx is not None else "gspo-lab"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-    else:
-        message = " ".join(error.format_message().split()).rstrip(".")
-        message = f"{message[:1].lower()}{message[1:]}{' See' if message.endswith('?') else '; see'}"
-        print_lines([f"gspo-lab: {message} {command} --help"], err=True)
-    sys.exit(Exit.REFUSED)
 
 
 def _refuse(error: LabError) -> NoReturn:
