@@ -215,7 +215,7 @@ def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
         found = Source(evidence, "toy")
         found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
-        assert answer(found).command == "import more seeds"
+        assert answer(found).command == "import more seeds (5 or more)"
 
 
 SWEPT = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n[[bench]]")
