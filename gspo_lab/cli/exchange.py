@@ -130,6 +130,11 @@ def _pair(entry: str, option: str, form: str) -> tuple[str, str]:
 def _settings(overrides: list[str] | None) -> dict[str, object]:
     out: dict[str, object] = {}
     for key, value in (_pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in overrides or ()):
+        if key.startswith("arm."):
+            raise LabError(
+                f"--set {key}: --set is for the one arm that --arm names; state the settings of several arms in a "
+                "study TOML, as docs/how-to/import-runs.md shows: gspo-lab import mine.toml"
+            )
         try:
             out[key] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:

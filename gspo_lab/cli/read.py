@@ -114,6 +114,7 @@ def show(
         study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study, runs, with_clipped=json)
         header = [] if json or run else _study_header(evidence, study)
+        idle = _unread_keys(evidence, study, str(name)) if run and not json else set()
     if run:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
@@ -122,7 +123,7 @@ def show(
     if json:
         print_json(rows)
     elif run:
-        print_lines(_run_details(rows[0]))
+        print_lines(_run_details(rows[0], idle))
     else:
         print_lines(header[:-1])
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
@@ -181,20 +182,29 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     return line | failed | imported | ({"message": row["message"]} if row["message"] else {})
 
 
-def _run_details(row: dict[str, Any]) -> list[str]:
-    """A run's state, then each setting that has a value, as a study file writes it."""
+def _unread_keys(evidence: "Evidence", study: str, run: str) -> set[str]:
+    """The settings of a run's arm that its other settings leave without effect."""
+    from gspo_lab.readings import Source
+    from gspo_lab.study.schema import KEYS, unread
+
+    arm = Source(evidence, study).declaration.arms.get(run.split("/")[1])
+    return set() if arm is None else {key for key in KEYS if unread(key, arm.settings)}
+
+
+def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
+    """A run's state, then each setting that has a value and is read, as a study file writes it."""
     import json
 
     from gspo_lab.study import flat
 
     settings = dict(row["settings"] or {})
     settings |= {"bench": {bench["name"]: bench for bench in settings.get("bench", [])}}
-    known = {key: value for key, value in flat(settings).items() if value is not None}
+    known = {key: value for key, value in flat(settings).items() if value is not None and key not in idle}
     return [
         *(f"{name}: {cell(value)}" for name, value in _line(row).items()),
         "settings:",
         *(f"  {key} = {json.dumps(value, ensure_ascii=False)}" for key, value in known.items()),
-        *(["--json has the rest: packages, device, weights ..."] if row["facts"] else []),
+        *(["--json has the rest: settings without effect, packages, device, weights ..."] if row["facts"] else []),
     ]
 
 

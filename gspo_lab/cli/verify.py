@@ -94,7 +94,8 @@ def diff(
 ) -> None:
     """Show the first difference between two runs.
 
-    Compares settings, packages, weights, prompts, tokens and updates in this order.
+    Causes come first: settings, code, packages, device, numerics, weights, tokenizer and grader. Effects follow in
+    time: benchmark answers, prompts, responses, log-probs, rewards and updates.
     """
     from gspo_lab.matching.first_difference import first_difference
     from gspo_lab.matching.first_difference import lines as difference_lines

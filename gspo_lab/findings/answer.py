@@ -12,6 +12,7 @@ from typing import Any, Literal
 from gspo_lab.findings.clip_fractions import rule_arms
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.executions import REPLICATION, all_executions
+from gspo_lab.findings.imported_metrics import imported_metrics
 from gspo_lab.findings.paired_comparisons import ranked
 from gspo_lab.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
@@ -23,11 +24,13 @@ from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict
 from gspo_lab.study.overrides import drop_options
+from gspo_lab.study.verdict_tables import score_named
 
 Colour = Literal["green", "blue", "grey", "red"]
 """Answered; answered in part, or against the arms; not answered; runs must be fixed first."""
 
 UNDER_WAY = (State.RUNNING, State.QUEUED)
+ENOUGH_SEEDS = 5
 MOST_SEEDS = 20
 """For more seeds than this the answer proposes `plan`, which compares what else could decide."""
 HERE = ("run", "plan", "check", "replicate", "regrade")
@@ -38,7 +41,8 @@ HERE = ("run", "plan", "check", "replicate", "regrade")
 class StudyAnswer:
     """`word` is a code. `verdicts` answer the question; without any, `why` says why not.
 
-    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab command.
+    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab command. Imported runs have
+    none; `instead` says what to do.
     """
 
     word: str
@@ -47,11 +51,12 @@ class StudyAnswer:
     grounds: tuple[Reason, ...]
     verdicts: tuple[Verdict, ...] = ()
     why: Reason | None = None
+    instead: str = ""
 
     @property
     def command(self) -> str:
-        """The command to type next."""
-        return f"gspo-lab {shlex.join(self.next)}"
+        """The command to type next, or what to do where there is none."""
+        return self.instead or f"gspo-lab {shlex.join(self.next)}"
 
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
@@ -60,9 +65,13 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
     # GSPO's arm comes first: the answer's sentence is about it.
     subject = None if (rules := rule_arms(source)) is None else rules[1]
     answer = replace(answer, verdicts=tuple(sorted(answer.verdicts, key=lambda verdict: verdict.subject != subject)))
+    if (logged := imported_metrics(source)) is not None and (primary := source.declaration.primary) is not None:
+        trained = logged.scored_rewards(score_named(primary).bench)
+        grounds = (Reason("score is a reward", {"names": trained}),) if trained else ()
+        answer = replace(answer, grounds=(*answer.grounds, *grounds))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
-        options = ("--study", source.study, "--arm", "ARM", "--seed", "SEED")
-        return replace(answer, next=("import", "SOURCE", "PATH", *options))
+        few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
+        return replace(answer, next=(), instead=f"import more seeds{few}")
     return answer
 
 

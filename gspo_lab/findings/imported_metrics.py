@@ -1,8 +1,9 @@
 """Runs that other programs recorded: their metrics, whether two arms define them alike, and what spoils comparison."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 
@@ -17,6 +18,8 @@ CLIP, REWARD, DISTANCE = "clip fraction", "training reward", "distance to the ol
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
 """A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look mistaken."""
+REWARD_NAME = re.compile(r"(?!eval|val|test)(rewards/.*|.*/reward|reward|reward_mean|mean_reward)", re.IGNORECASE)
+"""A training reward under a name that its program does not define; not a held-out one."""
 ENDS = "The reward of each run is read over its own rows, up to its own end."
 
 
@@ -38,7 +41,8 @@ class LoggedName:
     @property
     def rewards(self) -> bool:
         """Whether it is a training reward."""
-        return self.quantity == REWARD or self.column == "reward_mean"
+        known = self.quantity == REWARD or self.column == "reward_mean"
+        return known or (self.quantity is None and REWARD_NAME.fullmatch(self.name) is not None)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class ImportedMetrics:
     apart: tuple[str, ...]
     """Quantities that two arms define differently, so that nothing subtracts them."""
     warnings: tuple[str, ...]
+
+    def scored_rewards(self, bench: str | None = None) -> list[str]:
+        """The training rewards that were imported as scores, of `bench` alone if it is given."""
+        named = (name for name in chain(*self.names.values()) if name.score and name.rewards)
+        return sorted({name.name for name in named if bench in (None, name.score)})
 
     @cached_property
     def strange(self) -> dict[str, list[str]]:
@@ -68,7 +77,8 @@ def imported_metrics(source: Source) -> ImportedMetrics | None:
     if not origins:
         return None
     names = {arm: tuple(_names(source, arm, origins)) for arm in source.declaration.arms}
-    return ImportedMetrics(names, tuple(_apart(names)), tuple(_warnings(source, names)))
+    metrics = ImportedMetrics(names, tuple(_apart(names)), ())
+    return replace(metrics, warnings=tuple(_warnings(source, metrics)))
 
 
 def _names(source: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
@@ -100,16 +110,15 @@ def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
                 yield f"{quantity}: not compared. {logs}."
 
 
-def _warnings(source: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
-    declared = source.declaration
+def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
+    declared, names = source.declaration, metrics.names
     yield from _of_settings(declared)
     for arm in declared.arms:
         if _ends(source, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
             yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(source, arm, names[arm])}"
     seeds = {arm: {run.seed for run in runs_of(source) if run.arm == arm} for arm in declared.arms}
     single = [arm for arm, arm_seeds in seeds.items() if len(arm_seeds) == 1]
-    trained = sorted({name.name for name in chain(*names.values()) if name.score and name.rewards})
-    if trained:
+    if trained := metrics.scored_rewards():
         yield f"The score is {', '.join(trained)}, a training reward: it tells no learning from reward hacking."
     if single:
         yield f"One seed of {', '.join(single)}: two runs of one arm may differ as much as these arms do."

@@ -222,7 +222,8 @@ def _named(path: Path) -> dict[str, tuple[str, str]]:
         if between and not metric.endswith(("__MIN", "__MAX"))
     }
     if not columns:
-        raise LabError(f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page")
+        history = f"; for a run's history use: gspo-lab import csv {path} ..." if STEP in first else ""
+        raise LabError(f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page{history}")
     return {name: entry for name, entry in columns.items() if not entry[1].startswith("_")}
 
 

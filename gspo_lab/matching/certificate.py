@@ -335,7 +335,9 @@ def _lock(declared: Declaration) -> Check:
         detail = f"declared as its runs were imported, after they were made: {format_value(locked)}"
         return Check(name, UNKNOWN, "; ".join([detail, *edits]), tuple(edits))
     if edits:
-        return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))
+        names_only = all(edit.what.startswith("verdict.names") for edit in declared.edits)
+        what = "only the display names changed after the first step" if names_only else "changed after the first step"
+        return Check(name, DECLARED, f"{what}: {'; '.join(edits)}", tuple(edits))
     return Check(name, EQUAL, f"the study is as declared before its first step: {format_value(locked)}")
 
 

@@ -32,6 +32,7 @@ from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted_keys import differing, under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
+from gspo_lab.study.verdict_tables import score_named
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -355,17 +356,22 @@ def base_score(pair: RunPair) -> Check:
         return pair.missing_records(name, bool(pair.left.base), bool(pair.right.base))
     left, right = pair.left.base, pair.right.base
     scores = {bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches}
-    logged = [bench for bench in benches if any((bench, 0) not in trace.answers for trace in pair.traces)]
+    logged = [bench for bench in benches if any((_asked(bench), 0) not in trace.answers for trace in pair.traces)]
     if logged:
         return Check(name, UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged))
     faults: list[Fault] = []
     for bench in benches:
         if left[bench] != right[bench]:
             faults.append((bench, scores[bench]))
-        elif pair.left.answers[bench, 0].texts != pair.right.answers[bench, 0].texts:
+        elif pair.left.answers[_asked(bench), 0].texts != pair.right.answers[_asked(bench), 0].texts:
             faults.append((bench, f"{bench}: {format_value(left[bench])} in both, by different answers"))
     reasons = pair.declared_under(*STARTING, "rollout.sampler", "rollout.dtype")
     return differs(name, faults, reasons, equal=", ".join(f"{bench} {format_value(left[bench])}" for bench in benches))
+
+
+def _asked(score: str) -> str:
+    """The benchmark whose answers a score is of: a mean reward, "addition:reward", has those of "addition"."""
+    return score_named(score).bench
 
 
 def _sampling_differences(pair: RunPair) -> list[str]:

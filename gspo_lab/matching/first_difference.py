@@ -33,6 +33,8 @@ CAUSES = {
     "grader": ("grader",),
 }
 """Kinds of difference between workers, causes first, and the facts that show them."""
+MARK = "›"
+"""Stands before the first character in which two texts differ."""
 AROUND = 40
 """Characters shown on each side of the first different character of two texts."""
 ROUNDING = 2**-20
@@ -178,7 +180,7 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
     for key in stored:
         a, b = first[key][3], second[key][3]
         if a != b:
-            where = f"step {step}, response {key[3]} to {key[2]}"
+            where = f"step {step}, response {key[3]} to problem '{key[2]}'"
             return Difference("rollout", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",))
     note = f"the {len(stored)} responses kept of this step agree" if stored else "no response of this step was kept"
     note += "; what a step does not train on never is" if whole else "; [record] rollouts = 1.0 keeps all"
@@ -197,7 +199,9 @@ def _first_update(evidence: "Evidence", left: Trace, right: Trace) -> Iterator[t
         if odd:
             step, minibatch, name = row["step"], row["minibatch"], odd[0]
             values = _cut(format_value(row[f"{name}_one"])), _cut(format_value(row[f"{name}_other"]))
-            note = (f"and {len(odd) - 1} more columns: {', '.join(islice(odd, 1, 6))}",) if odd[1:] else ()
+            such = ", such as" if len(odd) > 6 else ":"
+            more = f"and {len(odd) - 1} more column{'s' * (len(odd) > 2)}{such} {', '.join(islice(odd, 1, 6))}"
+            note = (more,) if odd[1:] else ()
             yield (step, 5), Difference("update", f"step {step}, mini-batch {minibatch}, {name}", *values, context=note)
             return
 
@@ -211,7 +215,7 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
 
 
 def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
-    """Two texts around their first different character, marked ›."""
+    """Two texts around their first different character, which has a mark."""
     first, second = a or "", b or ""
     shared = next(
         (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y), min(len(first), len(second))
@@ -219,7 +223,7 @@ def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
     begin = max(0, shared - AROUND)
     lead = ("…" if begin else "") + first[begin:shared]
     ends = [text[shared : shared + AROUND] + ("…" if len(text) > shared + AROUND else "") for text in (first, second)]
-    return f"{lead}›{ends[0]}", f"{lead}›{ends[1]}"
+    return f"{lead}{MARK}{ends[0]}", f"{lead}{MARK}{ends[1]}"
 
 
 def _cut(text: str) -> str:
@@ -234,4 +238,6 @@ def lines(difference: Difference | None, run_a: str, run_b: str) -> list[str]:
     if difference.later:
         out.append("and after that:")
         out += [f"  {line}" for later in difference.later for line in later.lines()]
+    if any(MARK in line for line in out):
+        out.append(f"{MARK} marks the first character in which two texts differ")
     return out

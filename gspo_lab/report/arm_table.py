@@ -34,6 +34,7 @@ from gspo_lab.words import short, tone
 from gspo_lab.words.text import level
 
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
+SHADED = "Shaded: the margin"
 Cells = tuple[Html | str, ...]
 """A row of the table, a cell for each column of `HEAD`."""
 
@@ -53,7 +54,8 @@ def arms_table(study: Source, answer: StudyAnswer) -> tuple[Html | None, str]:
         parts.append(h("label", h("input", type="radio", name=key, value=baseline, checked=checked), baseline))
         parts.append(_table(caption, rows))
     caption, rows = tables[0]
-    markdown = f"{markdown_table(HEAD, rows)}\n\n{plain(caption)}"
+    head = (*HEAD[:2], "difference", *HEAD[3:])  # Markdown has no drawing
+    markdown = f"{markdown_table(head, rows)}\n\n{plain(caption.replace(SHADED, 'The margin is'))}"
     return h("fieldset", h("legend", "Baseline"), *parts, class_="arms"), markdown
 
 
@@ -71,8 +73,8 @@ def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, lis
     if rule.question == "stability":
         what = f"By how much the drop from best, relative to the gain, is smaller than that of {usual}"
     caption = (
-        f"{what}. Shaded: the margin ±{margin:.3g}. Intervals: {level(rule.alpha)}, where several arms share alpha as "
-        f"stated. Numbers of an arm: {decision(study).runs.label()}."
+        f"{what}. {SHADED} ±{margin:.3g}. Intervals are {level(rule.alpha)} unless another level stands beside them; "
+        f"several arms share the {100 * rule.alpha:g} % error. Numbers of an arm: {decision(study).runs.label()}."
     )
     if not declared:
         caption += " This baseline was not declared: its verdicts are descriptive."
@@ -178,6 +180,6 @@ def drawn(
         parts.append(h("line", x1=at(low), x2=at(high), y1="50%", y2="50%", class_="interval"))
         seeds.append(h("circle", cx=at(estimate or 0.0), cy="50%", r="5", class_="mean"))
     parts += seeds
-    numbers = f"{signed(estimate, low, high)} ({at_level}{between(low, high, reason or 'no interval')})"
+    numbers = f"{signed(estimate, low, high)} ({at_level}{between(low, high, reason or 'no interval', margin)})"
     svg = h("svg", *parts, class_="interval-of", data_arm=arm, aria_hidden="true")
     return h("div", svg, h("div", numbers, class_="n"), class_="drawn")

@@ -128,11 +128,11 @@ def signed(value: float | None, low: float | None = None, high: float | None = N
     return NOT_MEASURED if format_number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
 
 
-def between(low: float | None, high: float | None, reason: str | None = None) -> str:
-    """An interval of differences; without one the reason."""
+def between(low: float | None, high: float | None, reason: str | None = None, margin: float | None = None) -> str:
+    """An interval of differences beside its margin; without one the reason."""
     if low is None or high is None:
         return reason or NOT_MEASURED
-    return interval_of(low, high)
+    return interval_of(low, high, margin)
 
 
 _SYNTAX = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
@@ -155,8 +155,12 @@ def _inline(value: Any, pipe: str = "|") -> str:
     words = " ".join(visible(value).split("\n")).strip().split(" ")
     for place, word in enumerate(words):
         if _REFERENCE.search(word):
-            fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
-            words[place] = (f"{fence} {word} {fence}" if "`" in word else f"`{word}`").replace("|", pipe)
+            code = word.lstrip("(")
+            code = code.rstrip(".,;" + ":" * (code[0] != ":") + ")" * (code != word))  # ":tada:" is whole
+            before, _, after = word.partition(code)
+            fence = "`" * (1 + max(map(len, re.findall("`+", code)), default=0))
+            code = (f"{fence} {code} {fence}" if "`" in code else f"`{code}`").replace("|", pipe)
+            words[place] = f"{before}{code}{after}"
         else:
             words[place] = _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
     return " ".join(words)

@@ -411,7 +411,15 @@ def study_comparison(sources: Sequence[Source]) -> Section:
         for verdict in verdicts_of(study).values():
             ends = verdict.interval or (None, None)
             link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
-            verdicts.append([link, label(verdict), signed(verdict.estimate), between(*ends), str(pairs)])
+            verdicts.append(
+                [
+                    link,
+                    label(verdict),
+                    signed(verdict.estimate),
+                    between(ends[0], ends[1], margin=verdict.margin),
+                    str(pairs),
+                ]
+            )
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)
         for arm in study.arms:

@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
     missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     out = {
         f"{what} {verdict.baseline}": signed(paired.estimate, paired.low, paired.high),
-        f"{level(compared.alpha)} interval, these problems": between(paired.low, paired.high, missing),
+        f"{level(compared.alpha)} interval, these problems": between(
+            paired.low, paired.high, missing, margin=compared.margin
+        ),
     }
     if adjusted := _adjusted(compared):
         out["interval of the verdict"] = adjusted
@@ -35,9 +38,10 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
         for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
             out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
     else:
-        lacking = "too few pairs" if wider is None else wider.reason
+        lacking = f"{NOT_MEASURED}: {'too few pairs' if wider is None else wider.reason}"
+        lacking = "not computed for a contrast" if verdict.question == "contrast" else lacking
         ends = (None, None) if wider is None else (wider.low, wider.high)
-        out["interval, new problems too"] = between(*ends, f"{NOT_MEASURED}: {lacking}")
+        out["interval, new problems too"] = between(*ends, lacking, margin=compared.margin)
     return out | {
         "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
@@ -77,16 +81,17 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
     first, second = compared.subject, compared.baseline
+    ends = (paired.low, paired.high)
     drop = f"Drop from best of {first}, relative to the gain, smaller than that of {second} by"
     name = drop if stability else f"{first} {MINUS} {second}:"
-    parts = [f"{name} {difference(paired.estimate, (paired.low, paired.high), compared.alpha)}"]
+    parts = [f"{name} {difference(paired.estimate, ends, compared.alpha, compared.margin)}"]
     if adjusted := _adjusted(compared):
         parts.append(f"interval of the verdict {adjusted}")
     if wider is not None and wider.low is not None and not stability:
-        parts.append(f"new problems too {between(wider.low, wider.high)}")
+        parts.append(f"new problems too {between(wider.low, wider.high, margin=compared.margin)}")
     parts += [f"margin ±{compared.margin:.3g}", counted(paired.n, "pair")]
     if compared.smallest_detectable is not None:
-        parts.append(f"smallest detectable effect {_detectable(compared)}")
+        parts.append(f"a true difference of {_detectable(compared)} would be found in 80 of 100 such studies")
     uneven = uneven_line(compared) if compared is verdict else None
     return ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
 
@@ -94,7 +99,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
 def _adjusted(verdict: Comparison) -> str | None:
     if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
         return None
-    return f"{between(*verdict.interval)} ({level(verdict.level)})"
+    return f"{between(*verdict.interval, margin=verdict.margin)} ({level(verdict.level)})"
 
 
 def _detectable(verdict: Comparison) -> str:
@@ -201,6 +206,19 @@ def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
     return [line for line in lines if line]
 
 
+def keeps_alpha(verdicts: Sequence[Comparison]) -> bool:
+    """Whether no error rate that `calibration_lines` states lies above alpha."""
+    n, alpha, looks = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, verdicts[0].rule.looks
+    methods = [(cells.PAIRED, n), (cells.UNEVEN_PAIRED, n), (cells.AT_MARGIN, n)]
+    methods += [(cells.HOLM, n)] * (len(verdicts) > 1) + [(cells.LOOKED, looks[-1])] * (len(looks) > 1)
+    rates = [row["rate"] for method, pairs in methods for row in _rows(pairs, alpha, partial(_is_of, method))]
+    return max(rates, default=0.0) <= alpha
+
+
+def _is_of(method: Method, row: dict[str, Any]) -> bool:
+    return bool(row["method"] == method.name)
+
+
 def calibration_line(n: int, alpha: float) -> str | None:
     """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
     rows = _rows(n, alpha, lambda row: row["method"] == cells.PAIRED.name and row["cell"].startswith("score"))
@@ -259,7 +277,7 @@ def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) ->
     if arms and rows:
         nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
-        what += f" ({nearest} simulated)"
+        what += f" (simulated with {nearest} arms)" if nearest != arms else ""
     return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs" if rows else None
 
 

@@ -56,6 +56,8 @@ class DoseLimits:
     reason: str | None = None
     needed: Needed | None = None
     p: float | None = None
+    alpha: float | None = None
+    """1 - the confidence of a ratio's limits, where both are known."""
 
     @property
     def resolved(self) -> bool:
@@ -140,7 +142,7 @@ def dose_ratio(
         low, high, p = min(low, shifts.low), max(high, shifts.high), max(p, shifts.p)
     estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
     if low_ratio is not None and high_ratio is not None:
-        return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p)
+        return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p, alpha=1 - level)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
     at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
     lacks = [(name, *_what_lacks(x, y, None, None)) for name, x, y in at_fault]

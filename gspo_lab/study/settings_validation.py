@@ -39,7 +39,11 @@ def broken_rules(
         if score.bench not in names:
             has = ", ".join(names) or "none"
             hint = nearest(verdict.primary, names)
-            out.append(f"verdict.primary: no benchmark '{verdict.primary}'{hint}; this study has {has}")
+            bench, colon, kind = verdict.primary.rpartition(":")
+            if colon and bench in names:
+                out.append(f"verdict.primary: {bench} has no score '{kind}'; it has {bench}, {bench}:reward")
+            else:
+                out.append(f"verdict.primary: no benchmark '{verdict.primary}'{hint}; this study has {has}")
         out += [
             f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every evaluation, and "
             f"bench.{bench.name}.samples = {bench.samples}: give at least {score.k}"

@@ -21,17 +21,28 @@ def signed(value: float, width: float | None = None) -> str:
     return shown.replace("-", MINUS)
 
 
-def between(low: float, high: float) -> str:
-    """An interval of differences."""
-    return f"{signed(low, high - low)} to {signed(high, high - low)}"
+def between(low: float, high: float, margin: float | None = None) -> str:
+    """An interval of differences. Rounding hides on no end that it excludes 0 or the margin."""
+    return " to ".join(_end(value, decimals(high - low), margin or 0.0) for value in (low, high))
 
 
-def difference(estimate: float, ends: tuple[float | None, float | None], alpha: float) -> str:
+def _end(value: float, places: int, margin: float) -> str:
+    """An end of an interval, with more decimals where it only rounds to 0 or to the margin."""
+    beside = [limit for limit in (0.0, margin, -margin) if abs(value - limit) > 1e-9]
+    while places < 6 and any(round(value, places) == round(limit, places) for limit in beside):
+        places += 1
+    shown = f"{value:+.{places}f}"
+    return "0" if float(shown) == 0 else shown.replace("-", MINUS)
+
+
+def difference(
+    estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None = None
+) -> str:
     """A difference with its interval at 1 - alpha: "+0.075 (95 % interval +0.041 to +0.110)"."""
     low, high = ends
     if low is None or high is None:
         return signed(estimate)
-    return f"{signed(estimate, high - low)} ({level(alpha)} interval {between(low, high)})"
+    return f"{signed(estimate, high - low)} ({level(alpha)} interval {between(low, high, margin)})"
 
 
 def percent(share: float) -> str:

@@ -12,7 +12,7 @@ from gspo_lab.findings.stability import UnstableRunCounts
 from gspo_lab.findings.sweeps import PUBLISHED, QUANTITIES, ArmResponse, DoseResponse, Lengths
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.ed50 import DoseLimits
-from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.proportions import clopper_pearson
 from gspo_lab.stats.random_effects import CombinedEstimate
 from gspo_lab.stats.random_effects import ReplicationOutcome as Outcome
@@ -20,7 +20,7 @@ from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict, VerdictLabel
 from gspo_lab.words.reasons import ALIKE, APART, better, fill, label, reason_text, sentences, short
-from gspo_lab.words.text import MINUS, capital, counted, difference, listed, percent, signed
+from gspo_lab.words.text import MINUS, capital, counted, difference, level, listed, percent, signed
 
 
 def because(verdict: Verdict) -> str | None:
@@ -66,7 +66,7 @@ def stated(verdict: Verdict) -> list[str]:
         return [first, *further]
     drop = f"the drop of {verdict.subject} from its best, relative to the gain, is smaller by "
     measure = drop if verdict.question == "stability" else ""
-    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
+    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level, verdict.margin)
     return [f"{first.rstrip('.')}: {measure}{numbers}, {counted(verdict.paired.n, 'seed')}.", *further]
 
 
@@ -226,7 +226,9 @@ def best_arms(ranking: Ranking) -> str:
     pairs = f"{ranking.apart or 'none'} of {ranking.compared} pairs of arms differ over {ranking.seeds} seeds"
     if len(best) == arms:
         return f"Any of the {arms} arms may be the best: {pairs}."
-    return f"The best of the {arms} arms is {listed(best, 'or')}: {pairs}."
+    if len(best) > 1:
+        return f"Any of {listed(best, 'or')} may be the best of the {arms} arms: {pairs}."
+    return f"The best of the {arms} arms is {best[0]}: {pairs}."
 
 
 def _differences(verdicts: Sequence[Comparison]) -> str:
@@ -238,7 +240,7 @@ def _differences(verdicts: Sequence[Comparison]) -> str:
     if len(known) > 1:
         values = [value for _, value in known]
         return f"Differences of {signed(min(values))} to {signed(max(values))}, {margin}, {pairs} an arm."
-    text = difference(estimate, (first.paired.low, first.paired.high), first.alpha)
+    text = difference(estimate, (first.paired.low, first.paired.high), first.alpha, first.margin)
     return f"{first.subject} {MINUS} {first.baseline}: {text}, {margin}, {pairs}."
 
 
@@ -290,6 +292,7 @@ GROUNDS: Mapping[str, Callable[..., str] | str] = {
         f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least {LEAST_SEEDS} are needed."
     ),
     "differences": _differences,
+    "score is a reward": lambda names: f"The score is {', '.join(names)}, a training reward.",
     "best arms": best_arms,
     "unstable runs": unstable_runs,
     "stability not judged": lambda: (
@@ -360,11 +363,10 @@ def precision_note(both: CombinedEstimate) -> str:
     """What so many executions can show."""
     if both.k == 1:
         return "The executions share their seeds: each seed counts once, by its mean over them."
-    times = f"{t_quantile(both.df, 1 - both.alpha / 2):.1f} standard errors to either side"
     if both.k > 2:
-        return f"{both.k} executions on seeds of their own: the interval reaches {times}."
+        return f"{both.k} executions on seeds of their own."
     return (
-        f"Two executions on seeds of their own: the interval reaches {times}, because one difference says almost "
+        "Two executions on seeds of their own: the combined interval is wide, because one difference says almost "
         "nothing about how executions vary. They can contradict each other, and hardly confirm."
     )
 
@@ -384,7 +386,7 @@ def doses(response: DoseResponse) -> list[str]:
     key, baseline = response.key, response.baseline
     about = "" if response.about is None else reason_text(response.about)
     lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
-    lines += [f"{arm} / {baseline}: {_ratio(ratio, key)}{about}" for arm, ratio in response.ratios.items()]
+    lines += [_ratio(arm, baseline, ratio, key, about) for arm, ratio in response.ratios.items()]
     return lines + [f"Not counted, added after the first step: {', '.join(response.added)}"] * bool(response.added)
 
 
@@ -428,13 +430,14 @@ def _half(arm: ArmResponse, key: str) -> str:
     return f"inconclusive ({runs}): {half.reason}{_needed(half)}"
 
 
-def _ratio(ratio: DoseLimits, key: str) -> str:
+def _ratio(arm: str, baseline: str, ratio: DoseLimits, key: str, about: str) -> str:
     if ratio.resolved and ratio.estimate is not None:
-        bounds = f"[{ratio.low:.3g}, {ratio.high:.3g}]"
         includes = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
-        word = ": the interval includes 1, so the comparison is inconclusive" if includes else ""
-        return f"tolerates {ratio.estimate:.3g} times the {key} {bounds}{word}"
-    return f"inconclusive: {ratio.reason}{_needed(ratio)}"
+        at_level = "" if ratio.alpha is None else f"{level(ratio.alpha)} "
+        ends = f"{at_level}interval {ratio.low:.3g} to {ratio.high:.3g}"
+        text = f"{arm} tolerates {ratio.estimate:#.3g} times {baseline}'s {key}{about} ({ends})"
+        return f"{text}: inconclusive" if includes else text
+    return f"{arm} against {baseline}{about}: inconclusive: {ratio.reason}{_needed(ratio)}"
 
 
 def _needed(limits: DoseLimits) -> str:

@@ -91,7 +91,7 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
     assert "50 % collapse point at update.learning_rate" in doses(found)[0]
-    assert "gspo / grpo: tolerates" in doses(found)[-1]
+    assert "gspo tolerates" in doses(found)[-1]
     assert "inconclusive" not in doses(found)[-1]
     assert doses(found)[0] in report.html.replace("\u00a0", " ")
     assert json.loads(report.json)["studies"]["margin"]
@@ -160,7 +160,7 @@ def test_a_sweep_of_which_one_dose_can_be_judged_has_a_report_and_no_half_collap
 @pytest.mark.parametrize(
     ("stands", "estimate", "told"),
     [
-        (5e-4, 1, "the interval includes 1, so the comparison is inconclusive"),
+        (5e-4, 1, "): inconclusive"),
         (1.0, None, "values above"),
     ],
 )

@@ -59,7 +59,7 @@ def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
     assert kinds == [
         # The first update that can differ is the second one of step 0; everything before it is equal.
         ("update", "step 0, mini-batch 1, loss"),
-        ("rollout", "step 1, response 0 to train-0-1-0"),
+        ("rollout", "step 1, response 0 to problem 'train-0-1-0'"),
         ("log-probs", "step 1, logprob_digest"),
         ("answer", "sums after 2 steps, held-8 #0"),
     ]
@@ -114,7 +114,7 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     rebuild(lab.runs)
     lab.set_of("grpo/s0", "step", {"rollout_digest": "other"}, step=3)
     found = parting(lab)
-    assert (found.kind, found.where) == ("rollout", "step 3, response 1 to train-0-3-2")
+    assert (found.kind, found.where) == ("rollout", "step 3, response 1 to problem 'train-0-3-2'")
     assert found.left == "›" + "a" * 40 + "…"
     assert found.right == "›train-0-3-2 said grpo 1"
     theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
@@ -132,7 +132,7 @@ def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> Non
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.75}, step=3, minibatch=0)
     found = parting(lab)
     assert (found.kind, found.where, found.left, found.right) == ("update", "step 2, mini-batch 1, loss", "9", "0.5")
-    assert found.context == ("and 1 more columns: clip_fraction_tokens",)
+    assert found.context == ("and 1 more column: clip_fraction_tokens",)
     assert found.later == ()
 
 

@@ -121,6 +121,8 @@ def test_markdown_of_hostile_text_is_that_text_and_nothing_else(line: str) -> No
         ("see https://evil.example", ["https://evil.example"]),
         ("www.evil.example", ["www.evil.example"]),
         (":tada:", [":tada:"]),
+        ("on sums:reward: it", ["sums:reward"]),
+        ("it (#12), :4096:8, so", ["#12", ":4096:8"]),
         ("a@b.example", ["a@b.example"]),
         ("a `@name` b", ["`@name`"]),
         ("runs/archive/toy-20261123-120000/lab.db", ["runs/archive/toy-20261123-120000/lab.db"]),

@@ -126,7 +126,7 @@ def test_three_arms_by_pencil() -> None:
     # c - b is -1.265 + 0.894 on the first seed, and above 0 on the others.
     assert [one.by_seed for one in found.places] == [(2, 1, 1, 1, 1), (1, 2, 2, 2, 2), (3, 3, 3, 3, 3)]
     assert (found.may_be_best, found.apart, found.compared) == (("c", "b"), 2, 3)
-    assert best_arms(found) == "The best of the 3 arms is c or b: 2 of 3 pairs of arms differ over 5 seeds."
+    assert best_arms(found) == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
     assert found.to_json()["places"][2] == {
         "arm": "a",
         "mean": 0.0,

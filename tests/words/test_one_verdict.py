@@ -118,7 +118,10 @@ def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
     scores = {"a": [0.5, 0.4, 0.6], "b": [0.5, 0.6, 0.4], "c": [0.4, 0.5, 0.6]}
     found = ranking(scores, 0.05, lambda first, second: None, [("a", "c")])
     assert {one.arm: (one.first, one.last) for one in found.places} == {"a": (1, 2), "b": (1, 3), "c": (2, 3)}
-    assert words.best_arms(found) == "The best of the 3 arms is a or b: 1 of 3 pairs of arms differ over 3 seeds."
+    assert (
+        words.best_arms(found)
+        == "Any of a or b may be the best of the 3 arms: 1 of 3 pairs of arms differ over 3 seeds."
+    )
 
 
 CODES: list[tuple[VerdictLabel, int]] = [

@@ -35,7 +35,7 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.sections.replications import linked
-from gspo_lab.report.verdict_details import calibration_lines, facts, head, notes, numbers, summary
+from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
 from gspo_lab.states import State
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
@@ -99,7 +99,7 @@ def answer(study: Source) -> Section | None:
         h("p", unbroken(f"{said} {denied}".strip()), below, class_="headline"),
         h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
-        h("p", "Next: ", h("code", unbroken(answered.command)), class_="next"),
+        h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
     )
     arms, arms_markdown = arms_table(study, answered)
@@ -164,7 +164,7 @@ def grounds(study: Source) -> Section | None:
     if ranked is not None:
         caption = (
             f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
-            f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
+            f"{level(ranked.alpha)} for all arms together. Ranks give no verdict. Single seeds are descriptive"
         )
         for at in ranked.places:
             places = str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
@@ -210,7 +210,7 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
         yield "New problems", *_new_problems(study), "scores"
         rates = calibration_lines(verdicts)
         measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-        yield "Calibration", measured, "good" if rates else "neutral", "calibration"
+        yield "Calibration", measured, "good" if rates and keeps_alpha(verdicts) else "neutral", "calibration"
     grade = "warn" if all_executions(study).contradicted else "neutral"
     yield "Replications", linked(all_executions(study)) or "none yet", grade, "replications"
 
@@ -262,11 +262,12 @@ def models(study: Source) -> str:
 
 def _new_problems(study: Source) -> tuple[str, Grade]:
     """The widest interval that holds for other problems too, and whether every arm has one."""
-    known = [ends for ends in new_problems(study).values() if ends.low is not None and ends.high is not None]
+    known = {arm: ends for arm, ends in new_problems(study).items() if ends.low is not None and ends.high is not None}
     if not known:
         return NOT_MEASURED, "neutral"
-    widest = max(known, key=lambda interval: (interval.high or 0.0) - (interval.low or 0.0))
-    shown = between(widest.low, widest.high) + (", the widest" if len(known) > 1 else "")
+    arm, widest = max(known.items(), key=lambda item: (item[1].high or 0.0) - (item[1].low or 0.0))
+    shown = between(widest.low, widest.high, margin=study.declaration.verdict.margin)
+    shown += f", of {arm}, the widest of {len(known)}" if len(known) > 1 else ""
     verdicts = decision(study).verdicts.values()
     stored = len(known) == len(verdicts) and all(verdict.paired.items_sd is not None for verdict in verdicts)
     return shown, "good" if stored else "neutral"

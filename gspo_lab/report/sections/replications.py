@@ -13,13 +13,13 @@ from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdo
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.text import MINUS, difference
+from gspo_lab.words.text import MINUS, counted, difference
 from gspo_lab.words.verdicts import OUTCOMES, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (
     "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
-    "Combined is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
+    "Combined is an average that allows executions to differ (random effects: Paule and Mandel's variance between "
     "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Executions that share seeds "
     "count once, by each seed's mean. Each verdict follows its own execution's rule. The combined estimate has none."
 )
@@ -107,10 +107,11 @@ def linked(executions: Executions) -> str | None:
     if not executions.has_others:
         return None
     names = ", ".join(f"{execution.name} ({_relation(execution)})" for execution in executions.executions)
-    fates = Counter(replication.fate for replication in executions.replications)
-    counts = ", ".join(f"{fates[fate]} {text}" for fate, text in OUTCOMES.items() if fates[fate])
+    fates, total = Counter(each.fate for each in executions.replications), len(executions.replications)
+    first, *others = (f"{fates[fate] or 'none'} {text}" for fate, text in reversed(OUTCOMES.items()))
+    counts = f"of {counted(total, 'verdict')}: {first}, {', '.join(others)}" if total else ""
     times = sum(execution.counts for execution in executions.executions)
-    return f"Carried out {times} time{'s' * (times > 1)}: {names}" + (f"; verdicts: {counts}" if counts else "")
+    return f"Carried out {times} time{'s' * (times > 1)}: {names}" + (f"; {counts}" if counts else "")
 
 
 def lines(study: Source) -> list[str]:

@@ -112,8 +112,11 @@ def _summary(runs: list[RunOutcome]) -> str:
     halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in known)
     unstable = sum(run.unstable for run in known)
     counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
-    counts["only ended below half of their best score"] = halved
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if halved:
+        below = "ended below half of its best score" if halved == 1 else "ended below half of their best score"
+        who = "" if how else "all " * (unstable > 1)
+        how = ", ".join(filter(None, (how, f"{who}{halved} because {'it' if halved == 1 else 'they'} {below}")))
     sentences = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
     if not known:
         sentences = [f"Whether runs were unstable is {NOT_JUDGED}."]
