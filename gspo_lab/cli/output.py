@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 10_000
-"""In a pipe or a file a row is one line, however long, unless COLUMNS is set."""
+"""In a pipe or a file a row is one line, however long."""
 READABLE = 100
 """Columns: prose in longer lines is hard to read, however wide the terminal is."""
 LAST_COLUMN = re.compile(r"^(?: +\w+: +|.{0,44}  +)(?=\S)")
@@ -28,13 +27,7 @@ def console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     printer = Console(stderr=stderr)
-    return printer if printer.is_terminal else Console(stderr=stderr, width=_piped_width())
-
-
-def _piped_width() -> int:
-    """COLUMNS where the environment sets it, else a width that folds nothing."""
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) else PIPED_WIDTH
+    return printer if printer.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
