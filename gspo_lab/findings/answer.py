@@ -71,7 +71,7 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
         answer = replace(answer, grounds=(*answer.grounds, *grounds))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
-        advice = "import complete logs of every run" if answer.word == "withheld" else f"import more seeds{few}"
+        advice = "import complete logs of every run" if answer.colour == "red" else f"import more seeds{few}"
         return replace(answer, next=(), instead=advice)
     return answer
 
