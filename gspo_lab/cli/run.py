@@ -305,7 +305,7 @@ def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -
         chosen = list(dict.fromkeys(names)) or [options.study_named(evidence, None, folder)]
         return [(evidence, options.study_named(evidence, name, folder), name) for name in chosen]
     known = {folder: evidence.studies() for folder, evidence in opened.items()}
-    everywhere = sorted({name for found in known.values() for name in found})
+    everywhere = sorted({name for names in known.values() for name in names})
     for name in names:
         if name not in everywhere:
             places, has = ", ".join(map(str, opened)), ", ".join(everywhere) or options.NO_STUDY

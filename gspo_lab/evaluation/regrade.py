@@ -170,7 +170,7 @@ def spot_check(
             odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
-    foreign = {f"{one.bench} by {one.grader}" for one in stored if known.get(one.bench) != one.grader}
+    foreign = {f"{row.bench} by {row.grader}" for row in stored if known.get(row.bench) != row.grader}
     if foreign:
         left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")
     drawn = same if len(same) <= most else chance.sample(same, most)

@@ -29,8 +29,8 @@ OURS = "gspo-lab"
 
 def _columns(record: type, *kinds: str) -> frozenset[str]:
     """The names of a record's fields of these kinds; lists of numbers are left out."""
-    found = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
-    return frozenset(name for name, kind in found.items() if kind.startswith(kinds))
+    types = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
+    return frozenset(name for name, kind in types.items() if kind.startswith(kinds))
 
 
 OF_STEPS = _columns(StepRecord, "int", "float") - {"step"}

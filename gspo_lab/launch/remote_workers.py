@@ -40,7 +40,7 @@ class RemoteLaunch:
     @staticmethod
     def find_active(folder: WorkFolder, launcher: str, is_alive: Callable[[str], bool]) -> "RemoteLaunch | None":
         """A launcher's latest worker, if its cluster says that it `is_alive`; the files of an ended one are deleted."""
-        launch = next((one for one in _latest_first(folder) if one.name.startswith(f"{launcher}-")), None)
+        launch = next((path for path in _latest_first(folder) if path.name.startswith(f"{launcher}-")), None)
         if launch is None or (is_alive(launch.name) and not launch.to_stop and launch.attempt().get("code") is None):
             return launch
         launch.delete_record()

@@ -102,22 +102,22 @@ def paired_t(
     share(alpha, "alpha")
     n = len(d)
     estimate = float(d.mean()) if n else math.nan
-    found = PairedT(n, estimate if n else None, tuple(d.tolist()), alpha)
+    result = PairedT(n, estimate if n else None, tuple(d.tolist()), alpha)
     too_few = f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}" if n else "no pairs of runs"
     if n < 2:
-        return replace(found, reason=too_few)
+        return replace(result, reason=too_few)
     sd, items_sd = float(d.std(ddof=1)), None if items_variance is None else math.sqrt(items_variance)
     rounding = ROUNDING * max(float(np.abs(d).max()), scale)
     sd = 0.0 if sd <= rounding else sd
     spread = max(sd, items_sd or 0.0)
     se = 0.0 if spread <= rounding else spread / math.sqrt(n)
-    found = replace(found, sd=sd, se=se, df=n - 1.0, items_sd=items_sd)
+    result = replace(result, sd=sd, se=se, df=n - 1.0, items_sd=items_sd)
     if not se:
-        return replace(found, sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
+        return replace(result, sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
     if n < LEAST_SEEDS:
-        return replace(found, reason=too_few)
+        return replace(result, reason=too_few)
     low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return replace(found, low=low, high=high, p=p)
+    return replace(result, low=low, high=high, p=p)
 
 
 def paired_scores(
@@ -220,9 +220,9 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     if seeds == 0 or items == 0:
         return TwoWay(seeds, items, None, alpha, reason="no scores")
     estimate = float(d_SI.mean())
-    found = TwoWay(seeds, items, estimate, alpha)
+    result = TwoWay(seeds, items, estimate, alpha)
     if min(seeds, items) < 2:
-        return replace(found, reason=f"{seeds} seeds and {items} items; two of each are needed")
+        return replace(result, reason=f"{seeds} seeds and {items} items; two of each are needed")
 
     centred_SI = d_SI - estimate
     by_seed_S, by_item_I = centred_SI.mean(axis=1), centred_SI.mean(axis=0)
@@ -231,22 +231,22 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     var_seeds = float(by_seed_S.var(ddof=1)) / seeds
     var_items = float(by_item_I.var(ddof=1)) / items
     var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
-    found = replace(found, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
+    result = replace(result, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
     variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
     rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
     if math.sqrt(variance) <= rounding:
-        return replace(found, variance=0.0, reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE)
+        return replace(result, variance=0.0, reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE)
     satterthwaite = variance**2 / (
         var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
     )
     crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
     seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
     variance, df = max(crossed, seeds_alone, key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2)
-    found = replace(found, variance=variance, df=df)
+    result = replace(result, variance=variance, df=df)
     if seeds < LEAST_SEEDS:
-        return replace(found, reason=f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}")
+        return replace(result, reason=f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}")
     low, high, p = t_interval(estimate, math.sqrt(variance), df, alpha)
-    return replace(found, low=low, high=high, p=p)
+    return replace(result, low=low, high=high, p=p)
 
 
 def items_variance(differences_SI: ArrayLike) -> float | None:
