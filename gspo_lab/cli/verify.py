@@ -60,7 +60,7 @@ def certify(
                 raise LabError(f"--sign: not signed, {checked.headline}", details=checked.open)
             put_signature(runs / named, sign)
             checked = verify_record(evidence, checked, samples)
-    print_either(json, checked.to_json(), checked.lines())
+    print_either(json, checked.to_json() if json else None, [] if json else checked.lines())
     raise typer.Exit(Exit.FINISHED if checked.ok else Exit.INCOMPLETE)
 
 

@@ -128,7 +128,7 @@ def signed(value: float | None, low: float | None = None, high: float | None = N
     return NOT_MEASURED if format_number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
 
 
-def between(low: float | None, high: float | None, reason: str | None = None, margin: float | None = None) -> str:
+def between(low: float | None, high: float | None, reason: str | None, margin: float | None) -> str:
     """An interval of differences beside its margin; without one the reason."""
     if low is None or high is None:
         return reason or NOT_MEASURED

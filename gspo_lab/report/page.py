@@ -412,13 +412,7 @@ def study_comparison(sources: Sequence[Source]) -> Section:
             ends = verdict.interval or (None, None)
             link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
             verdicts.append(
-                [
-                    link,
-                    label(verdict),
-                    signed(verdict.estimate),
-                    between(ends[0], ends[1], margin=verdict.margin),
-                    str(pairs),
-                ]
+                [link, label(verdict), signed(verdict.estimate), between(*ends, None, verdict.margin), str(pairs)]
             )
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)

@@ -26,9 +26,7 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
     missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     out = {
         f"{what} {verdict.baseline}": signed(paired.estimate, paired.low, paired.high),
-        f"{level(compared.alpha)} interval, these problems": between(
-            paired.low, paired.high, missing, margin=compared.margin
-        ),
+        f"{level(compared.alpha)} interval, these problems": between(paired.low, paired.high, missing, compared.margin),
     }
     if adjusted := _adjusted(compared):
         out["interval of the verdict"] = adjusted
@@ -41,7 +39,7 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
         lacking = f"{NOT_MEASURED}: {'too few pairs' if wider is None else wider.reason}"
         lacking = "not computed for a contrast" if verdict.question == "contrast" else lacking
         ends = (None, None) if wider is None else (wider.low, wider.high)
-        out["interval, new problems too"] = between(*ends, lacking, margin=compared.margin)
+        out["interval, new problems too"] = between(*ends, lacking, compared.margin)
     return out | {
         "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
@@ -88,7 +86,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     if adjusted := _adjusted(compared):
         parts.append(f"interval of the verdict {adjusted}")
     if wider is not None and wider.low is not None and not stability:
-        parts.append(f"new problems too {between(wider.low, wider.high, margin=compared.margin)}")
+        parts.append(f"new problems too {between(wider.low, wider.high, None, compared.margin)}")
     parts += [f"margin ±{compared.margin:.3g}", counted(paired.n, "pair")]
     if compared.smallest_detectable is not None:
         parts.append(f"a true difference of {_detectable(compared)} would be found in 80 of 100 such studies")
@@ -99,7 +97,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
 def _adjusted(verdict: Comparison) -> str | None:
     if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
         return None
-    return f"{between(*verdict.interval, margin=verdict.margin)} ({level(verdict.level)})"
+    return f"{between(*verdict.interval, None, verdict.margin)} ({level(verdict.level)})"
 
 
 def _detectable(verdict: Comparison) -> str:

@@ -21,8 +21,8 @@ def signed(value: float, width: float | None = None) -> str:
     return shown.replace("-", MINUS)
 
 
-def between(low: float, high: float, margin: float | None = None) -> str:
-    """An interval of differences. Rounding hides on no end that it excludes 0 or the margin."""
+def between(low: float, high: float, margin: float | None) -> str:
+    """An interval of differences, and the margin if it has one. No end rounds to a 0 or a margin that it excludes."""
     return " to ".join(_end(value, decimals(high - low), margin or 0.0) for value in (low, high))
 
 
@@ -35,9 +35,7 @@ def _end(value: float, places: int, margin: float) -> str:
     return "0" if float(shown) == 0 else shown.replace("-", MINUS)
 
 
-def difference(
-    estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None = None
-) -> str:
+def difference(estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None) -> str:
     """A difference with its interval at 1 - alpha: "+0.075 (95 % interval +0.041 to +0.110)"."""
     low, high = ends
     if low is None or high is None:

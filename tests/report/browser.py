@@ -20,6 +20,9 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
+    # A tab that counts as hidden draws no frames, and then nothing that waits for one goes on.
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
     "--no-first-run",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
@@ -87,6 +90,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Page.bringToFront")
         self.call("Page.navigate", url="about:blank")
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri() + fragment)
@@ -98,6 +102,10 @@ class Browser:
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
+
+    def frame(self) -> None:
+        """Wait for the next frame, or for half a second where the browser leaves one out."""
+        self.evaluate("new Promise((done) => { requestAnimationFrame(done); setTimeout(done, 500); })")
 
     def wait_for(self, expression: str, seconds: float = 240) -> None:
         """Until a JavaScript expression is true; a page that is just being replaced has no answer yet."""
@@ -161,10 +169,10 @@ def scroll_through(browser: Browser) -> None:
     """Every figure of the page has been near the window and is alive, those above a link's place too."""
     browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
     browser.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
-    browser.evaluate("new Promise(requestAnimationFrame)")
+    browser.frame()
     for _ in range(60):
         browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
-        browser.evaluate("new Promise(requestAnimationFrame)")
+        browser.frame()
     browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
 
 

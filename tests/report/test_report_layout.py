@@ -27,7 +27,7 @@ def test_the_axis_switch_leaves_the_page_where_it_is(browser: Browser, page: Pat
     browser.open(page)
     scroll_through(browser)
     browser.evaluate("document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior: 'instant'})")
-    browser.evaluate("new Promise(requestAnimationFrame)")
+    browser.frame()
     place = browser.evaluate(Y)
     assert place > 2000
     for axis in ("prompts", "FLOPs", ""):
@@ -43,12 +43,12 @@ new Promise((done) => {
   const look = () => {
     same = scrollY === last ? same + 1 : 0;
     last = scrollY;
-    same > 20 ? done(true) : requestAnimationFrame(look);
+    same > 20 ? done(true) : setTimeout(look, 20);
   };
   look();
 })
 """
-"""Resolves once the page has not scrolled for twenty frames."""
+"""Resolves once the page has not scrolled for 20 looks, 20 ms apart."""
 
 
 @pytest.mark.parametrize("target", ["m-grad-norm", "limits"])

@@ -266,7 +266,7 @@ def _new_problems(study: Source) -> tuple[str, Grade]:
     if not known:
         return NOT_MEASURED, "neutral"
     arm, widest = max(known.items(), key=lambda item: (item[1].high or 0.0) - (item[1].low or 0.0))
-    shown = between(widest.low, widest.high, margin=study.declaration.verdict.margin)
+    shown = between(widest.low, widest.high, None, study.declaration.verdict.margin)
     shown += f", of {arm}, the widest of {len(known)}" if len(known) > 1 else ""
     verdicts = decision(study).verdicts.values()
     stored = len(known) == len(verdicts) and all(verdict.paired.items_sd is not None for verdict in verdicts)

@@ -206,7 +206,7 @@ def score_difference(study: Source) -> str:
     verdict = decided.contrast or (None if about is None else decided.verdicts.get(about[1]))
     if verdict is None or verdict.estimate is None or verdict.word == "withheld":
         return ""
-    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
+    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level, verdict.margin)
     return f"{verdict.subject} {MINUS} {verdict.baseline}, final score: {numbers}"
 
 
@@ -217,7 +217,7 @@ def reward_difference(study: Source) -> str:
     known = [result.paired for result in rewards if about and result.arm == about[1]]
     if about is None or not known or known[0].estimate is None:
         return ""
-    numbers = difference(known[0].estimate, (known[0].low, known[0].high), known[0].alpha)
+    numbers = difference(known[0].estimate, (known[0].low, known[0].high), known[0].alpha, None)
     return f"{about[1]} {MINUS} {about[0]}, mean training reward: {numbers}"
 
 

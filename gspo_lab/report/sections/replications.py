@@ -57,7 +57,7 @@ def replications(study: Source) -> Section | None:
         CollapsibleSection("Method", tuple(h("p", line) for line in method)),
     )
     rows = [
-        [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends), row.label]
+        [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends, None, row.margin), row.label]
         for arm in arms or [""]
         for row in _rows(executions, arm)
     ]
@@ -75,6 +75,7 @@ class ExecutionRow(NamedTuple):
     dots: tuple[float, ...] = ()
     verdict: str = NONE
     label: str = NONE
+    margin: float | None = None
 
 
 def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
@@ -87,15 +88,18 @@ def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
             continue
         paired = verdict.paired
         ends, dots = ((None, None), ()) if paired is None else ((paired.low, paired.high), paired.differences)
-        yield ExecutionRow(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict))
+        yield ExecutionRow(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict), verdict.margin)
     if (both := executions.combined(arm)) is not None:
         yield ExecutionRow(f"combined ({_times(executions, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
 
 
 def _forest(executions: Executions, arm: str) -> Html:
     listed = list(_rows(executions, arm))
-    wide = axis_half_width((), *(value for row in listed for value in (*row.ends, *row.dots)))
-    cells = [NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide) for row in listed]
+    wide = axis_half_width((), *(value for row in listed for value in (*row.ends, *row.dots, row.margin)))
+    cells = [
+        NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide, row.margin)
+        for row in listed
+    ]
     rows = [(row.name, row.seeds, cell, h("strong", row.verdict)) for row, cell in zip(listed, cells, strict=True)]
     baseline = next((verdict.baseline for execution in executions.executions if (verdict := execution.of(arm))), None)
     what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
@@ -124,7 +128,7 @@ def lines(study: Source) -> list[str]:
     for arm in _arms(executions):
         if (both := executions.combined(arm)) is not None:
             spread = "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
-            numbers = difference(both.estimate, (both.low, both.high), both.alpha)
+            numbers = difference(both.estimate, (both.low, both.high), both.alpha, None)
             combined.append(f"{arm}, executions combined ({_times(executions, arm, both.k)}): {numbers}{spread}.")
     return [f"{summary}.", *map(became, _in_order(executions)), *combined, *_carried(executions)]
 

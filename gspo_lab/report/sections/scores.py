@@ -133,7 +133,8 @@ def _differences(
     study: Source, title: str, graded: Mapping[str, GradedAnswers], samples: int
 ) -> tuple[list[Html], dict[str, Any]]:
     """How arms differ from the baseline, where that noise comes from, what changed sides: tables and data."""
-    baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
+    baseline, rule = study.declaration.baseline, study.declaration.verdict
+    alpha, margin = rule.alpha, rule.margin
     if baseline not in graded:
         return [], {}
     arms = {arm: block for arm, block in graded.items() if arm != baseline}
@@ -146,7 +147,7 @@ def _differences(
         for p in noises:
             seeds, both = p.over_seeds, p.crossed
             error = format_number(None if both.variance is None else float(np.sqrt(both.variance)), 2)
-            ends = [between(part.low, part.high, part.reason) for part in (seeds, both)]
+            ends = [between(part.low, part.high, part.reason, margin) for part in (seeds, both)]
             rows.append([p.arm, signed(both.estimate, seeds.low, seeds.high), *ends, error])
             intervals = {"these_problems": _ends(seeds), "new_problems_too": _ends(both)}
             data["differences"][p.arm] = {"estimate": both.estimate, **intervals}
@@ -227,7 +228,8 @@ def pairs(study: Source) -> Section | None:
         svg = drawn(paired.estimate, ends, paired.differences, result.arm, wide[scored], margins[scored], paired.reason)
         p, adjusted = (NONE if value is None else format_number(value, 2) for value in (paired.p, result.p_adjusted))
         counts = (str(paired.n), p, "decides" if scalar.primary else adjusted)
-        rows.append((name, result.arm, signed(paired.estimate, *ends), between(*ends, paired.reason), *counts))
+        interval = between(*ends, paired.reason, margins[scored])
+        rows.append((name, result.arm, signed(paired.estimate, *ends), interval, *counts))
         shown.append((name, result.arm, svg, *counts))
         data.append(
             {name: getattr(paired, name) for name in ("estimate", "low", "high", "p", "reason")}
