@@ -409,10 +409,10 @@ def study_comparison(sources: Sequence[Source]) -> Section:
     scores: dict[str, dict[str, float | None]] = {}
     for study in sources:
         for verdict in verdicts_of(study).values():
-            ends = verdict.interval or (None, None)
+            low, high = verdict.interval or (None, None)
             link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
             verdicts.append(
-                [link, label(verdict), signed(verdict.estimate), between(*ends, None, verdict.margin), str(pairs)]
+                [link, label(verdict), signed(verdict.estimate), between(low, high, None, verdict.margin), str(pairs)]
             )
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)

@@ -109,7 +109,8 @@ def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
     assert (first.word, first.paired.low is not None and first.paired.low > 0) == ("not resolved", True)
-    assert facts(first, 5, None)["interval of the verdict"] == f"{between(*first.interval, None, first.margin)} (98.3 %)"
+    shown = between(*first.interval, None, first.margin)
+    assert facts(first, 5, None)["interval of the verdict"] == f"{shown} (98.3 %)"
     assert all("interval of the verdict" not in facts(one, 5, None) for one in rest if one.level == one.alpha)
 
 
