@@ -1,11 +1,13 @@
 """The command line. Each command imports what it needs inside its function, so that help is quick."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from gspo_lab import __version__
 from gspo_lab.cli.output import print_lines
@@ -13,7 +15,35 @@ from gspo_lab.cli.shared_options import WARNED, warn
 from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
 
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""What a wrong option or argument raises; typer itself does not export it."""
+
+
+@contextmanager
+def _usage_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # not an error: the help is shown
+            raise
+        program = error.ctx.command_path if error.ctx else "gspo-lab"
+        raise LabError(f"{error.format_message().rstrip('.')}; see {program} --help") from None
+
+
+class _Commands(TyperGroup):
+    """All commands. A wrong option or argument is one line, as every mistake of a user is."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        with _usage_in_one_line():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_in_one_line():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="gspo-lab",
     help="GRPO or GSPO for your model? Train both under matched conditions and report a verdict with its uncertainty.",
     epilog="Start with:  gspo-lab run studies/quickstart.toml",
