@@ -232,11 +232,10 @@ def test_what_was_never_run_is_told(here: Path, arguments: list[str], told: str)
     assert not (here / "export").exists()
 
 
-def test_words_that_are_no_command_are_told() -> None:
-    for arguments in (("rnu",), ("run",), ("list", "--jsn"), ("run", "x.toml", "--steps", "0"), ("eval",)):
-        said = gspo_lab(*arguments)
-        assert said.code == 2, arguments
-        assert "Traceback" not in said.err
+@pytest.mark.parametrize("words", ["rnu", "run", "list --jsn", "run x.toml --steps 0", "eval", "show a b", "--no"])
+def test_words_that_are_no_command_are_one_line(words: str) -> None:
+    (line,) = refused(gspo_lab(*words.split()))
+    assert line.endswith(" --help")
 
 
 @pytest.mark.parametrize(
