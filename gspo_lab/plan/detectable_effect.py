@@ -103,9 +103,10 @@ class Detectable:
             return f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or more"
         between = " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range) if self.effect_range else ""
         lines = [
-            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of "
-            f"{self.judged} {self.sd:.3f}, {self.basis}); {_count(self.seeds_for_margin)} seeds would find the "
-            f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence",
+            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power",
+            f"sd of {self.judged}: {self.sd:.3f}, {self.basis}",
+            f"{_count(self.seeds_for_margin)} seeds would find the margin of {self.margin:g}, "
+            f"{_count(self.seeds_for_equivalence)} would show equivalence",
             *self._powers(),
             *([self.components.line()] if self.components else []),
             self._buy(),
