@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -22,6 +23,15 @@ with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does with
 # A shell that starts something in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What imports and collecting make stays to the end: the collector need not walk through it again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

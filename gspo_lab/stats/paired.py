@@ -6,6 +6,7 @@ promise; `calibration.py` measures that on this very code.
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,22 +103,23 @@ def paired_t(
     share(alpha, "alpha")
     n = len(d)
     estimate = float(d.mean()) if n else math.nan
-    result = PairedT(n, estimate if n else None, tuple(d.tolist()), alpha)
+    known = partial(PairedT, n, estimate if n else None, tuple(d.tolist()), alpha)
     too_few = f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}" if n else "no pairs of runs"
     if n < 2:
-        return replace(result, reason=too_few)
-    sd, items_sd = float(d.std(ddof=1)), None if items_variance is None else math.sqrt(items_variance)
+        return known(reason=too_few)
+    sd = math.sqrt(float(((d - estimate) ** 2).sum()) / (n - 1))
+    items_sd = None if items_variance is None else math.sqrt(items_variance)
     rounding = ROUNDING * max(float(np.abs(d).max()), scale)
     sd = 0.0 if sd <= rounding else sd
     spread = max(sd, items_sd or 0.0)
     se = 0.0 if spread <= rounding else spread / math.sqrt(n)
-    result = replace(result, sd=sd, se=se, df=n - 1.0, items_sd=items_sd)
+    known = partial(known, se=se, df=n - 1.0, items_sd=items_sd)
     if not se:
-        return replace(result, sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
+        return known(sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
     if n < LEAST_SEEDS:
-        return replace(result, reason=too_few)
+        return known(sd=sd, reason=too_few)
     low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return replace(result, low=low, high=high, p=p)
+    return known(sd=sd, low=low, high=high, p=p)
 
 
 def paired_scores(
@@ -171,7 +173,8 @@ def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
     same_length(a, b, "pairing")
     if len(a) < LEAST_SEEDS or any(np.ptp(arm) <= ROUNDING * np.abs(arm).max() for arm in (a, b)):
         return None
-    return float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
+    a, b = a - a.mean(), b - b.mean()
+    return max(-1.0, min(1.0, float((a * b).sum()) / math.sqrt((a**2).sum() * (b**2).sum())))
 
 
 def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:

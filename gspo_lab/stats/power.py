@@ -89,11 +89,17 @@ def seeds_for_equivalence(sd: float, margin: float, alpha: float = 0.05, power: 
 
 def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
     """Where the true sd lies, by chi-square: sd sqrt((n - 1) / q) at both quantiles; .52 to 6.3 times sd at n = 3."""
+    low, high = _middle_of_sd(n, level)
+    return sd / low, sd / high
+
+
+@lru_cache(maxsize=1024)
+def _middle_of_sd(n: int, level: float) -> tuple[float, float]:
     if n < 2:
         raise LabError(f"{n} seeds show no spread; use 2 or more")
     tail = (1 - share(level, "level")) / 2
-    low, high = (float(_sd_quantiles(n, np.array([q]))[0]) for q in (1 - tail, tail))
-    return sd / low, sd / high
+    high, low = _sd_quantiles(n, np.array([tail, 1 - tail])).tolist()
+    return low, high
 
 
 def _fewest_seeds(

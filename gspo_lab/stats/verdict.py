@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.errors import LabError
@@ -273,7 +272,6 @@ def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparis
 
 
 def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: Rule, family: int) -> Comparison:
-    a, b = np.asarray(scores.first, dtype=float), np.asarray(scores.second, dtype=float)
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
         word = "withheld"
@@ -284,6 +282,7 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
         least = paired.items_sd or 0.0
         low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
         detectable, between = factor * spread, (low, high)
+    left_out = leave_one_out(paired.differences)
     reasons = (*scores.withheld_because, *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []))
     return Comparison(
         question="score",
@@ -299,7 +298,7 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
         paired=paired,
         rule=rule,
         family=family,
-        leave_one_out=leave_one_out(b - a),
+        leave_one_out=left_out,
         smallest_detectable=detectable,
         detectable_range=between,
         collapsed=scores.collapsed
@@ -307,7 +306,7 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
             clopper_pearson(*scores.collapsed[0], 1 - rule.alpha),
             clopper_pearson(*scores.collapsed[1], 1 - rule.alpha),
         ),
-        notes=(*aside, *_notes(word, paired, level, rule, family, pairing(a, b))),
+        notes=(*aside, *_notes(word, paired, level, rule, family, pairing(scores.first, scores.second), left_out)),
         unproven=scores.unproven,
         unstable=scores.unstable,
     )
@@ -338,10 +337,16 @@ def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[Ve
 
 
 def _notes(
-    word: VerdictLabel, paired: PairedT, level: float, rule: Rule, family: int, correlation: float | None
+    word: VerdictLabel,
+    paired: PairedT,
+    level: float,
+    rule: Rule,
+    family: int,
+    correlation: float | None,
+    left_out: tuple[float, ...] | None,
 ) -> tuple[Reason, ...]:
     notes = []
-    if any(mean * (paired.estimate or 0.0) < 0 for mean in leave_one_out(paired.differences) or ()):
+    if any(mean * (paired.estimate or 0.0) < 0 for mean in left_out or ()):
         notes.append(Reason("one seed turns the sign"))
     if word == "practically equivalent" and paired.p is not None and paired.p < level:
         notes.append(Reason("a difference within the margin"))
@@ -355,7 +360,7 @@ def _notes(
         )
     if paired.items_sd is None:
         notes.append(Reason("no answers stored"))
-    former = paired_t(paired.differences, rule.alpha)
+    former = paired if paired.items_sd is None else paired_t(paired.differences, rule.alpha)
     before = None if former.low is None or former.high is None else verdict_label(former.low, former.high, rule.margin)
     if before not in (None, word, "not resolved"):
         few = paired.n < LEAST_FOR_EQUIVALENCE and before == "practically equivalent"

@@ -13,6 +13,7 @@ import sqlite3
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -262,6 +263,7 @@ def _create(database: "Database", table: TableSpec) -> str:
     return sql.rstrip(" ;\n") + (", WITHOUT ROWID" if table.clustered else "")
 
 
+@cache
 def _comment(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 110, initial_indent="   -- ", subsequent_indent="   --   ")) + "\n"
 

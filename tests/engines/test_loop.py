@@ -333,10 +333,10 @@ CRITIC = ("objective.advantage=gae", "objective.gae_lambda=0.9", "update.epochs=
         ("grpo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("gspo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("grpo", 4, ("rollout.dynamic_sampling=5", "rollout.overlong_buffer=6")),
-        ("gspo", 6, ("rollout.staleness=2",)),
-        ("gspo", 6, PIECES),
-        ("gspo", 6, (*PIECES, "rollout.staleness=2", "rollout.dtype=bfloat16", *MOE)),
-        ("gspo", 6, ("rollout.staleness=1", "update.lora_rank=2", "update.old_logprobs=sampler")),
+        ("gspo", 4, ("rollout.staleness=2",)),
+        ("gspo", 4, PIECES),
+        ("gspo", 4, (*PIECES, "rollout.staleness=2", "rollout.dtype=bfloat16", *MOE)),
+        ("gspo", 4, ("rollout.staleness=1", "update.lora_rank=2", "update.old_logprobs=sampler")),
     ],
 )
 def test_a_stopped_run_goes_on_bit_for_bit(

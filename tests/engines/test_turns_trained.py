@@ -30,7 +30,7 @@ max_turns = 3
 [rollout]
 prompts_per_step = 4
 group_size = 4
-max_tokens = 40
+max_tokens = 20
 stop = ["{stop}"]
 [update]
 minibatches = 2

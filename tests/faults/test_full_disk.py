@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
@@ -24,8 +22,7 @@ def ran(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("what", ["resume.pt", "final"])
-def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(tmp_path: Path, what: str) -> None:
+def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(tmp_path: Path) -> None:
     code = """
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -41,20 +38,25 @@ def save(path):
         checkpoint.save_model(path, LlamaForCausalLM(LlamaConfig(**size)), Words())
     else:
         checkpoint.save(path, "s/a/s0", 1, {"policy": Held()}, {})
-path = Path(sys.argv[1])
-save(path)
-file = path if path.is_file() else path / "model.safetensors"
-before = file.read_bytes()
+folder = Path(sys.argv[1])
+paths = folder / "resume.pt", folder / "final"
+for path in paths: save(path)
+files = paths[0], paths[1] / "model.safetensors"
+before = [file.read_bytes() for file in files]
 at_most(50_000)
-try: save(path)
-except LabError as error: print(error)
-assert file.read_bytes() == before
-assert [one.name for one in path.parent.iterdir()] == [path.name]
+for path in paths:
+    try: save(path)
+    except LabError as error: print(error)
+assert [file.read_bytes() for file in files] == before
+assert {*folder.iterdir()} == {*paths}
 """
-    done = ran(code, tmp_path / what)
+    done = ran(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{tmp_path / what} cannot be written (")
-    assert done.stdout.endswith("make room and start the study again, the run goes on from its last checkpoint\n")
+    told = done.stdout.splitlines()
+    assert len(told) == 2
+    for name, line in zip(("resume.pt", "final"), told, strict=True):
+        assert line.startswith(f"{tmp_path / name} cannot be written (")
+        assert line.endswith("make room and start the study again, the run goes on from its last checkpoint")
 
 
 def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4},
     "Mixtral": {"intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
-POSITIONS = 2048
+POSITIONS = 512
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 

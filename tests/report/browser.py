@@ -170,8 +170,7 @@ def scroll_through(browser: Browser) -> None:
     browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
     browser.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
     browser.frame()
-    for _ in range(60):
-        browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
+    while browser.evaluate("(before => (scrollBy({top: 600, behavior: 'instant'}), scrollY > before))(scrollY)"):
         browser.frame()
     browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
 

@@ -42,18 +42,21 @@ def test_keys_differ_by_any_part() -> None:
     assert all(0 <= key < 2**63 for key in keys)
 
 
-@pytest.mark.parametrize("at_once", [1, 70, 900, 2**20])
-def test_pieces_of_the_race_find_the_winners_of_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("at_once", "rows"), [(1, 60), (70, 400), (900, 400), (2**20, 400)])
+def test_pieces_of_the_race_find_the_winners_of_the_whole(
+    at_once: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pieces of one entry, of a part of a row, of some rows, of all: the argmax over all of p / noise at once."""
-    p = torch.randn(len(KEYS), len(V), generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
+    keys = KEYS[:rows]
+    p = torch.randn(rows, len(V), generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
     p[5] = 0
     p[5, 3] = 1.0
     monkeypatch.setitem(transformers_sampler.AT_ONCE, "cpu", at_once)
-    whole = (p / exponentials(KEYS, torch.full_like(KEYS, 4), V)).argmax(dim=-1)
-    found = sample_by_argmax(p, KEYS, torch.full_like(KEYS, 4))
+    whole = (p / exponentials(keys, torch.full_like(keys, 4), V)).argmax(dim=-1)
+    found = sample_by_argmax(p, keys, torch.full_like(keys, 4))
     assert torch.equal(found, whole)
     assert found[5] == 3
-    assert len(set(found.tolist())) > 50
+    assert len(set(found.tolist())) > rows / 8
 
 
 def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
