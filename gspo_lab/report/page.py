@@ -24,7 +24,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Source, average
-from gspo_lab.report.chart import Chart, CollapsibleSection, Part, Section, format_position, numbers, sentence
+from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -33,7 +33,6 @@ from gspo_lab.report.markup import (
     format_number,
     h,
     join,
-    markdown_table,
     plain,
     signed,
     slug,
@@ -42,6 +41,7 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.plotly_json import DARK, LIGHT, arm_colours, dash, plot, template, variables
+from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, grid, paragraph
 from gspo_lab.report.sections import SECTIONS
 from gspo_lab.words import label
 
@@ -277,7 +277,7 @@ def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> H
                 inner = _parts(part.body, figures, prefix, study)
                 parts.append(h("details", h("summary", part.title), inner, class_="fold"))
             else:
-                parts.append(text(part))
+                parts.append(part.html if isinstance(part, Both) else text(part))
     return join(parts, "\n")
 
 
@@ -420,15 +420,15 @@ def study_comparison(sources: Sequence[Source]) -> Section:
             finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
             scores.setdefault(arm, {})[study.label] = average(finals)
     names = [study.label for study in sources]
-    head, of_arms = ["study", "verdict", "difference to its baseline", "interval", "pairs"], ["arm", *names]
+    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
     rows = [
         [arm, *(format_number(means[name]) if name in means else NONE for name in names)]
         for arm, means in scores.items()
     ]
     caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
     body = (
-        h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
-        table(head, verdicts, caption="Verdicts"),
-        table(of_arms, rows, caption=caption),
+        paragraph("Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
+        grid(head, verdicts, "Verdicts"),
+        grid(["arm", *names], rows, caption),
     )
-    return Section("together", "Studies side by side", body, {"scores": scores}, markdown_table(of_arms, rows))
+    return Section("together", "Studies side by side", body, {"scores": scores})

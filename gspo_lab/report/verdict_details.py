@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
+from gspo_lab.report.section import Section, folded
 from gspo_lab.stats import Comparison, TwoWay, Verdict
 from gspo_lab.stats import simulation_cells as cells
 from gspo_lab.stats.simulation_cells import UNEVEN, Method
@@ -184,7 +184,7 @@ def calibration(study: Source) -> Section | None:
     body = (
         h("p", about),
         table(HEAD, rows[True], caption="Common analyses with inflated false-positive rates"),
-        h("details", h("summary", f"This report's rules, {len(rows[False])} rows"), table(HEAD, rows[False])),
+        folded(f"This report's rules, {len(rows[False])} rows", table(HEAD, rows[False])),
     )
     return Section("calibration", "Calibration", body)
 

@@ -14,8 +14,9 @@ from synthetic_lab import FOUR_ARMS, HOSTILE, make_lab
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
-from gspo_lab.report.chart import Chart, Section, Series
+from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
+from gspo_lab.report.section import Section
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 

@@ -20,7 +20,6 @@ from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average,
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
-from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -34,6 +33,7 @@ from gspo_lab.report.markup import (
     table,
     unbroken,
 )
+from gspo_lab.report.section import Both, Part, Section, bullets, folded, grid, paragraph
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
 from gspo_lab.states import State
@@ -102,8 +102,6 @@ def answer(study: Source) -> Section | None:
         h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
     )
-    arms, arms_markdown = arms_table(study, answered)
-    body = tuple(part for part in (card, arms) if part is not None)
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
     of_arms = [(sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
     details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
@@ -114,10 +112,10 @@ def answer(study: Source) -> Section | None:
         f"**{plain(first)}** {plain(ground_text(answered))}",
         plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
-        arms_markdown,
         plain(" ".join(filter(None, (f"Matching: {matched}", link)))),
     ]
-    return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
+    body = (Both(card, "\n\n".join(filter(None, markdown))), arms_table(study, answered))
+    return Section("answer", "Answer", tuple(filter(None, body)), data, shown)
 
 
 def time_left(study: Source) -> str:
@@ -152,7 +150,9 @@ def grounds(study: Source) -> Section | None:
         mark, link = h("b", MARKS[grade], aria_hidden="true"), h("a", name, href=f"#{target}")
         text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
-    body: list[Html] = [h("ul", *badges, class_="trust")]
+    scores = list(decided.verdicts.values())
+    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
+    body: list[Part] = [Both(h("ul", *badges, class_="trust"), rates)]
     if verdicts:
         wider, planned = new_problems(study), len(decided.seeds)
         columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
@@ -170,7 +170,7 @@ def grounds(study: Source) -> Section | None:
             places = str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
             seeds = ", ".join(map(str, at.by_seed))
             ranks.append([at.arm, format_number(at.mean), str(at.place), places, seeds])
-        body.append(table(RANKS, ranks, caption=caption))
+        body.append(grid(RANKS, ranks, caption))
     rule = " ".join(sentences(decided.described))
     if verdicts:
         rule = (
@@ -178,11 +178,8 @@ def grounds(study: Source) -> Section | None:
             f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
             f"baseline. {' '.join(flags(decided))}"
         ).strip()
-    scores = list(decided.verdicts.values())
-    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
-    parts = ("" if ranked is None else markdown_table(RANKS, ranks), rates, plain(rule))
-    body += [h("p", rule, class_="soft")] if rule else []
-    return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
+    body += [paragraph(rule, "soft")] if rule else []
+    return Section("grounds", "How far to trust this", tuple(body))
 
 
 def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
@@ -298,14 +295,13 @@ def limits_section(study: Source) -> Section | None:
         waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
         left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
         lines.append(f"{left} responses were asked for and not over when their runs ended: sampled, never trained on.")
-    body = [h("ul", *(h("li", line) for line in lines))]
+    body: list[Part] = [bullets(lines)]
     if not study.declaration.claims:
         against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
         listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
         title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
-        body.append(h("details", h("summary", title), h("ul", *listed)))
-    markdown = "\n".join(f"- {plain(line)}" for line in lines)
-    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines}, markdown)
+        body.append(folded(title, h("ul", *listed)))
+    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines})
 
 
 def do_not_conclude(study: Source) -> str:
@@ -389,18 +385,16 @@ def claims(study: Source) -> Section | None:
     results = judge(study)
     claims_ = [result.claim for result in results]
     rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
-    body: list[Html] = [h("p", INTRODUCTION), table(HEAD, map(_row, results), class_="prose")]
-    if rows:
-        shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
-        body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
     listed = [
         (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
         for result in results
     ]
-    against = [f"- {plain(id)}, against: {plain(text)} ({plain(source)})" for id, text, source in rows]
-    data = {"claims": [claim_to_json(result) for result in results]}
-    markdown = "\n".join([markdown_table(HEAD, listed), "", *against]).strip()
-    return Section("claims", "Claims", tuple(body), data, markdown)
+    shown = Both(table(HEAD, map(_row, results), class_="prose"), markdown_table(HEAD, listed))
+    body: list[Part] = [h("p", INTRODUCTION), shown]
+    if rows:
+        title = f"Published evidence against these claims, {len(rows)} reports"
+        body.append(grid(("claim", "published evidence against it", "source"), rows, fold=title, class_="prose"))
+    return Section("claims", "Claims", tuple(body), {"claims": list(map(claim_to_json, results))})
 
 
 def _verdict(result: Result) -> tuple[Html, str]:

@@ -17,8 +17,9 @@ from gspo_lab.readings import FINISHED, Source, average, read, runs
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.answers import scores as scores_of
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
-from gspo_lab.report.chart import Chart, CollapsibleSection, Reference, Section, Series
+from gspo_lab.report.chart import Chart, Reference, Series
 from gspo_lab.report.markup import format_number, percent
+from gspo_lab.report.section import CollapsibleSection, Section
 from gspo_lab.report.series import (
     DRAWN,
     MANY_RUNS,

@@ -25,7 +25,6 @@ from gspo_lab.readings.answers import (
 )
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
-from gspo_lab.report.chart import CollapsibleSection, Part, Section
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -40,6 +39,7 @@ from gspo_lab.report.markup import (
     slug,
     table,
 )
+from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, grid
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
@@ -69,7 +69,6 @@ def scores(study: Source) -> Section | None:
     body: list[Part] = []
     data: dict[str, Any] = {}
     later: dict[str, Any] = {}
-    markdown = []
     for bench in benches:
         ended = outcomes(study, bench)
         by_arm = {arm: [run for run in ended if run.arm == arm] for arm in study.arms}
@@ -85,8 +84,7 @@ def scores(study: Source) -> Section | None:
                 wrong = average(run.counted_wrong for run in runs if counted.has(run))
                 seeds = ", ".join(format_number(run.counted_wrong) for run in runs)
                 rows.append([f"{arm}, counted as wrong", format_number(wrong), seeds, *[NONE] * 5])
-        body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
+        body += [h("h3", bench), grid(HEAD, rows, caption)]
         evaluation = in_training(study, bench)
         if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
             # With one answer to a problem its table repeats the scores above.
@@ -99,10 +97,9 @@ def scores(study: Source) -> Section | None:
             problems = _by_problem(study, benchmark) or missing
             body += [h("h3", problems.title), *problems.body]
             later[slug(benchmark.key)] = {"evaluation": benchmark.evaluation, "bench": benchmark.bench, **problems.data}
-            markdown += filter(None, [problems.markdown])
     parts = {"benches": data, "readings": {name: f"score.{name}" for name in READINGS}, "seeds": counted.label()}
     parts |= {"later": later} if later else {}
-    return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
+    return Section("scores", "Scores", tuple(body), parts)
 
 
 def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
@@ -125,8 +122,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
     tables, apart = _differences(study, benchmark.title, graded, samples)
     folds = [CollapsibleSection(BY_PROBLEM, tuple(tables))] if tables else []
     data = {"samples": samples, "problems": problems, "levels": {arm: level for arm, (_, level) in levels.items()}}
-    markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
-    return Section(benchmark.key, benchmark.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
+    return Section(benchmark.key, benchmark.title, (grid(head, rows, caption), *folds), data | apart)
 
 
 def _differences(
@@ -243,6 +239,5 @@ def pairs(study: Source) -> Section | None:
         f"±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
         "Holm's rule"
     )
-    markdown = f"{caption}.\n\n{markdown_table(PAIRS, rows)}"
-    body = table(DRAWN, shown, caption=caption)
-    return Section("pairs", "Pairs and differences", (body,), {"scalars": data}, markdown)
+    body = Both(table(DRAWN, shown, caption=caption), f"{plain(caption)}\n\n{markdown_table(PAIRS, rows)}")
+    return Section("pairs", "Pairs and differences", (body,), {"scalars": data})
