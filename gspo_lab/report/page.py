@@ -421,10 +421,7 @@ def study_comparison(sources: Sequence[Source]) -> Section:
             scores.setdefault(arm, {})[study.label] = average(finals)
     names = [study.label for study in sources]
     head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
-    rows = [
-        [arm, *(format_number(means[name]) if name in means else NONE for name in names)]
-        for arm, means in scores.items()
-    ]
+    rows = [[arm, *(format_number(of[name]) if name in of else NONE for name in names)] for arm, of in scores.items()]
     caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
     body = (
         paragraph("Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),

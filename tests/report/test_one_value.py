@@ -106,8 +106,7 @@ def found(folder: Path) -> Iterator[Source]:
 
 
 def chart(section: Section | None, name: str) -> Chart:
-    drawn = [part for part in section.body if isinstance(part, Chart)]
-    return next(one for one in drawn if one.id == name)
+    return next(one for one in section.charts if one.id == name)
 
 
 def test_the_folder_tells_every_choice_apart(found: Source) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from gspo_lab import words
 from gspo_lab.claims import LIBRARY, Estimate, Result, judge
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.decision import decision
@@ -39,25 +40,6 @@ from gspo_lab.report.verdict_details import calibration_lines, facts, head, keep
 from gspo_lab.states import State
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
-from gspo_lab.words import (
-    answer_sentences,
-    answer_to_json,
-    became,
-    because,
-    best_arms,
-    chip,
-    claim_to_json,
-    decided_sentences,
-    flags,
-    ground_text,
-    headline,
-    lines,
-    sentence,
-    sentences,
-    short,
-    tone,
-    unstable_runs,
-)
 from gspo_lab.words.text import capital, counted, level, listed
 
 
@@ -66,10 +48,10 @@ def answer(study: Source) -> Section | None:
     declared, decided, again = study.declaration, decision(study), all_executions(study)
     answered, verdicts, link = answer_to(study), list(verdicts_of(study).values()), linked(all_executions(study))
     wider = new_problems(study) if verdicts else {}
-    denied, progress = " ".join(map(became, again.contradicted)), progress_of(study)
+    denied, progress = " ".join(map(words.became, again.contradicted)), progress_of(study)
     data: dict[str, Any] = {
         "question": declared.question,
-        "answer": answer_to_json(answered),
+        "answer": words.answer_to_json(answered),
         "baseline": decided.baseline,
         "primary": decided.primary,
         "runs": dict(Counter(run.state for run in runs_of(study))),
@@ -82,34 +64,34 @@ def answer(study: Source) -> Section | None:
         data["verdicts"] = {verdict.subject: head(verdict) for verdict in verdicts}
         data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
         data["steadiness"] = {arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()}
-        data["headline"] = f"{headline(verdicts)} {denied}".strip()
+        data["headline"] = f"{words.headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
-        data["ranking"] = {**ranking.to_json(), "sentence": best_arms(ranking), "reading": reading}
-    said, *limits = answer_sentences(answered)
-    families = decided_sentences(decided) if decided.doses else []
+        data["ranking"] = {**ranking.to_json(), "sentence": words.best_arms(ranking), "reading": reading}
+    said, *limits = words.answer_sentences(answered)
+    families = words.decided_sentences(decided) if decided.doses else []
     if said == " ".join(families):  # of a sweep: first how its rules compare
         *limits, said = families
     below = h("small", unbroken(" ".join(limits))) if limits else None
     card = h(
         "div",
-        h("p", chip(answered), class_="chip"),
+        h("p", words.chip(answered), class_="chip"),
         h("p", unbroken(f"{said} {denied}".strip()), below, class_="headline"),
-        h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
+        h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
     )
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    of_arms = [(sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
+    of_arms = [(words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
     details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
-    shown = (*lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
-    first = " ".join(filter(None, (*answer_sentences(answered), denied)))
+    shown = (*words.lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
+    first = " ".join(filter(None, (*words.answer_sentences(answered), denied)))
     markdown = [
-        f"**{plain(first)}** {plain(ground_text(answered))}",
+        f"**{plain(first)}** {plain(words.ground_text(answered))}",
         plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
         plain(" ".join(filter(None, (f"Matching: {matched}", link)))),
@@ -160,7 +142,7 @@ def grounds(study: Source) -> Section | None:
         rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
         body.append(table(["", *columns], rows, caption="What each verdict rests on"))
         for verdict in verdicts:
-            body.append(h("p", f"{sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
+            body.append(h("p", f"{words.sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
     if ranked is not None:
         caption = (
             f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
@@ -171,12 +153,12 @@ def grounds(study: Source) -> Section | None:
             seeds = ", ".join(map(str, at.by_seed))
             ranks.append([at.arm, format_number(at.mean), str(at.place), places, seeds])
         body.append(grid(RANKS, ranks, caption))
-    rule = " ".join(sentences(decided.described))
+    rule = " ".join(words.sentences(decided.described))
     if verdicts:
         rule = (
             f"Decided on {decided.primary}: a run's score is the mean of its last {study.declaration.verdict.last} "
             f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
-            f"baseline. {' '.join(flags(decided))}"
+            f"baseline. {' '.join(words.flags(decided))}"
         ).strip()
     body += [paragraph(rule, "soft")] if rule else []
     return Section("grounds", "How far to trust this", tuple(body))
@@ -229,7 +211,7 @@ def progress_of(study: Source) -> str:
     shares = {f"{run.arm} seed {run.seed}": grader_errors(study).get(run.id) for run in runs_of(study)}
     if failed := [f"{name} {share:.1%}" for name, share in shares.items() if share]:
         text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
-    return f"{text} {unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
+    return f"{text} {words.unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
 
 
 def badge_text(matched: Certificate) -> str:
@@ -394,12 +376,12 @@ def claims(study: Source) -> Section | None:
     if rows:
         title = f"Published evidence against these claims, {len(rows)} reports"
         body.append(grid(("claim", "published evidence against it", "source"), rows, fold=title, class_="prose"))
-    return Section("claims", "Claims", tuple(body), {"claims": list(map(claim_to_json, results))})
+    return Section("claims", "Claims", tuple(body), {"claims": list(map(words.claim_to_json, results))})
 
 
 def _verdict(result: Result) -> tuple[Html, str]:
-    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
-    return word, because(result.verdict) or ""
+    word = h("strong", words.short(result.verdict), class_=f"word {words.tone(result.verdict)}")
+    return word, words.because(result.verdict) or ""
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:

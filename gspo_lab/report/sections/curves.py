@@ -1,6 +1,5 @@
 """The open figures: reward and score by compute, paired differences, clipped tokens, stability, routing."""
 
-import functools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from gspo_lab.report.series import (
     MANY_RUNS,
     ByRun,
     Points,
+    aligned,
     all_lines,
     axes,
     by_run,
@@ -142,13 +142,13 @@ def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], 
     steps that every pair has."""
     both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
     seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
-    known = [line.x[np.isfinite(line.y)] for seed in seeds for line in both[seed]]
-    steps = functools.reduce(np.intersect1d, known) if known else np.empty(0)
-    if not len(steps):
+    if not seeds:
         return []
-    heights = [[line.y[np.searchsorted(line.x, steps)] for line in both[seed]] for seed in seeds]
-    apart = np.array([second - first for first, second in heights])
-    x = tuple(steps.tolist())
+    steps, heights = aligned([line for seed in seeds for line in both[seed]])
+    shared = np.isfinite(heights).all(axis=0)
+    if not shared.any():
+        return []
+    apart, x = (heights[1::2] - heights[::2])[:, shared], tuple(steps[shared].tolist())
     thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
     judged = pointwise_t(apart, alpha)
     ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))

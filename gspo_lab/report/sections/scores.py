@@ -25,21 +25,8 @@ from gspo_lab.readings.answers import (
 )
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    between,
-    format_number,
-    h,
-    markdown_table,
-    percent,
-    plain,
-    signed,
-    slug,
-    table,
-)
-from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, grid
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, percent, signed, slug, table
+from gspo_lab.report.section import CollapsibleSection, Part, Section, grid
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
@@ -203,8 +190,7 @@ def _of_arm(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> tup
     return row, {**means, "seeds": by_seed}
 
 
-PAIRS = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
-DRAWN = ("number", "arm", "difference, each pair a dot", "pairs", "p", "p, adjusted")
+PAIRS = ("number", "arm", "difference", "pairs", "p", "p, adjusted")
 
 
 def pairs(study: Source) -> Section | None:
@@ -217,16 +203,13 @@ def pairs(study: Source) -> Section | None:
     for scored, shaded in margins.items():
         of_kind = (result.paired for result in compared if result.scalar.scored is scored)
         wide[scored] = axis_half_width(of_kind, shaded)
-    rows, shown, data = [], [], []
+    rows, data = [], []
     for result in compared:
         scalar, paired, name = result.scalar, result.paired, result.scalar.title
         ends, scored = (paired.low, paired.high), result.scalar.scored
         svg = drawn(paired.estimate, ends, paired.differences, result.arm, wide[scored], margins[scored], paired.reason)
         p, adjusted = (NONE if value is None else format_number(value, 2) for value in (paired.p, result.p_adjusted))
-        counts = (str(paired.n), p, "decides" if scalar.primary else adjusted)
-        interval = between(*ends, paired.reason, margins[scored])
-        rows.append((name, result.arm, signed(paired.estimate, *ends), interval, *counts))
-        shown.append((name, result.arm, svg, *counts))
+        rows.append((name, result.arm, svg, str(paired.n), p, "decides" if scalar.primary else adjusted))
         data.append(
             {name: getattr(paired, name) for name in ("estimate", "low", "high", "p", "reason")}
             | {"number": name, "arm": result.arm, "primary": scalar.primary, "p_adjusted": result.p_adjusted}
@@ -235,9 +218,8 @@ def pairs(study: Source) -> Section | None:
     level = 100 * (1 - study.declaration.verdict.alpha)
     caption = (
         f"Differences to {study.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
-        f"verdict's intervals are wider where several arms share its error rate. Shaded: the margin of scores, "
-        f"±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
+        f"verdict's intervals are wider where several arms share its error rate. Dots: pairs. Shaded: the margin of "
+        f"scores, ±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
         "Holm's rule"
     )
-    body = Both(table(DRAWN, shown, caption=caption), f"{plain(caption)}\n\n{markdown_table(PAIRS, rows)}")
-    return Section("pairs", "Pairs and differences", (body,), {"scalars": data})
+    return Section("pairs", "Pairs and differences", (grid(PAIRS, rows, caption),), {"scalars": data})
