@@ -219,7 +219,7 @@ def pairs(study: Source) -> Section | None:
     caption = (
         f"Differences to {study.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
         f"verdict's intervals are wider where several arms share its error rate. Dots: pairs. Shaded: the margin of "
-        f"scores, ±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
-        "Holm's rule"
+        f"scores, ±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of "
+        "them by Holm's rule"
     )
     return Section("pairs", "Pairs and differences", (grid(PAIRS, rows, caption),), {"scalars": data})
