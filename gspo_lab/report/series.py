@@ -13,6 +13,7 @@ from gspo_lab.readings import Reading, Source, Steps, Window, average, by_miniba
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.curve_summaries import mean_of_runs
+from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40
@@ -122,6 +123,25 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
     band = ((), ()) if alike else (column(edges[0]), column(edges[1]))
     means = {axis: column(mean_of_runs(places)) for axis, places in at.items()}
     return (*out, Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means))
+
+
+def pair_lines(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
+    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
+    steps that every pair has."""
+    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
+    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
+    if not seeds:
+        return []
+    steps, heights = aligned([line for seed in seeds for line in both[seed]])
+    shared = np.isfinite(heights).all(axis=0)
+    if not shared.any():
+        return []
+    apart, x = (heights[1::2] - heights[::2])[:, shared], tuple(steps[shared].tolist())
+    thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
+    judged = pointwise_t(apart, alpha)
+    ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
+    mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
+    return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
 def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:

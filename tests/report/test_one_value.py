@@ -50,9 +50,8 @@ from gspo_lab.report import render
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import format_number, percent
-from gspo_lab.report.page import study_comparison
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.sections.scores import scores, study_comparison
 from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study

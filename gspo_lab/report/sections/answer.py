@@ -21,19 +21,7 @@ from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average,
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    between,
-    format_number,
-    h,
-    join,
-    markdown_table,
-    plain,
-    table,
-    unbroken,
-)
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, join, plain, table, unbroken
 from gspo_lab.report.section import Both, Part, Section, bullets, folded, grid, paragraph
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
@@ -371,7 +359,7 @@ def claims(study: Source) -> Section | None:
         (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
         for result in results
     ]
-    shown = Both(table(HEAD, map(_row, results), class_="prose"), markdown_table(HEAD, listed))
+    shown = Both(table(HEAD, map(_row, results), class_="prose"), grid(HEAD, listed).markdown)
     body: list[Part] = [h("p", INTRODUCTION), shown]
     if rows:
         title = f"Published evidence against these claims, {len(rows)} reports"

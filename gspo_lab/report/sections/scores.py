@@ -1,6 +1,7 @@
-"""Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
+"""Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped;
+several studies side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Seeds, Source, average
 from gspo_lab.readings.answers import (
     INTERPLAY,
@@ -26,10 +28,11 @@ from gspo_lab.readings.answers import (
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, percent, signed, slug, table
-from gspo_lab.report.section import CollapsibleSection, Part, Section, grid
+from gspo_lab.report.section import CollapsibleSection, Part, Section, grid, paragraph
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
+from gspo_lab.words import label
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
@@ -223,3 +226,31 @@ def pairs(study: Source) -> Section | None:
         "them by Holm's rule"
     )
     return Section("pairs", "Pairs and differences", (grid(PAIRS, rows, caption),), {"scalars": data})
+
+
+def study_comparison(sources: Sequence[Source]) -> Section:
+    """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
+    verdicts: list[list[Any]] = []
+    scores: dict[str, dict[str, float | None]] = {}
+    for study in sources:
+        for verdict in verdicts_of(study).values():
+            low, high = verdict.interval or (None, None)
+            link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
+            verdicts.append(
+                [link, label(verdict), signed(verdict.estimate), between(low, high, None, verdict.margin), str(pairs)]
+            )
+        primary = study.declaration.primary
+        ended = [] if primary is None else outcomes(study, primary)
+        for arm in study.arms:
+            finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
+            scores.setdefault(arm, {})[study.label] = average(finals)
+    names = [study.label for study in sources]
+    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
+    rows = [[arm, *(format_number(of[name]) if name in of else NONE for name in names)] for arm, of in scores.items()]
+    caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
+    body = (
+        paragraph("Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
+        grid(head, verdicts, "Verdicts"),
+        grid(["arm", *names], rows, caption),
+    )
+    return Section("together", "Studies side by side", body, {"scores": scores})
