@@ -15,7 +15,7 @@ from gspo_lab.matching.settings_diff import format_value, undeclared
 from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.markup import NONE, NOT_MEASURED, fenced, format_number, h, setting, table
+from gspo_lab.report.markup import NONE, NOT_MEASURED, fenced, format_number, h, table
 from gspo_lab.report.section import Both, Part, Section, folded, grid, paragraph
 from gspo_lab.report.series import records
 from gspo_lab.store.run_files import END_LOST, FOREIGN
@@ -185,6 +185,15 @@ def settings(study: Source) -> Section | None:
     by_arm = {arm: {key: values[key][i] for key in keys if key not in shared} for i, arm in enumerate(order)}
     data = {"shared": shared, "arms": by_arm, "undeclared": sorted(odd)}
     return Section("settings", "Settings", tuple(body), data)
+
+
+def setting(entry: Any, absent: str = "unset") -> str:
+    """A setting or a fact in a table's cell."""
+    if entry is None:
+        return absent
+    if isinstance(entry, bool):
+        return "yes" if entry else "no"
+    return f"{entry:g}" if isinstance(entry, float) else entry if isinstance(entry, str) else json.dumps(entry)
 
 
 ABOUT_LOGS = (
