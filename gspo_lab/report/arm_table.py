@@ -28,6 +28,7 @@ from gspo_lab.report.markup import (
     slug,
     unbroken,
 )
+from gspo_lab.report.section import Both
 from gspo_lab.stats import PairedT, Verdict
 from gspo_lab.study.contrast import formula, sides
 from gspo_lab.words import short, tone
@@ -39,11 +40,11 @@ Cells = tuple[Html | str, ...]
 """A row of the table, a cell for each column of `HEAD`."""
 
 
-def arms_table(study: Source, answer: StudyAnswer) -> tuple[Html | None, str]:
-    """One table per baseline, the declared one shown first, and that as Markdown; nothing where no score decides. What
-    is withheld is red only where the answer is."""
+def arms_table(study: Source, answer: StudyAnswer) -> Both | None:
+    """One table per baseline, the declared one shown first, and that as Markdown; None where no score decides. What is
+    withheld is red only where the answer is."""
     if not decision(study).verdicts:
-        return None, ""
+        return None
     declared = study.declaration.baseline
     order = [declared, *(arm for arm in study.arms if arm != declared)]
     key = f"against-{slug(study.label)}"
@@ -56,7 +57,7 @@ def arms_table(study: Source, answer: StudyAnswer) -> tuple[Html | None, str]:
     caption, rows = tables[0]
     head = (*HEAD[:2], "difference", *HEAD[3:])  # Markdown has no drawing
     markdown = f"{markdown_table(head, rows)}\n\n{plain(caption.replace(SHADED, 'The margin is'))}"
-    return h("fieldset", h("legend", "Baseline"), *parts, class_="arms"), markdown
+    return Both(h("fieldset", h("legend", "Baseline"), *parts, class_="arms"), markdown)
 
 
 def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, list[Cells]]:

@@ -2,13 +2,12 @@
 numbers, so that all three say the same."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.readings import Source
-from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, percent
+from gspo_lab.report.markup import NOT_MEASURED, format_number, percent
 
 Position = float | str
 Value = float | None
@@ -210,38 +209,3 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
 def format_position(position: Any) -> str:
     """A position on the horizontal axis, for people."""
     return f"{position:g}" if isinstance(position, float | int) else str(position)
-
-
-@dataclass(frozen=True)
-class CollapsibleSection:
-    """What is shown by a click on its title. Figures in it are drawn when it is opened."""
-
-    title: str
-    body: tuple[Html | Chart, ...]
-
-
-Part = Html | Chart | CollapsibleSection
-
-
-@dataclass(frozen=True)
-class Section:
-    """One heading: prose and charts for the page, the same as `data` for the .json, `markdown` for the .md."""
-
-    id: str
-    title: str
-    body: tuple[Part, ...]
-    data: dict[str, Any] = field(default_factory=dict)
-    markdown: str = ""
-    lines: tuple[str, ...] = ()
-    """The gist for a terminal; only the answer has one."""
-
-    @property
-    def charts(self) -> Iterator[Chart]:
-        """All figures, folded ones too."""
-        for part in self.body:
-            parts = part.body if isinstance(part, CollapsibleSection) else (part,)
-            yield from (chart for chart in parts if isinstance(chart, Chart))
-
-
-SectionWriter = Callable[[Source], Section | None]
-"""Writes one section of what was found in a study; None where it has nothing to say under this heading."""

@@ -1,7 +1,6 @@
 """Text into HTML and Markdown. Whatever comes from data is escaped here, and nowhere else is markup made from it."""
 
 import html
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -183,12 +182,3 @@ def _numeric(cell: Any) -> bool:
     """Whether a cell holds a number, or says that there is none."""
     blank = str(cell) in ("", NONE, NOT_MEASURED, "no clip")
     return blank or bool(re.fullmatch(r"[+−±-]?[\d.,]+(e[+−]?\d+)?( ([a-zA-Z%]+|of \d+))?", str(cell)))
-
-
-def setting(entry: Any, absent: str = "unset") -> str:
-    """A setting or a fact in a table's cell."""
-    if entry is None:
-        return absent
-    if isinstance(entry, bool):
-        return "yes" if entry else "no"
-    return f"{entry:g}" if isinstance(entry, float) else entry if isinstance(entry, str) else json.dumps(entry)

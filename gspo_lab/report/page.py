@@ -20,30 +20,13 @@ from urllib.parse import quote
 
 from gspo_lab.atomic_files import atomic_file
 from gspo_lab.errors import LabError
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.run_outcomes import outcomes
-from gspo_lab.findings.stability import verdicts as verdicts_of
-from gspo_lab.readings import Source, average
-from gspo_lab.report.chart import Chart, CollapsibleSection, Part, Section, format_position, numbers, sentence
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    between,
-    format_number,
-    h,
-    join,
-    markdown_table,
-    plain,
-    signed,
-    slug,
-    table,
-    text,
-    unbroken,
-)
+from gspo_lab.readings import Source
+from gspo_lab.report.chart import Chart, format_position, numbers, sentence
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, plain, slug, table, text, unbroken
 from gspo_lab.report.plotly_json import DARK, LIGHT, arm_colours, dash, plot, template, variables
+from gspo_lab.report.section import Both, CollapsibleSection, Part, Section
 from gspo_lab.report.sections import SECTIONS
-from gspo_lab.words import label
+from gspo_lab.report.sections.scores import study_comparison
 
 SHARED = 8
 """Lists of so many numbers or more that stand in several places of the page are written once."""
@@ -277,7 +260,7 @@ def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> H
                 inner = _parts(part.body, figures, prefix, study)
                 parts.append(h("details", h("summary", part.title), inner, class_="fold"))
             else:
-                parts.append(text(part))
+                parts.append(part.html if isinstance(part, Both) else text(part))
     return join(parts, "\n")
 
 
@@ -401,34 +384,3 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
         parts += [f"# {plain(article.title)}\n\n{plain(article.question)}"] if several else []
         parts += [f"## {section.title}\n\n{section.markdown}" for section in article.every if section.markdown]
     return "\n\n".join([*parts, "</details>"]) + "\n"
-
-
-def study_comparison(sources: Sequence[Source]) -> Section:
-    """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
-    verdicts: list[list[Any]] = []
-    scores: dict[str, dict[str, float | None]] = {}
-    for study in sources:
-        for verdict in verdicts_of(study).values():
-            low, high = verdict.interval or (None, None)
-            link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
-            verdicts.append(
-                [link, label(verdict), signed(verdict.estimate), between(low, high, None, verdict.margin), str(pairs)]
-            )
-        primary = study.declaration.primary
-        ended = [] if primary is None else outcomes(study, primary)
-        for arm in study.arms:
-            finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
-            scores.setdefault(arm, {})[study.label] = average(finals)
-    names = [study.label for study in sources]
-    head, of_arms = ["study", "verdict", "difference to its baseline", "interval", "pairs"], ["arm", *names]
-    rows = [
-        [arm, *(format_number(means[name]) if name in means else NONE for name in names)]
-        for arm, means in scores.items()
-    ]
-    caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
-    body = (
-        h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
-        table(head, verdicts, caption="Verdicts"),
-        table(of_arms, rows, caption=caption),
-    )
-    return Section("together", "Studies side by side", body, {"scores": scores}, markdown_table(of_arms, rows))

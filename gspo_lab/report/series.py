@@ -1,6 +1,5 @@
 """From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds with its band."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from gspo_lab.readings import Reading, Source, Steps, Window, average, by_miniba
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.curve_summaries import mean_of_runs
+from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40
@@ -71,16 +71,27 @@ def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
     out = {}
     for seed in sorted(set.intersection(*(set(by_run.get(arm, {})) for arm in weights))):
         runs_ = [by_run[arm][seed] for arm in weights]
-        x = functools.reduce(np.intersect1d, [run.x[np.isfinite(run.y)] for run in runs_])
-        places = [np.searchsorted(run.x, x) for run in runs_]
-        shares = np.array(list(weights.values()))
-        heights = shares @ np.array([run.y[place] for run, place in zip(runs_, places, strict=True)])
-        at = {}
-        for axis in AXES:
-            if all(axis in run.at for run in runs_):
-                at[axis] = shares @ np.array([run.at[axis][place] for run, place in zip(runs_, places, strict=True)])
-        out[seed] = Points(x, heights, at=at)
+        shares, (x, heights) = np.array(list(weights.values())), aligned(runs_)
+        known = np.isfinite(heights).all(axis=0)
+        at = {axis: shares @ places[:, known] for axis, places in on_axes(runs_).items()}
+        out[seed] = Points(x[known], shares @ heights[:, known], at=at)
     return out
+
+
+def aligned(runs_: Sequence[Points], name: str = "y") -> tuple[Floats, Floats]:
+    """Every x at which a run has a `y`, and a row per run of its `y`, an end of its envelope or an axis there."""
+    finite = [np.isfinite(run.y) for run in runs_]
+    positions = np.unique(np.concatenate([run.x[there] for run, there in zip(runs_, finite, strict=True)]))
+    out = np.full((len(runs_), len(positions)), np.nan)
+    for row, run, there in zip(out, runs_, finite, strict=True):
+        values = run.at[name] if name in run.at else getattr(run, name)
+        row[np.searchsorted(positions, run.x[there])] = values[there]
+    return positions, out
+
+
+def on_axes(runs_: Sequence[Points]) -> dict[str, Floats]:
+    """The same places on every axis that all runs have."""
+    return {axis: aligned(runs_, axis)[1] for axis in AXES if all(axis in run.at for run in runs_)}
 
 
 def all_lines(by_run: ByRun, both: ByRun) -> tuple[Series, ...]:
@@ -97,37 +108,40 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
     known = {seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()}
     if not known:
         return ()
-    positions = np.unique(np.concatenate([points.x[np.isfinite(points.y)] for points in known.values()]))
-
-    def placed(points: Points, values: Floats | None) -> Floats:
-        out = np.full(len(positions), np.nan)
-        finite = np.isfinite(points.y)
-        if values is not None:
-            out[np.searchsorted(positions, points.x[finite])] = values[finite]
-        return out
-
-    def rows(name: str) -> Floats:
-        return np.array([placed(points, getattr(points, name)) for points in known.values()])
-
-    x, heights = tuple(positions.tolist()), rows("y")
-    at = {}
-    for axis in AXES:
-        if all(axis in points.at for points in known.values()):
-            places = np.array([placed(points, points.at[axis]) for points in known.values()])
-            if np.isfinite(places[np.isfinite(heights)]).all():
-                at[axis] = places
-    out = []
+    runs_ = list(known.values())
+    positions, heights = aligned(runs_)
+    x, known_there, out = tuple(positions.tolist()), np.isfinite(heights), []
+    at = {axis: places for axis, places in on_axes(runs_).items() if np.isfinite(places[known_there]).all()}
     if len(known) > 1 and not thin:
         for row, seed in enumerate(known):
             points_at = {axis: column(places[row]) for axis, places in at.items()}
             out.append(Series(arm, x, column(heights[row]), seed=seed, at=points_at))
     enveloped = all(points.low is not None for points in known.values())
-    low, high = (rows("low"), rows("high")) if enveloped else (heights, heights)
+    low, high = (aligned(runs_, "low")[1], aligned(runs_, "high")[1]) if enveloped else (heights, heights)
     edges = (np.fmin.reduce(low), np.fmax.reduce(high))
     alike = np.array_equal(*edges, equal_nan=True)
     band = ((), ()) if alike else (column(edges[0]), column(edges[1]))
     means = {axis: column(mean_of_runs(places)) for axis, places in at.items()}
     return (*out, Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means))
+
+
+def pair_lines(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
+    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
+    steps that every pair has."""
+    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
+    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
+    if not seeds:
+        return []
+    steps, heights = aligned([line for seed in seeds for line in both[seed]])
+    shared = np.isfinite(heights).all(axis=0)
+    if not shared.any():
+        return []
+    apart, x = (heights[1::2] - heights[::2])[:, shared], tuple(steps[shared].tolist())
+    thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
+    judged = pointwise_t(apart, alpha)
+    ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
+    mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
+    return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
 def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:

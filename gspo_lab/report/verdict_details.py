@@ -2,14 +2,13 @@
 
 import functools
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
+from gspo_lab.report.section import Section, folded
 from gspo_lab.stats import Comparison, TwoWay, Verdict
 from gspo_lab.stats import simulation_cells as cells
 from gspo_lab.stats.simulation_cells import UNEVEN, Method
@@ -184,7 +183,7 @@ def calibration(study: Source) -> Section | None:
     body = (
         h("p", about),
         table(HEAD, rows[True], caption="Common analyses with inflated false-positive rates"),
-        h("details", h("summary", f"This report's rules, {len(rows[False])} rows"), table(HEAD, rows[False])),
+        folded(f"This report's rules, {len(rows[False])} rows", table(HEAD, rows[False])),
     )
     return Section("calibration", "Calibration", body)
 
@@ -209,17 +208,13 @@ def keeps_alpha(verdicts: Sequence[Comparison]) -> bool:
     n, alpha, looks = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, verdicts[0].rule.looks
     methods = [(cells.PAIRED, n), (cells.UNEVEN_PAIRED, n), (cells.AT_MARGIN, n)]
     methods += [(cells.HOLM, n)] * (len(verdicts) > 1) + [(cells.LOOKED, looks[-1])] * (len(looks) > 1)
-    rates = [row["rate"] for method, pairs in methods for row in _rows(pairs, alpha, partial(_is_of, method))]
+    rates = [row["rate"] for method, pairs in methods for row in _rows(method, pairs, alpha)]
     return max(rates, default=0.0) <= alpha
-
-
-def _is_of(method: Method, row: dict[str, Any]) -> bool:
-    return bool(row["method"] == method.name)
 
 
 def calibration_line(n: int, alpha: float) -> str | None:
     """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
-    rows = _rows(n, alpha, lambda row: row["method"] == cells.PAIRED.name and row["cell"].startswith("score"))
+    rows = [row for row in _rows(cells.PAIRED, n, alpha) if row["cell"].startswith("score")]
     if not rows:
         return None
     shares = {row["cell"]: row["rate"] for row in rows}
@@ -264,14 +259,14 @@ def uneven_line(verdict: Comparison) -> str | None:
 
 def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[Any, ...] | None:
     """Pairs, and the rates where one arm alone has unstable runs and, if simulated, where its scores are skewed."""
-    rows = _rows(n, alpha, lambda row: row["method"] == method.name)
+    rows = _rows(method, n, alpha)
     rates = [row["rate"] for name in UNEVEN for row in rows if name in row["cell"]]
     return (rows[0]["n"], *rates) if rows else None
 
 
 def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) -> str | None:
     """The worst of a method's rows; of cells that name a number of arms, those nearest to `arms`."""
-    rows = _rows(n, alpha, lambda row: row["method"] == method.name)
+    rows = _rows(method, n, alpha)
     if arms and rows:
         nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
@@ -280,8 +275,8 @@ def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) ->
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:
-    wrong = _rows(n, alpha, lambda row: row["method"] == cells.AT_MARGIN.name)
-    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == cells.AT_ZERO.name)]
+    wrong = _rows(cells.AT_MARGIN, n, alpha)
+    right = [row["rate"] for row in _rows(cells.AT_ZERO, n, alpha)]
     return None if not wrong else (
         f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most "
         f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "
@@ -289,9 +284,9 @@ def _equivalence_line(n: int, alpha: float) -> str | None:
     )  # fmt: skip
 
 
-def _rows(n: int, alpha: float, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-    """The wanted rows with the most pairs that are no more than `n`; none where alpha is not the simulated one."""
-    rows = [row for row in record()["rows"] if holds(row) and row["n"] <= n and alpha == ALPHA]
+def _rows(method: Method, n: int, alpha: float) -> list[dict[str, Any]]:
+    """A method's rows with the most pairs that are no more than `n`; none where alpha is not the simulated one."""
+    rows = [row for row in record()["rows"] if row["method"] == method.name and row["n"] <= n and alpha == ALPHA]
     return [row for row in rows if row["n"] == max(row["n"] for row in rows)]
 
 

@@ -48,10 +48,10 @@ from gspo_lab.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REW
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.arm_table import arms_table
-from gspo_lab.report.chart import Chart, Section
+from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import format_number, percent
-from gspo_lab.report.page import study_comparison
-from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.section import Section
+from gspo_lab.report.sections.scores import scores, study_comparison
 from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
@@ -105,8 +105,7 @@ def found(folder: Path) -> Iterator[Source]:
 
 
 def chart(section: Section | None, name: str) -> Chart:
-    drawn = [part for part in section.body if isinstance(part, Chart)]
-    return next(one for one in drawn if one.id == name)
+    return next(one for one in section.charts if one.id == name)
 
 
 def test_the_folder_tells_every_choice_apart(found: Source) -> None:

@@ -14,8 +14,9 @@ from synthetic_lab import FOUR_ARMS, HOSTILE, make_lab
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
-from gspo_lab.report.chart import Chart, Section, Series
+from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
+from gspo_lab.report.section import Section
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -323,11 +324,8 @@ def test_a_figure_can_be_saved_as_png_and_svg(browser: Browser, small: Path, tmp
     assert {url.partition(":")[0] for url in browser.requests()} <= {"file", "data", "blob"}
 
 
-NAME = "<b>bold</b><a href='javascript:alert(1)'>x</a>"
-
-
 def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Path) -> None:
-    x, name = (0.0, 1.0), NAME
+    x, name = (0.0, 1.0), "<b>bold</b><a href='javascript:alert(1)'>x</a>"
     series = (Series(name, x, (1.0, 2.0)), Series("other", x, (2.0, 1.0)))
     bars = tuple(Series(name, (one, name), (1.0, 2.0)) for one in ("a",))
     charts = (
@@ -340,5 +338,5 @@ def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Pa
     browser.open(page)
     scroll_through(browser)
     assert browser.evaluate("document.querySelectorAll('.plot :is(a, b), .plot [href]').length") == 0
-    assert browser.evaluate("document.querySelector('#m-one .ytitle').textContent") == NAME
+    assert browser.evaluate("document.querySelector('#m-one .ytitle').textContent") == name
     assert browser.complaints() == []

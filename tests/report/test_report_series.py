@@ -15,7 +15,8 @@ from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
-from gspo_lab.report.chart import Chart, Section, SectionWriter, Series
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.section import Section, SectionWriter
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.stability import collapse
 from gspo_lab.report.sections.updates import clipping, diagnostics, experts, replayed

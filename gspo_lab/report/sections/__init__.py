@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gspo_lab.report.chart import SectionWriter
+from gspo_lab.report.section import SectionWriter
 from gspo_lab.report.sections.answer import answer, claims, grounds, limits_section
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.provenance import certificate, downloads, imported_metrics, provenance, settings, tuning

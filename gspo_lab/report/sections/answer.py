@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from gspo_lab import words
 from gspo_lab.claims import LIBRARY, Estimate, Result, judge
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.decision import decision
@@ -20,44 +21,13 @@ from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average,
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arm_table import arms_table
-from gspo_lab.report.chart import Section
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    between,
-    format_number,
-    h,
-    join,
-    markdown_table,
-    plain,
-    table,
-    unbroken,
-)
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, join, plain, table, unbroken
+from gspo_lab.report.section import Both, Part, Section, bullets, folded, grid, paragraph
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
 from gspo_lab.states import State
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
-from gspo_lab.words import (
-    answer_sentences,
-    answer_to_json,
-    became,
-    because,
-    best_arms,
-    chip,
-    claim_to_json,
-    decided_sentences,
-    flags,
-    ground_text,
-    headline,
-    lines,
-    sentence,
-    sentences,
-    short,
-    tone,
-    unstable_runs,
-)
 from gspo_lab.words.text import capital, counted, level, listed
 
 
@@ -66,10 +36,10 @@ def answer(study: Source) -> Section | None:
     declared, decided, again = study.declaration, decision(study), all_executions(study)
     answered, verdicts, link = answer_to(study), list(verdicts_of(study).values()), linked(all_executions(study))
     wider = new_problems(study) if verdicts else {}
-    denied, progress = " ".join(map(became, again.contradicted)), progress_of(study)
+    denied, progress = " ".join(map(words.became, again.contradicted)), progress_of(study)
     data: dict[str, Any] = {
         "question": declared.question,
-        "answer": answer_to_json(answered),
+        "answer": words.answer_to_json(answered),
         "baseline": decided.baseline,
         "primary": decided.primary,
         "runs": dict(Counter(run.state for run in runs_of(study))),
@@ -82,42 +52,40 @@ def answer(study: Source) -> Section | None:
         data["verdicts"] = {verdict.subject: head(verdict) for verdict in verdicts}
         data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
         data["steadiness"] = {arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()}
-        data["headline"] = f"{headline(verdicts)} {denied}".strip()
+        data["headline"] = f"{words.headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
-        data["ranking"] = {**ranking.to_json(), "sentence": best_arms(ranking), "reading": reading}
-    said, *limits = answer_sentences(answered)
-    families = decided_sentences(decided) if decided.doses else []
+        data["ranking"] = {**ranking.to_json(), "sentence": words.best_arms(ranking), "reading": reading}
+    said, *limits = words.answer_sentences(answered)
+    families = words.decided_sentences(decided) if decided.doses else []
     if said == " ".join(families):  # of a sweep: first how its rules compare
         *limits, said = families
     below = h("small", unbroken(" ".join(limits))) if limits else None
     card = h(
         "div",
-        h("p", chip(answered), class_="chip"),
+        h("p", words.chip(answered), class_="chip"),
         h("p", unbroken(f"{said} {denied}".strip()), below, class_="headline"),
-        h("p", unbroken(f"{ground_text(answered)} {time_left(study)}".strip())),
+        h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
         class_=f"said {answered.colour}",
     )
-    arms, arms_markdown = arms_table(study, answered)
-    body = tuple(part for part in (card, arms) if part is not None)
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    of_arms = [(sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
+    of_arms = [(words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
     details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
-    shown = (*lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
-    first = " ".join(filter(None, (*answer_sentences(answered), denied)))
+    shown = (*words.lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
+    first = " ".join(filter(None, (*words.answer_sentences(answered), denied)))
     markdown = [
-        f"**{plain(first)}** {plain(ground_text(answered))}",
+        f"**{plain(first)}** {plain(words.ground_text(answered))}",
         plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
-        arms_markdown,
         plain(" ".join(filter(None, (f"Matching: {matched}", link)))),
     ]
-    return Section("answer", "Answer", body, data, "\n\n".join(filter(None, markdown)), shown)
+    body = (Both(card, "\n\n".join(filter(None, markdown))), arms_table(study, answered))
+    return Section("answer", "Answer", tuple(filter(None, body)), data, shown)
 
 
 def time_left(study: Source) -> str:
@@ -152,7 +120,9 @@ def grounds(study: Source) -> Section | None:
         mark, link = h("b", MARKS[grade], aria_hidden="true"), h("a", name, href=f"#{target}")
         text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
-    body: list[Html] = [h("ul", *badges, class_="trust")]
+    scores = list(decided.verdicts.values())
+    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
+    body: list[Part] = [Both(h("ul", *badges, class_="trust"), rates)]
     if verdicts:
         wider, planned = new_problems(study), len(decided.seeds)
         columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
@@ -160,7 +130,7 @@ def grounds(study: Source) -> Section | None:
         rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
         body.append(table(["", *columns], rows, caption="What each verdict rests on"))
         for verdict in verdicts:
-            body.append(h("p", f"{sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
+            body.append(h("p", f"{words.sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
     if ranked is not None:
         caption = (
             f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
@@ -170,19 +140,16 @@ def grounds(study: Source) -> Section | None:
             places = str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
             seeds = ", ".join(map(str, at.by_seed))
             ranks.append([at.arm, format_number(at.mean), str(at.place), places, seeds])
-        body.append(table(RANKS, ranks, caption=caption))
-    rule = " ".join(sentences(decided.described))
+        body.append(grid(RANKS, ranks, caption))
+    rule = " ".join(words.sentences(decided.described))
     if verdicts:
         rule = (
             f"Decided on {decided.primary}: a run's score is the mean of its last {study.declaration.verdict.last} "
             f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
-            f"baseline. {' '.join(flags(decided))}"
+            f"baseline. {' '.join(words.flags(decided))}"
         ).strip()
-    scores = list(decided.verdicts.values())
-    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
-    parts = ("" if ranked is None else markdown_table(RANKS, ranks), rates, plain(rule))
-    body += [h("p", rule, class_="soft")] if rule else []
-    return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
+    body += [paragraph(rule, "soft")] if rule else []
+    return Section("grounds", "How far to trust this", tuple(body))
 
 
 def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
@@ -232,7 +199,7 @@ def progress_of(study: Source) -> str:
     shares = {f"{run.arm} seed {run.seed}": grader_errors(study).get(run.id) for run in runs_of(study)}
     if failed := [f"{name} {share:.1%}" for name, share in shares.items() if share]:
         text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
-    return f"{text} {unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
+    return f"{text} {words.unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
 
 
 def badge_text(matched: Certificate) -> str:
@@ -298,14 +265,13 @@ def limits_section(study: Source) -> Section | None:
         waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
         left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
         lines.append(f"{left} responses were asked for and not over when their runs ended: sampled, never trained on.")
-    body = [h("ul", *(h("li", line) for line in lines))]
+    body: list[Part] = [bullets(lines)]
     if not study.declaration.claims:
         against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
         listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
         title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
-        body.append(h("details", h("summary", title), h("ul", *listed)))
-    markdown = "\n".join(f"- {plain(line)}" for line in lines)
-    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines}, markdown)
+        body.append(folded(title, h("ul", *listed)))
+    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines})
 
 
 def do_not_conclude(study: Source) -> str:
@@ -389,23 +355,21 @@ def claims(study: Source) -> Section | None:
     results = judge(study)
     claims_ = [result.claim for result in results]
     rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
-    body: list[Html] = [h("p", INTRODUCTION), table(HEAD, map(_row, results), class_="prose")]
-    if rows:
-        shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
-        body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
     listed = [
         (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
         for result in results
     ]
-    against = [f"- {plain(id)}, against: {plain(text)} ({plain(source)})" for id, text, source in rows]
-    data = {"claims": [claim_to_json(result) for result in results]}
-    markdown = "\n".join([markdown_table(HEAD, listed), "", *against]).strip()
-    return Section("claims", "Claims", tuple(body), data, markdown)
+    shown = Both(table(HEAD, map(_row, results), class_="prose"), grid(HEAD, listed).markdown)
+    body: list[Part] = [h("p", INTRODUCTION), shown]
+    if rows:
+        title = f"Published evidence against these claims, {len(rows)} reports"
+        body.append(grid(("claim", "published evidence against it", "source"), rows, fold=title, class_="prose"))
+    return Section("claims", "Claims", tuple(body), {"claims": list(map(words.claim_to_json, results))})
 
 
 def _verdict(result: Result) -> tuple[Html, str]:
-    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
-    return word, because(result.verdict) or ""
+    word = h("strong", words.short(result.verdict), class_=f"word {words.tone(result.verdict)}")
+    return word, words.because(result.verdict) or ""
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:

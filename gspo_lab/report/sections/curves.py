@@ -1,12 +1,9 @@
 """The open figures: reward and score by compute, paired differences, clipped tokens, stability, routing."""
 
-import functools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-
-import numpy as np
 
 from gspo_lab.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.findings.decision import decision
@@ -17,24 +14,10 @@ from gspo_lab.readings import FINISHED, Source, average, read, runs
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.answers import scores as scores_of
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
-from gspo_lab.report.chart import Chart, CollapsibleSection, Reference, Section, Series
+from gspo_lab.report.chart import Chart, Reference, Series
 from gspo_lab.report.markup import format_number, percent
-from gspo_lab.report.series import (
-    DRAWN,
-    MANY_RUNS,
-    ByRun,
-    Points,
-    all_lines,
-    axes,
-    by_run,
-    column,
-    curve,
-    points,
-    sides_of,
-    steps_of,
-)
-from gspo_lab.stats.curve_summaries import mean_of_runs
-from gspo_lab.stats.paired import pointwise_t
+from gspo_lab.report.section import CollapsibleSection, Section
+from gspo_lab.report.series import DRAWN, ByRun, all_lines, axes, by_run, curve, pair_lines, points, sides_of, steps_of
 from gspo_lab.store.records import read_steps
 from gspo_lab.study.contrast import side_names
 from gspo_lab.words.text import MINUS, difference, level
@@ -126,7 +109,7 @@ def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | 
     if declared.sweep is not None or not by_arm.get(baseline) or not subjects:
         return None
     alpha = declared.verdict.alpha
-    series = [line for arm in subjects for line in _pairs(arm, by_arm[baseline], by_arm.get(arm, {}), alpha)]
+    series = [line for arm in subjects for line in pair_lines(arm, by_arm[baseline], by_arm.get(arm, {}), alpha)]
     last = steps_of(study) - (0 if name.startswith("score") else 1)
     if not series:
         return None
@@ -134,25 +117,6 @@ def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | 
     reading = f"{'score' if name.startswith('score') else 'reward_mean'}.difference"
     return Chart(f"m-{name}-difference", title, "step", "difference", tuple(series), reading=reading,
                  note=BAND.format(level=level(alpha)), reach=(0.0, float(max(1, last))))  # fmt: skip
-
-
-def _pairs(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
-    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
-    steps that every pair has."""
-    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
-    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
-    known = [line.x[np.isfinite(line.y)] for seed in seeds for line in both[seed]]
-    steps = functools.reduce(np.intersect1d, known) if known else np.empty(0)
-    if not len(steps):
-        return []
-    heights = [[line.y[np.searchsorted(line.x, steps)] for line in both[seed]] for seed in seeds]
-    apart = np.array([second - first for first, second in heights])
-    x = tuple(steps.tolist())
-    thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
-    judged = pointwise_t(apart, alpha)
-    ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
-    mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
-    return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
 def unstable_from(run: RunOutcome, last: int) -> int | None:

@@ -14,19 +14,9 @@ from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
 from gspo_lab.matching.settings_diff import format_value, undeclared
 from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Chart, Section, Series
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    fenced,
-    format_number,
-    h,
-    markdown_table,
-    plain,
-    setting,
-    table,
-)
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.markup import NONE, NOT_MEASURED, fenced, format_number, h, table
+from gspo_lab.report.section import Both, Part, Section, folded, grid, paragraph
 from gspo_lab.report.series import records
 from gspo_lab.store.run_files import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
@@ -39,14 +29,15 @@ def provenance(study: Source) -> Section | None:
     """Commands, the declaration's digest and its edits, versions and device."""
     declared = study.declaration
     commands = reproduce(declared)
-    body: list[Html] = [h("h3", "To reproduce"), h("pre", h("code", "\n".join(commands)), tabindex="0")]
+    code = h("pre", h("code", "\n".join(commands)), tabindex="0")
+    body: list[Part] = [h("h3", "To reproduce"), Both(code, fenced(commands))]
     if declared.comment:
         body.append(h("p", declared.comment, class_="soft"))
     if declared.digest:
         body.append(h("p", "Digest of the declared study: ", h("code", declared.digest)))
-    body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
+    body += [paragraph(f"Changed after it was declared: {edit}", "warn") for edit in declared.edits]
     origins = _origins(study)
-    body += [h("p", f"{origin}: taken on trust.", class_="warn") for origin in origins]
+    body += [paragraph(f"{origin}: taken on trust.", "warn") for origin in origins]
     damage_of: dict[int, dict[str, list[int]]] = {kind: {} for kind in (0, 1, END_LOST, FOREIGN)}
     query = "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
     for row in records(study.evidence.select(study.study, query)):
@@ -59,7 +50,7 @@ def provenance(study: Source) -> Section | None:
         *(f"Recorded for another run and left out: {path}" for path in foreign),
     ]
     missing = "What was recorded there is missing from every number above."
-    body += [h("p", f"{damage}. {missing}", class_="warn") for damage in damages]
+    body += [paragraph(f"{damage}. {missing}", "warn") for damage in damages]
     known, varying = _facts(study)
     if known:
         rows = [[key, setting(entry, NOT_MEASURED)] for key, entry in known.items()]
@@ -71,12 +62,10 @@ def provenance(study: Source) -> Section | None:
             [key, "; ".join(f"{run}: {setting(entry, NOT_MEASURED)}" for run, entry in runs.items())]
             for key, runs in varying.items()
         ]
-        listing = table(["fact", "by run"], by_run)
-        body.append(h("details", h("summary", f"{len(varying)} facts in which runs differ"), listing))
+        body.append(folded(f"{len(varying)} facts in which runs differ", table(["fact", "by run"], by_run)))
     data = {"facts": known, "facts_by_run": varying, "commands": commands, "digest": declared.digest}
     data |= {"origins": origins, "damaged": damaged, "gaps": gaps, "ends": ends, "foreign": foreign}
-    gist = "".join(f"{plain(line)}\n\n" for line in (*origins, *damages))
-    return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
+    return Section("provenance", "Provenance", tuple(body), data)
 
 
 def downloads(study: Source) -> Section | None:
@@ -159,20 +148,19 @@ def certificate(study: Source) -> Section | None:
     ]
     odd = [row for row in details if row[1] == UNDECLARED]
     accepted = [f"Mismatch accepted on {acceptance.at}: {acceptance.reason}" for acceptance in matched.acceptances]
-    body: list[Html] = [h("p", INTRODUCTION), h("p", matched.summary, class_="warn" if matched.undeclared else None)]
-    body += [h("p", line, class_="warn") for line in accepted]
+    body: list[Part] = [h("p", INTRODUCTION), paragraph(matched.summary, "warn" if matched.undeclared else None)]
+    body += [paragraph(line, "warn") for line in accepted]
     if odd:
         body.append(table(["check", "", "what differs", "pairs"], odd, caption="Undeclared differences"))
     caption = f"Number of pairs in each state ({len(matched.pairs)} pairs: every two arms, every seed; the lock is one)"
     body.append(table(["check", *columns], rows, caption=caption))
-    body.append(h("details", h("summary", "What each check saw"), table(head, details)))
+    body.append(grid(head, details, fold="What each check saw"))
     # The certificate's own JSON; of equal checks the pairs are counted instead of listed.
     data = matched.to_json()
     data["states"] = {name: {str(state): n for state, n in count.items()} for name, count in states.items()}
     for pair in data["pairs"]:
         pair["checks"] = [check for check in pair["checks"] if check["state"] != EQUAL]
-    markdown = "\n\n".join([plain(matched.headline), markdown_table(head, details), *map(plain, accepted)])
-    return Section("certificate", "Certificate", tuple(body), data, markdown)
+    return Section("certificate", "Certificate", tuple(body), data)
 
 
 def settings(study: Source) -> Section | None:
@@ -187,16 +175,25 @@ def settings(study: Source) -> Section | None:
     declared = {key: DIFFERS("no") if key in odd else "yes" for key in keys}
     rows = [[key, *map(setting, values[key]), declared[key]] for key in keys if key not in shared]
     head = ["setting", *order, "declared"]
-    body: list[Html] = []
+    body: list[Part] = []
     if imported:
-        body.append(h("p", "Imported runs: what is missing here was not recorded.", class_="warn"))
+        body.append(paragraph("Imported runs: what is missing here was not recorded.", "warn"))
     if rows:
-        body.append(table(head, rows, caption="What the arms differ in, and whether an arm states it"))
+        body.append(grid(head, rows, "What the arms differ in, and whether an arm states it"))
     listing = table(["setting", "all arms"], [[key, setting(entry)] for key, entry in shared.items()])
-    body.append(h("details", h("summary", f"The {len(shared)} settings that all arms share"), listing))
+    body.append(folded(f"The {len(shared)} settings that all arms share", listing))
     by_arm = {arm: {key: values[key][i] for key in keys if key not in shared} for i, arm in enumerate(order)}
     data = {"shared": shared, "arms": by_arm, "undeclared": sorted(odd)}
-    return Section("settings", "Settings", tuple(body), data, markdown_table(head, rows) if rows else "")
+    return Section("settings", "Settings", tuple(body), data)
+
+
+def setting(entry: Any, absent: str = "unset") -> str:
+    """A setting or a fact in a table's cell."""
+    if entry is None:
+        return absent
+    if isinstance(entry, bool):
+        return "yes" if entry else "no"
+    return f"{entry:g}" if isinstance(entry, float) else entry if isinstance(entry, str) else json.dumps(entry)
 
 
 ABOUT_LOGS = (
@@ -224,8 +221,8 @@ def imported_metrics(study: Source) -> Section | None:
     ]
     head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in study.arms)]
     lines = (*known.warnings, *known.apart)
-    body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in lines)]
-    body.append(h("details", h("summary", f"The {len(rows)} names in the logs"), table(head, rows, class_="prose")))
+    body: list[Part] = [h("p", ABOUT_LOGS), *(paragraph(line, "warn") for line in lines)]
+    body.append(grid(head, rows, fold=f"The {len(rows)} names in the logs", class_="prose"))
     by_arm = {
         arm: {
             metric_.name: {k: v for k, v in vars(metric_).items() if k != "name" and v is not None} for metric_ in names
@@ -234,8 +231,7 @@ def imported_metrics(study: Source) -> Section | None:
     }
     data = {"warnings": list(known.warnings), "not_compared": list(known.apart), "not_understood": known.strange}
     data["names"] = by_arm
-    markdown = "\n".join(f"- {plain(line)}" for line in lines) + f"\n\n{markdown_table(head, rows)}"
-    return Section("logged", "As logged", tuple(body), data, markdown.strip(), lines)
+    return Section("logged", "As logged", tuple(body), data, lines)
 
 
 HEAD = ["arm", "candidate", "trained to step", "score", "what became of it"]
@@ -248,7 +244,7 @@ def tuning(study: Source) -> Section | None:
         return None
     if not tune.chosen:
         sentence = "The arms have not chosen yet: their trials are not at their end."
-        return Section("tuning", "Tuning", (h("p", sentence, class_="missing"),), {"chosen": None}, sentence)
+        return Section("tuning", "Tuning", (paragraph(sentence, "missing"),), {"chosen": None})
     trials = trials_of(study)
     seeds = ", ".join(map(str, tune.seeds))
     spent = budget(tune)
@@ -257,15 +253,14 @@ def tuning(study: Source) -> Section | None:
         f"Successive halving: {schedule(tune)}; what is kept goes on. A candidate of which a seed collapses or dies "
         "comes last; of equal ones the nearest to what the arm declares goes on."
     )
-    body: list[Html | Chart] = [h("p", summary), h("p", rule, class_="soft")]
+    body: list[Part] = [paragraph(summary), h("p", rule, class_="soft")]
     if trials is None:
         body.append(h("p", f"The trials, {tune.trials}, are not in this database.", class_="missing"))
-        return Section("tuning", "Tuning", tuple(body), _trials_data(tune, None), plain(summary))
+        return Section("tuning", "Tuning", tuple(body), _trials_data(tune, None))
     body += [_chart(tune, trials, arm) for arm in tune.candidates]
     rows = [row for arm in tune.candidates for row in _rows(tune, trials, arm)]
-    body.append(h("details", h("summary", "Every candidate, round by round"), table(HEAD, rows)))
-    markdown = f"{plain(summary)}\n\n{markdown_table(HEAD, rows)}"
-    return Section("tuning", "Tuning", tuple(body), _trials_data(tune, trials), markdown)
+    body.append(grid(HEAD, rows, fold="Every candidate, round by round"))
+    return Section("tuning", "Tuning", tuple(body), _trials_data(tune, trials))
 
 
 def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:

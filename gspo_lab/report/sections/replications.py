@@ -8,8 +8,8 @@ from gspo_lab.findings.executions import Execution, Executions, VerdictReplicati
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import seeds_text
 from gspo_lab.report.arm_table import axis_half_width, drawn
-from gspo_lab.report.chart import CollapsibleSection, Part, Section
-from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdown_table, plain, signed, table
+from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdown_table, signed, table
+from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, paragraph
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.words import became, decided_sentences, label, short
@@ -49,20 +49,19 @@ def replications(study: Source) -> Section | None:
             for replication in executions.replications
         ],
     }
-    method = (ABOUT, *map(became, fates), *_carried(executions))
-    body: tuple[Part, ...] = (
-        _forest(executions, first),
-        *(h("p", line) for line in shown),
-        *([CollapsibleSection("The other arms", forests)] if forests else []),
-        CollapsibleSection("Method", tuple(h("p", line) for line in method)),
-    )
     rows = [
         [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends, None, row.margin), row.label]
         for arm in arms or [""]
         for row in _rows(executions, arm)
     ]
-    markdown = "\n\n".join([markdown_table(HEAD, rows), *map(plain, method)])
-    return Section("replications", "Replications", body, data, markdown)
+    method = (ABOUT, *map(became, fates), *_carried(executions))
+    body: tuple[Part, ...] = (
+        Both(_forest(executions, first), markdown_table(HEAD, rows)),
+        *(h("p", line) for line in shown),
+        *([CollapsibleSection("The other arms", forests)] if forests else []),
+        CollapsibleSection("Method", tuple(map(paragraph, method))),
+    )
+    return Section("replications", "Replications", body, data)
 
 
 class ExecutionRow(NamedTuple):

@@ -1,6 +1,7 @@
-"""Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
+"""Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped;
+several studies side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Seeds, Source, average
 from gspo_lab.readings.answers import (
     INTERPLAY,
@@ -25,24 +27,12 @@ from gspo_lab.readings.answers import (
 )
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
-from gspo_lab.report.chart import CollapsibleSection, Part, Section
-from gspo_lab.report.markup import (
-    NONE,
-    NOT_MEASURED,
-    Html,
-    between,
-    format_number,
-    h,
-    markdown_table,
-    percent,
-    plain,
-    signed,
-    slug,
-    table,
-)
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, percent, signed, slug, table
+from gspo_lab.report.section import CollapsibleSection, Part, Section, grid, paragraph
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
+from gspo_lab.words import label
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
@@ -69,7 +59,6 @@ def scores(study: Source) -> Section | None:
     body: list[Part] = []
     data: dict[str, Any] = {}
     later: dict[str, Any] = {}
-    markdown = []
     for bench in benches:
         ended = outcomes(study, bench)
         by_arm = {arm: [run for run in ended if run.arm == arm] for arm in study.arms}
@@ -85,8 +74,7 @@ def scores(study: Source) -> Section | None:
                 wrong = average(run.counted_wrong for run in runs if counted.has(run))
                 seeds = ", ".join(format_number(run.counted_wrong) for run in runs)
                 rows.append([f"{arm}, counted as wrong", format_number(wrong), seeds, *[NONE] * 5])
-        body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
+        body += [h("h3", bench), grid(HEAD, rows, caption)]
         evaluation = in_training(study, bench)
         if evaluation is not None and (more := _by_problem(study, evaluation)) is not None:
             # With one answer to a problem its table repeats the scores above.
@@ -99,10 +87,9 @@ def scores(study: Source) -> Section | None:
             problems = _by_problem(study, benchmark) or missing
             body += [h("h3", problems.title), *problems.body]
             later[slug(benchmark.key)] = {"evaluation": benchmark.evaluation, "bench": benchmark.bench, **problems.data}
-            markdown += filter(None, [problems.markdown])
     parts = {"benches": data, "readings": {name: f"score.{name}" for name in READINGS}, "seeds": counted.label()}
     parts |= {"later": later} if later else {}
-    return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
+    return Section("scores", "Scores", tuple(body), parts)
 
 
 def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
@@ -125,8 +112,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> Section | None:
     tables, apart = _differences(study, benchmark.title, graded, samples)
     folds = [CollapsibleSection(BY_PROBLEM, tuple(tables))] if tables else []
     data = {"samples": samples, "problems": problems, "levels": {arm: level for arm, (_, level) in levels.items()}}
-    markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
-    return Section(benchmark.key, benchmark.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
+    return Section(benchmark.key, benchmark.title, (grid(head, rows, caption), *folds), data | apart)
 
 
 def _differences(
@@ -207,8 +193,7 @@ def _of_arm(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> tup
     return row, {**means, "seeds": by_seed}
 
 
-PAIRS = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
-DRAWN = ("number", "arm", "difference, each pair a dot", "pairs", "p", "p, adjusted")
+PAIRS = ("number", "arm", "difference", "pairs", "p", "p, adjusted")
 
 
 def pairs(study: Source) -> Section | None:
@@ -221,16 +206,13 @@ def pairs(study: Source) -> Section | None:
     for scored, shaded in margins.items():
         of_kind = (result.paired for result in compared if result.scalar.scored is scored)
         wide[scored] = axis_half_width(of_kind, shaded)
-    rows, shown, data = [], [], []
+    rows, data = [], []
     for result in compared:
         scalar, paired, name = result.scalar, result.paired, result.scalar.title
         ends, scored = (paired.low, paired.high), result.scalar.scored
         svg = drawn(paired.estimate, ends, paired.differences, result.arm, wide[scored], margins[scored], paired.reason)
         p, adjusted = (NONE if value is None else format_number(value, 2) for value in (paired.p, result.p_adjusted))
-        counts = (str(paired.n), p, "decides" if scalar.primary else adjusted)
-        interval = between(*ends, paired.reason, margins[scored])
-        rows.append((name, result.arm, signed(paired.estimate, *ends), interval, *counts))
-        shown.append((name, result.arm, svg, *counts))
+        rows.append((name, result.arm, svg, str(paired.n), p, "decides" if scalar.primary else adjusted))
         data.append(
             {name: getattr(paired, name) for name in ("estimate", "low", "high", "p", "reason")}
             | {"number": name, "arm": result.arm, "primary": scalar.primary, "p_adjusted": result.p_adjusted}
@@ -239,10 +221,36 @@ def pairs(study: Source) -> Section | None:
     level = 100 * (1 - study.declaration.verdict.alpha)
     caption = (
         f"Differences to {study.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
-        f"verdict's intervals are wider where several arms share its error rate. Shaded: the margin of scores, "
-        f"±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
-        "Holm's rule"
+        f"verdict's intervals are wider where several arms share its error rate. Dots: pairs. Shaded: the margin of "
+        f"scores, ±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of "
+        "them by Holm's rule"
     )
-    markdown = f"{caption}.\n\n{markdown_table(PAIRS, rows)}"
-    body = table(DRAWN, shown, caption=caption)
-    return Section("pairs", "Pairs and differences", (body,), {"scalars": data}, markdown)
+    return Section("pairs", "Pairs and differences", (grid(PAIRS, rows, caption),), {"scalars": data})
+
+
+def study_comparison(sources: Sequence[Source]) -> Section:
+    """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
+    verdicts: list[list[Any]] = []
+    scores: dict[str, dict[str, float | None]] = {}
+    for study in sources:
+        for verdict in verdicts_of(study).values():
+            low, high = verdict.interval or (None, None)
+            link, pairs = h("a", study.label, href=f"#{slug(study.label)}"), verdict.paired.n if verdict.paired else 0
+            verdicts.append(
+                [link, label(verdict), signed(verdict.estimate), between(low, high, None, verdict.margin), str(pairs)]
+            )
+        primary = study.declaration.primary
+        ended = [] if primary is None else outcomes(study, primary)
+        for arm in study.arms:
+            finals = (run.final for run in ended if run.arm == arm and decision(study).runs.has(run))
+            scores.setdefault(arm, {})[study.label] = average(finals)
+    names = [study.label for study in sources]
+    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
+    rows = [[arm, *(format_number(of[name]) if name in of else NONE for name in names)] for arm, of in scores.items()]
+    caption = "Final score on each study's primary benchmark, mean over the seeds that its verdict rests on"
+    body = (
+        paragraph("Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
+        grid(head, verdicts, "Verdicts"),
+        grid(["arm", *names], rows, caption),
+    )
+    return Section("together", "Studies side by side", body, {"scores": scores})

@@ -24,8 +24,9 @@ from gspo_lab.readings import Source, average
 from gspo_lab.readings.curves import entropy_collapses
 from gspo_lab.readings.curves import onsets as onsets_of
 from gspo_lab.readings.read import SIGNALS
-from gspo_lab.report.chart import Chart, Section, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, markdown_table, percent, plain, table
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.markup import NOT_MEASURED, format_number, h, percent
+from gspo_lab.report.section import Part, Section, bullets, grid, paragraph
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, entropy_adrift, length_pinned
@@ -68,7 +69,7 @@ def collapse(study: Source) -> Section | None:
         summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
     title, rules = "Collapse and what came before", h("p", RULES, class_="soft")
     if not listed:
-        return Section("collapse", title, (h("p", summary), rules), {"runs": {}}, summary)
+        return Section("collapse", title, (paragraph(summary), rules), {"runs": {}})
     onsets = {track.run: onsets_of(study, track.run) for track in tracks}
     runs, rows, firsts = {}, [], []
     for track in listed:
@@ -102,8 +103,7 @@ def collapse(study: Source) -> Section | None:
     if not alarms:
         told = "False alarms: no stable run is long enough to count them."
     data = {"runs": runs, "false_alarms": alarms, "reading": "stability.step"}
-    body = (h("p", summary), table(HEAD, rows), h("p", told), rules)
-    return Section("collapse", title, body, data, f"{summary}\n\n{markdown_table(HEAD, rows)}\n\n{told}")
+    return Section("collapse", title, (paragraph(summary), grid(HEAD, rows), paragraph(told), rules), data)
 
 
 def _summary(runs: list[RunOutcome]) -> str:
@@ -153,14 +153,13 @@ def stability(study: Source) -> Section | None:
         for arm in doses.arms
         for at in arm.points
     ]
-    body: tuple[Html | Chart, ...] = (
-        h("ul", *(h("li", line) for line in lines)),
+    body: tuple[Part, ...] = (
+        bullets(lines),
         h("p", FITTED, class_="soft"),
         *_charts(doses),
-        table(["arm", doses.key, "collapsed", "final score"], rows, caption="Every value"),
+        grid(["arm", doses.key, "collapsed", "final score"], rows, "Every value"),
     )
-    markdown = "\n".join(f"- {plain(line)}" for line in lines)
-    return Section("stability", "Stability margin", body, doses.to_json(), markdown)
+    return Section("stability", "Stability margin", body, doses.to_json())
 
 
 def _charts(doses: DoseResponse) -> tuple[Chart, ...]:
@@ -213,16 +212,15 @@ def lengths(study: Source) -> Section | None:
     moved = NOT_EXTRAPOLATED
     if laws.moved is not None:
         moved = EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
-    body: tuple[Html | Chart, ...] = (
-        h("ul", *(h("li", line) for line in lines)),
+    body: tuple[Part, ...] = (
+        bullets(lines),
         h("p", RULE, class_="soft"),
         *_length_charts(laws),
-        h("p", moved, class_="soft"),
-        table(LAWS_HEAD, fitted, caption="The laws"),
-        table(EVERY_LENGTH, rows, caption="Every length, means over seeds; log-ratios in nats, of mini-batches ≥ 1"),
+        paragraph(moved, "soft"),
+        grid(LAWS_HEAD, fitted, "The laws"),
+        grid(EVERY_LENGTH, rows, "Every length, means over seeds; log-ratios in nats, of mini-batches ≥ 1"),
     )
-    markdown = "\n".join(f"- {plain(line)}" for line in lines) + f"\n\n{markdown_table(LAWS_HEAD, fitted)}"
-    return Section("lengths", "Response length", body, laws.to_json(), markdown)
+    return Section("lengths", "Response length", body, laws.to_json())
 
 
 def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:

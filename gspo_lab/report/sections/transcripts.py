@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.readings.runs import finished_runs, finished_seeds
-from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, join, marked, slug, visible
+from gspo_lab.report.section import Section
 from gspo_lab.report.series import value
 from gspo_lab.store import answers as store
 

@@ -11,9 +11,10 @@ from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
 from gspo_lab.readings.curves import responses, shared_bounds, spread_by_length
 from gspo_lab.readings.reading import CHANGE_LATER, CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
-from gspo_lab.report.chart import Chart, Part, Section, Series
-from gspo_lab.report.markup import format_number, h, markdown_table, percent, table
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.markup import format_number, h, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
+from gspo_lab.report.section import Part, Section, grid, paragraph
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.study import Arm, Declaration
@@ -76,11 +77,11 @@ def clipping(study: Source) -> Section | None:
         for arm, row in rows.items()
     ]
     caption = "Share of tokens clipped after the learning rate's warm-up, mean over recorded runs"
-    body: list[Part] = [by_minibatch, counterfactual, table(head, shown, caption=caption)]
-    body += [h("p", warning, class_="warn") for warning in warnings]
+    body: list[Part] = [by_minibatch, counterfactual, grid(head, shown, caption)]
+    body += [paragraph(warning, "warn") for warning in warnings]
     readings = {name: reading.key for name, (_, reading) in COLUMNS.items()}
     data = {"arms": rows, "readings": readings, "seeds": RECORDED.label()}
-    return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
+    return Section("clipping", "Clipping", tuple(body), data)
 
 
 EXPERT_CHANGE = (
@@ -115,9 +116,9 @@ def experts(study: Source) -> Section | None:
         (arm, row["replay"], format_number(row["bytes"]), format_number(row["seconds"]), percent(row["share"]))
         for arm, row in rows.items()
     ]
-    cost = table(COST, shown, caption="What replay costs, mean over steps, then over seeds")
+    cost = grid(COST, shown, "What replay costs, mean over steps, then over seeds")
     body: tuple[Part, ...] = (h("p", EXPERT_CHANGE), *charts, cost)
-    return Section("experts", "Experts and routing replay", body, {"replay_cost": rows}, markdown_table(COST, shown))
+    return Section("experts", "Experts and routing replay", body, {"replay_cost": rows})
 
 
 def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
