@@ -41,7 +41,10 @@ RULE = "verdict."
 
 def import_logs(
     source: Annotated[
-        str, typer.Argument(help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items, or a TOML file.")
+        str,
+        typer.Argument(
+            help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items, file.py:READER, or a TOML."
+        ),
     ],
     path: Annotated[
         str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")

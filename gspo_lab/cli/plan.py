@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -76,10 +77,10 @@ def _resolved(study: "Study") -> Iterator[str]:
     yield f"{study.name}: {study.question}"
     yield f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs"
     resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
-    first, arms = next(iter(resolved.values())), resolved.values()
-    keys = [key for key in first if len({repr(settings.get(key)) for settings in arms}) > 1]
+    arms = resolved.values()
+    keys = [key for key in dict.fromkeys(chain(*arms)) if len({repr(settings.get(key)) for settings in arms}) > 1]
     for name, settings in resolved.items():
-        values = {key.removeprefix("objective."): settings[key] for key in keys}
+        values = {key.removeprefix("objective."): settings.get(key) for key in keys}
         differs = ", ".join(f"{key} = {'unset' if value is None else value}" for key, value in values.items())
         yield f"  {name}: {differs or 'the only arm'}"
     base = study.path.parent.resolve()

@@ -271,7 +271,7 @@ def claims(
         print_json([claim_to_json(result) for result in results])
         return
     if not results:
-        typer.echo(f"{name} declares no claim; --all evaluates every built-in one")
+        typer.echo(f"{name} declared no claim before its first step; --all evaluates every built-in one")
     for result in results:
         print_lines(_lines(result))
     if results:

@@ -123,9 +123,13 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
         changed = [key for key in values.keys() | default.keys() if values.get(key) != default.get(key)]
         if ignored := sorted(key for key in changed if not under(key, able)):
             listed = ", ".join(
-                f"{key} = {values.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
-                for key in ignored
-                if key in values or not any(under(name, [key]) for name in values)
+                dict.fromkeys(
+                    "[[bench]]"
+                    if under(key, ["bench"])
+                    else f"{key} = {values.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
+                    for key in ignored
+                    if key in values or not any(under(name, [key]) for name in values)
+                )
             )
             yield f"would ignore {listed}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
     if settings.engine.name in ENGINES.keys() - {"native"}:

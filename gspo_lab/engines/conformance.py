@@ -44,7 +44,11 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
     is not as `engines/base.py` says."""
     (run,) = smoke_study(engine, device, changes).runs()
     base = Path(run.base)
-    check_engine(run.arm, run.settings, base)
+    try:
+        check_engine(run.arm, run.settings, base)
+    except LabError as error:
+        hint = "--set KEY=VALUE changes the study of this check, as does its `proof`: docs/reference/engines.md"
+        raise LabError(str(error), details=(*error.details, hint)) from error
     check_ready(run.settings, base)
     folder = RunFolder(run.folder(runs))
     folder.path.mkdir(parents=True)

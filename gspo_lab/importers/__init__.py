@@ -131,7 +131,9 @@ def _notes(runs: Sequence[ImportedRun]) -> list[str]:
         strange = [name for name, metric in run.origin.metrics.items() if not metric]
         guess = guess_program(run.origin.metrics) if strange else None
         hint = (
-            f"; they look like those of {guess}: --logged-by {guess}" if guess and guess != run.origin.program else ""
+            f"; they look like those of {guess}: --logged-by {guess}"
+            if guess and guess != run.origin.program
+            else "; --map assigns them"
         )
         if strange:
             names = ", ".join(strange[:6]) + (f" and {len(strange) - 6} more" if len(strange) > 6 else "")

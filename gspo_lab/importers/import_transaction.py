@@ -237,6 +237,8 @@ def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _difference(known: Sequence[dict[str, Any]], logged: Sequence[dict[str, Any]]) -> str:
     for old, new in zip(known, logged, strict=False):
+        if _key(old) != _key(new):
+            return f"step {old['step']} has other records; other options, such as --score-metric, need another --study"
         if keys := differing(old, new):
             before, now = _format_value(old.get(keys[0])), _format_value(new.get(keys[0]))
             return f"at step {old['step']} {keys[0]} was {before}, now {now}"

@@ -230,6 +230,8 @@ def _arm(
             problems.append(f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study")
         else:
             hint = nearest(key, known) if key != "preset" else " (an arm names its preset with objective = '...')"
+            if not hint and ":" in str(table.get("policy_loss")):
+                hint = " (keys of your own loss belong in loss_options)"
             problems.append(f"{where}.{key}: unknown key{hint}")
     # A wrong preset of the shared part was reported there.
     merged["objective"] = _objective(shared, objective, f"{where}.objective", problems if "preset" in objective else [])

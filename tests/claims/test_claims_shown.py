@@ -74,7 +74,9 @@ def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) 
     with evidence(tmp_path, Numbers()) as opened:
         assert claims(Source(opened, "toy")) is None
         assert judge(Source(opened, "toy")) == []
-    assert "toy declares no claim; --all evaluates" in said("claims", "toy", "--runs", str(tmp_path / "runs"))
+    assert "toy declared no claim before its first step; --all" in said(
+        "claims", "toy", "--runs", str(tmp_path / "runs")
+    )
 
 
 def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:

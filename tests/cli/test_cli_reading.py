@@ -47,6 +47,9 @@ def test_check_shows_what_the_arms_resolve_to(here: Path) -> None:
         "  grpo: preset = grpo, importance_sampling_level = token, clip_low = 0.2, clip_high = 0.27",
         "  gspo: preset = gspo, importance_sampling_level = sequence, clip_low = 0.001, clip_high = 0.0004",
     ]
+    later = ("arm.gspo.update.dtype=bfloat16", "arm.gspo.update.float32_head=true")
+    out = gspo_lab("check", path, "--set", later[0], "--set", later[1]).out
+    assert "update.float32_head = True" in out, "the first arm leaves it out at its default"
     data = gspo_lab("check", path, "--json", "--arms", "gspo", "--steps", "9").json
     assert list(data["arms"]) == ["gspo"]
     assert data["arms"]["gspo"]["settings"]["steps"] == 9

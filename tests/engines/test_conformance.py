@@ -46,6 +46,10 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     done = check("mine", GOOD)
     assert (done.code, "mine.py:Engine works: 3 steps" in done.out) == (0, True), done
+    Path("mine.toml").unlink()
+    done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
+    assert "would ignore [[bench]]; it can vary" in done.err
+    assert "`proof`: docs/reference/engines.md" in done.err
     done = check("bad", ENGINE.replace("FACTS", "facts=None").replace(" MORE", ", entropy=1.0"))
     assert done.code == 2
     assert "it writes no RunStatus(state='started') with facts" in done.err

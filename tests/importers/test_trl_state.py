@@ -133,6 +133,11 @@ def test_a_later_version_appends_and_a_changed_past_is_refused(tmp_path: Path) -
     rows[1]["reward"] = 0.9
     trainer_state(path, rows)
     assert "the past has changed: at step 1 reward_mean was 0.02, now 0.9" in refused(tmp_path, "trl", path, *options)
+    log = tmp_path / "log.csv"
+    log.write_text("step,r,acc\n1,0.5,0.2\n2,0.5,0.4\n")
+    first = ("csv", log, "--study", "y", "--arm", "gspo", "--seed", 0, "--map", "reward=r")
+    assert bring(tmp_path, *first).code == 0
+    assert "other options, such as --score-metric, need another" in refused(tmp_path, *first, "--score-metric", "acc")
     trainer_state(path, trl_rows(range(1, 3)))
     assert "ends before the imported step 2" in refused(tmp_path, "trl", path, *options)
 

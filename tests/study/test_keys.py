@@ -5,6 +5,7 @@ import pytest
 from gspo_lab.importers.metric_names import tables
 from gspo_lab.keys import Key
 from gspo_lab.matching.run_pair import SAMPLING, STARTING
+from gspo_lab.study.declaration import digest
 from gspo_lab.study.schema import KEYS, Settings, TaskTable, cost, obeyed, unread
 
 
@@ -40,3 +41,9 @@ def test_a_peer_s_name_makes_its_engine_obey_and_its_logs_known(program: str) ->
     assert not {"objective.policy_loss", "rollout.dynamic_sampling", "objective"} & set(obeyed(program))
     name = KEYS["update.learning_rate"].names[program]
     assert tables()[program]["settings"][name] == ["update.learning_rate"]
+
+
+def test_a_new_key_at_its_default_leaves_the_digests_of_earlier_runs() -> None:
+    """Where this fails for a new key, give it `Key(later=True)`; where a default has changed, earlier runs differ."""
+    run = Settings(task=TaskTable(name="addition"))
+    assert digest(run.model_dump(mode="json")) == "893fd05ca5dbf021c3051adf099d7301cdf389afcf547a10a936a5a307a438bc"

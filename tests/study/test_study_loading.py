@@ -121,6 +121,11 @@ def test_a_benchmark_s_mistake_names_it_and_slips_of_the_finger_are_understood(t
     assert line == "bench.held-out.sample: unknown key (did you mean 'samples'?)"
     [line] = mistakes(tmp_path, SHARED + ARMS.replace('"gspo"', '"gpso"'))
     assert "(did you mean 'gspo'?)" in line
+    own = ARMS.replace("[arm.gspo]", '[arm.gspo]\npolicy_loss = "mine.py:LOSS"\nqqqqqqqq = 2')
+    assert any(
+        "qqqqqqqq: unknown key (keys of your own loss belong in loss_options)" in x
+        for x in mistakes(tmp_path, SHARED + own)
+    )
     [line] = mistakes(tmp_path, SHARED + ARMS.replace("[arm.gspo]", '[arm."gspö"]'))
     assert "names are made of at most 100 of a to z, A to Z" in line
 
