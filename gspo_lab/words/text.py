@@ -7,8 +7,11 @@ MINUS = "\u2212"
 
 
 def decimals(width: float | None) -> int:
-    """How many decimals leave two digits of an interval's width; three where there is no interval."""
-    return 3 if not width else min(6, max(0, 1 - math.floor(math.log10(abs(width)))))
+    """How many decimals leave two digits of an interval's width; three where there is no interval.
+
+    A width of 1 to 10 has two, as narrower ones have at least: a score's estimate is not rounded to 0 beside it.
+    """
+    return 3 if not width else min(6, max(2 * (abs(width) < 10), 1 - math.floor(math.log10(abs(width)))))
 
 
 def signed(value: float, width: float | None = None) -> str:

@@ -53,6 +53,7 @@ def test_what_cannot_be_seen_is_spelt_out() -> None:
         (percent, (None, 0.0, 0.00042, 0.465), ["not measured", "0 %", "0.0420 %", "46.5 %"]),
         (signed, (0.0314159, -0.02, 0.0, 0.00012, None), ["+0.031", "−0.020", "0", "+1.2e−4", "not measured"]),
         (lambda v: text_signed(v, 0.069), (0.0751, -0.0411, 0.0, -1.1e-17), ["+0.075", "−0.041", "0", "0"]),
+        (lambda v: text_signed(v, 1.4), (-0.0486, 0.75), ["−0.05", "+0.75"]),
         (lambda v: text_signed(v, 0.248), (0.25, -0.126), ["+0.25", "−0.13"]),  # two digits of the interval's width
         (rounded, (0.123456789, 3.0, float("nan"), 5, "x"), [0.123457, 3, None, 5, "x"]),
         (text, ("95 % of 3 s",), ["95\u00a0% of 3\u00a0s"]),  # no line breaks between a number and its unit
