@@ -413,8 +413,8 @@ SHIPPED_INTRODUCTION = """\
 
 Made by `python docs/make_reference.py`; do not edit. Each file says at its top what to expect and how long it takes.
 [Findings](../results/findings.md) has the results. The studies of `tiny` models take two CPU cores 4 to 20 minutes. The
-others are for downloaded models. `smollm2` and `smollm2_variants` ran on CPU cores, in an hour each. The Qwen3 models were
-never run.
+others are for downloaded models. `smollm2` and `smollm2_variants` ran on CPU cores, in an hour each. The Qwen3 models
+were never run.
 
 | file | question | model | arms x seeds |
 |---|---|---|---|

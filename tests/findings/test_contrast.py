@@ -175,7 +175,7 @@ def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> N
     found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
     assert found.contrast is None
     assert found.effect == pytest.approx(0.168, abs=5e-4)
-    assert "(sd of the contrast 0.100, assumed)" in found.line()
+    assert "sd of the contrast: 0.100, assumed" in found.line()
 
 
 def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path) -> None:

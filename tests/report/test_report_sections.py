@@ -263,7 +263,7 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     arms = [Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name)) for name, t in (("b", 6.0), ("c", 4.0))]
     first, second = decide_all(arms, Rule(1.0))
     # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
-    assert "(95 % interval +1.4 to +3.9), interval of the verdict +1.1 to +4.2 (97.5 %)" in numbers(first)
+    assert "(95 % interval +1.44 to +3.92), interval of the verdict +1.12 to +4.25 (97.5 %)" in numbers(first)
     assert "of the verdict" not in numbers(second)
     assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
     assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
