@@ -240,7 +240,13 @@ def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, .
 def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
     if seeds <= len(decision(source).seeds):
         return _replicate(source)
-    return _rerun(source, "plan") if seeds > MOST_SEEDS else _variant(source, "--seeds", seeds, f"{seeds}-seeds")
+    if seeds > MOST_SEEDS:
+        return _rerun(source, "plan")
+    declared = source.declaration.seeds
+    further = range(max(declared) + 1, max(declared) + 1 + seeds - len(declared))
+    counted = declared == tuple(range(len(declared)))
+    listed = str(seeds) if counted else ",".join(map(str, (*declared, *further)))
+    return _variant(source, "--seeds", listed, f"{seeds}-seeds")
 
 
 def _other_rate(source: Source, times: float, name: str) -> tuple[str, ...]:

@@ -73,9 +73,10 @@ def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, lis
     what = f"Difference of final scores to {usual}"
     if rule.question == "stability":
         what = f"By how much the drop from best, relative to the gain, is smaller than that of {usual}"
+    shared = f"; several arms share the {100 * rule.alpha:g} % error" if len(rows) > 1 else ""
     caption = (
-        f"{what}. {SHADED} ±{margin:.3g}. Intervals are {level(rule.alpha)} unless another level stands beside them; "
-        f"several arms share the {100 * rule.alpha:g} % error. Numbers of an arm: {decision(study).runs.label()}."
+        f"{what}. {SHADED} ±{margin:.3g}. Intervals are {level(rule.alpha)} unless another level stands beside them"
+        f"{shared}. Numbers of an arm: {decision(study).runs.label()}."
     )
     if not declared:
         caption += " This baseline was not declared: its verdicts are descriptive."

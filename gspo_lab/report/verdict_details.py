@@ -62,7 +62,7 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
         out.append(uneven)
     if paired.n:
         ahead = sum(apart > 0 for apart in paired.differences)
-        out.append(f"in {ahead} of {paired.n} pairs {compared.subject} is ahead")
+        out.append(f"{compared.subject} is ahead in {ahead} of {paired.n} pairs")
         out.append(f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}")
     if paired.low is None and paired.n:
         out.append("these numbers are descriptive; they have no verdict")
@@ -178,8 +178,10 @@ def calibration(study: Source) -> Section | None:
     )
     rows: dict[bool, list[tuple[str, ...]]] = {True: [], False: []}
     for row in record()["rows"]:
-        rate, ends = f"{row['rate']:.3f}", f"{row['rate_low']:.3f} to {row['rate_high']:.3f}"
-        rows[row["expectation"] == MUST_FAIL].append((row["cell"], str(row["n"]), row["method"], rate, ends))
+        rate, *ends = (_percent(row[name]) for name in ("rate", "rate_low", "rate_high"))
+        rows[row["expectation"] == MUST_FAIL].append(
+            (row["cell"], str(row["n"]), row["method"], rate, " to ".join(ends))
+        )
     body = (
         h("p", about),
         table(HEAD, rows[True], caption="Common analyses with inflated false-positive rates"),
@@ -188,12 +190,13 @@ def calibration(study: Source) -> Section | None:
     return Section("calibration", "Calibration", body)
 
 
-def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
-    """Per kind of verdict, and of several arms and of looks, its own measured rate in one line each;
+def calibration_lines(verdicts: Sequence[Comparison], contrast: Comparison | None = None) -> list[str]:
+    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rate in one line each;
     none where nothing was measured (n < 3, another alpha)."""
     n, alpha, family = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, len(verdicts)
     looks = verdicts[0].rule.looks
-    lines = [calibration_line(n, alpha)]
+    lines = [] if contrast is None else [_contrast_line(contrast.paired.n, alpha, looked=len(looks) > 1)]
+    lines.append(calibration_line(n, alpha))
     if family > 1:
         lines.append(_row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family))
     if len(looks) > 1:
@@ -218,6 +221,7 @@ def calibration_line(n: int, alpha: float) -> str | None:
     if not rows:
         return None
     shares = {row["cell"]: row["rate"] for row in rows}
+    normal = shares.pop("score, normal")
     uneven = ""
     if (rates := _uneven_rates(n, alpha, cells.UNEVEN_PAIRED)) is not None:
         uneven = (
@@ -225,7 +229,7 @@ def calibration_line(n: int, alpha: float) -> str | None:
             f"only one arm is skewed ({rates[0]} pairs, means equal)"
         )
     return (
-        f"Calibrated: {_percent(shares['score, normal'])} false alarms in {record()['studies']:,} simulated studies of "
+        f"Calibrated: {_percent(normal)} false alarms in {record()['studies']:,} simulated studies of "
         f"{rows[0]['n']} pairs without a difference, at most {_percent(max(shares.values()))} where both arms are "
         f"alike skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
     )
@@ -272,6 +276,16 @@ def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) ->
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
         what += f" (simulated with {nearest} arms)" if nearest != arms else ""
     return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs" if rows else None
+
+
+def _contrast_line(n: int, alpha: float, *, looked: bool) -> str | None:
+    method = cells.UNEVEN_CONTRAST_LOOKED if looked else cells.UNEVEN_CONTRAST
+    even = _rows(method._replace(name=method.name.removesuffix(", means equal")), n, alpha)
+    uneven = _rows(method, n, alpha)
+    return None if not even else (
+        f"{_percent(even[0]['rate'])} false alarms by a contrast of four arms, {_percent(uneven[0]['rate'])} where "
+        f"15 % of one arm's runs are unstable, {even[0]['n']} pairs"
+    )  # fmt: skip
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:

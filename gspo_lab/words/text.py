@@ -66,6 +66,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def last_evaluations(count: int) -> str:
+    """Which evaluations a score is the mean of."""
+    return "the last evaluation" if count == 1 else f"the mean of the last {count} evaluations"
+
+
 def capital(text: str) -> str:
     """The same as the start of a sentence."""
     return text[:1].upper() + text[1:]

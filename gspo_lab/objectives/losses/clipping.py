@@ -56,7 +56,7 @@ DCPO = Loss(
     formula="`clip`'s between .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q), at most "
     "10",
     term=dcpo,
-    differs="its smoothed advantages and its dual clip are left out",
+    differs="its smoothed advantages and its dual clip are left out; responses are averaged, not summed",
 )
 
 DPPO_LARGEST_RATIO = 20.0

@@ -28,7 +28,7 @@ from gspo_lab.report.verdict_details import calibration_lines, facts, head, keep
 from gspo_lab.states import State
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
-from gspo_lab.words.text import capital, counted, level, listed
+from gspo_lab.words.text import capital, counted, last_evaluations, level, listed
 
 
 def answer(study: Source) -> Section | None:
@@ -121,7 +121,7 @@ def grounds(study: Source) -> Section | None:
         text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
     scores = list(decided.verdicts.values())
-    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
+    rates = " ".join(f"{line}." for line in (calibration_lines(scores, decided.contrast) if scores else ()))
     body: list[Part] = [Both(h("ul", *badges, class_="trust"), rates)]
     if verdicts:
         wider, planned = new_problems(study), len(decided.seeds)
@@ -144,8 +144,8 @@ def grounds(study: Source) -> Section | None:
     rule = " ".join(words.sentences(decided.described))
     if verdicts:
         rule = (
-            f"Decided on {decided.primary}: a run's score is the mean of its last {study.declaration.verdict.last} "
-            f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
+            f"Decided on {decided.primary}: a run's score is {last_evaluations(study.declaration.verdict.last)} "
+            f"at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
             f"baseline. {' '.join(words.flags(decided))}"
         ).strip()
     body += [paragraph(rule, "soft")] if rule else []
@@ -175,7 +175,7 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
         yield "Errors", f"alpha {alpha:g}{shared}", "good", "calibration"
         yield "New problems", *_new_problems(study), "scores"
-        rates = calibration_lines(verdicts)
+        rates = calibration_lines(verdicts, decision(study).contrast)
         measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
         yield "Calibration", measured, "good" if rates and keeps_alpha(verdicts) else "neutral", "calibration"
     grade = "warn" if all_executions(study).contradicted else "neutral"

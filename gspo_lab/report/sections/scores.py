@@ -33,6 +33,7 @@ from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.words import label
+from gspo_lab.words.text import last_evaluations
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
@@ -63,7 +64,7 @@ def scores(study: Source) -> Section | None:
         ended = outcomes(study, bench)
         by_arm = {arm: [run for run in ended if run.arm == arm] for arm in study.arms}
         last, failed = declared.verdict.last, any(run.errors for run in ended)
-        caption = f"{bench}: mean of the last {last} evaluations of a finished run. Means: {counted.label()}"
+        caption = f"{bench}: {last_evaluations(last)} of a finished run. Means: {counted.label()}"
         if failed:
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
         rows, data[bench] = [], {}
@@ -221,9 +222,9 @@ def pairs(study: Source) -> Section | None:
     level = 100 * (1 - study.declaration.verdict.alpha)
     caption = (
         f"Differences to {study.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
-        f"verdict's intervals are wider where several arms share its error rate. Dots: pairs. Shaded: the margin of "
-        f"scores, ±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of "
-        "them by Holm's rule"
+        "verdict's intervals are wider where several arms share its error rate. Of scores, none is narrower than the "
+        f"noise of the answers alone makes it. Dots: pairs. Shaded: the margin of scores, ±{margin:g}. Only the "
+        "primary score carries the verdict; p of the others is adjusted over all of them by Holm's rule"
     )
     return Section("pairs", "Pairs and differences", (grid(PAIRS, rows, caption),), {"scalars": data})
 
