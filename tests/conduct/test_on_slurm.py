@@ -77,10 +77,12 @@ def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
     why = r"requeued by Slurm \(scontrol requeue or preemption\)"
-    assert re.search(rf"a/s0: queued at step 3 on Slurm, partition main \(job \d+.*\), {why}\n", shown), shown
+    # Slurm asks it to end and kills it: in between it may finish the step amid which it is held, but save nothing.
+    queued = re.search(rf"a/s0: queued at step ([34]) on Slurm, partition main \(job \d+.*\), {why}\n", shown)
+    assert queued, shown
     assert "a/s0: resumes at step 2\n" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("finished", 6)]
-    assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5]
+    assert bench.steps_of("a/s0") == [*range(int(queued[1])), 2, 3, 4, 5]
     assert not list(bench.home.glob("*/*/launches/*"))
 
 
