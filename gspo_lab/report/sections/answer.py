@@ -58,19 +58,19 @@ def answer(study: Source) -> Section | None:
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
         data["ranking"] = {**ranking.to_json(), "sentence": words.best_arms(ranking), "reading": reading}
-    said, *limits = words.answer_sentences(answered)
+    statement, *limits = words.answer_sentences(answered)
     families = words.decided_sentences(decided) if decided.doses else []
-    if said == " ".join(families):  # of a sweep: first how its rules compare
-        *limits, said = families
+    if statement == " ".join(families):  # of a sweep: first how its rules compare
+        *limits, statement = families
     below = h("small", unbroken(" ".join(limits))) if limits else None
     card = h(
         "div",
         h("p", words.chip(answered), class_="chip"),
-        h("p", unbroken(f"{said} {denied}".strip()), below, class_="headline"),
+        h("p", unbroken(f"{statement} {denied}".strip()), below, class_="headline"),
         h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
-        class_=f"said {answered.colour}",
+        class_=f"statement {answered.colour}",
     )
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
     of_arms = [(words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
