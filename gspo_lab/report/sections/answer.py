@@ -70,7 +70,7 @@ def answer(study: Source) -> Section | None:
         h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
-        class_=f"statement {answered.colour}",
+        class_=f"said {answered.colour}",
     )
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
     of_arms = [(words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
