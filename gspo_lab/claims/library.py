@@ -283,7 +283,7 @@ def from_table(table: ClaimTable) -> Claim:
         grade="C",
         statement=f"{metric}, {statistic}: the {table.comparison} of the two arms lies {expected}.",
         source=table.source or "this study",
-        value="its own expectation",
+        value="the study's own expectation",
         criterion=f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}",
         evaluate=all_of([row]),
         roles=(OF, AGAINST),

@@ -297,7 +297,7 @@ def _lines(result: "Result") -> Iterator[str]:
     mark = "" if result.declared else "  (descriptive)"
     yield f"{result.claim.id}: {short(result.verdict)}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
-    yield f"    source: {result.claim.value}"
+    yield f"    stated: {result.claim.value}"
     yield from (f"    here:   {_estimate(part)}" for part in result.parts)
     yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.supplementary)
     yield f"    reason: {because(result.verdict)}"

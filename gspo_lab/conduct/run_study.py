@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gspo_lab.atomic_files import exclusive_lock
+from gspo_lab.atomic_files import exclusive_lock, read_json
 from gspo_lab.conduct.run_pilots import find_band, run_pilots
 from gspo_lab.conduct.run_tuning import with_chosen_settings
 from gspo_lab.conduct.study_lock import archive, declare, save_calibrated_range
@@ -28,7 +28,7 @@ from gspo_lab.exporters.live_export import Mirror
 from gspo_lab.findings.decision import decision
 from gspo_lab.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.launch.base import Launcher
-from gspo_lab.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.paths import CONDUCTOR_LOCK, STUDY, database_of
 from gspo_lab.plan.memory_fit import require_memory
 from gspo_lab.plan.preflight import preflight
 from gspo_lab.plan.preparation import found_bands, pilot, pilot_arms
@@ -95,11 +95,14 @@ def conduct(
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
+    known = len((read_json(home / STUDY) or {}).get("edits", ()))
     chosen = with_chosen_settings(study, home, begun, pool)
     if chosen is None:
         return
     study = chosen
     declaration = declare(study, home)
+    for edit in declaration.edits[known:]:
+        pool.console.print(f"noted in {STUDY}: {edit.what}", markup=False, highlight=False)
     calibrated = {*begun, *found_bands(study, home)}
     pilots = {arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated}
     remaining = []

@@ -145,7 +145,7 @@ SAY: dict[str, Callable[..., str] | str] = {
     "Holm's rule": "Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}",
     "support lacks": lambda reason: f"support would also have needed what is lacking here: {reason_text(reason)}",
     "of a number": lambda name, reason: f"{name}: {reason_text(reason)}",
-    "beside it": "{name}, which decides nothing, is contradicted ({criterion})",
+    "beside it": "{name}, which decides nothing, is not met ({criterion})",
     "unstable runs beside a claim": _unstable,
     NO_INTERVAL: "{why}",
     "broken in": lambda runs: f"broken in {', '.join(runs)}",

@@ -67,7 +67,8 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     before = decision(bench.runs).verdicts["b"]
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
     bench.seeds, bench.right = [0, 1, 2, 3, 4], {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
-    found, _ = bench.conduct()
+    found, shown = bench.conduct()
+    assert "noted in study.json: seeds added: 3, 4\n" in shown
     after = decision(bench.runs)
     assert len(begun(bench)) == 10
     assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))

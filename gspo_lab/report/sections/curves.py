@@ -205,7 +205,7 @@ def clip_gap(study: Source) -> str:
     ceiling = "; its ceiling is reached" if saturated(study, second) else ""
     spread = f"by seed {factor(min(ratios))} to {factor(max(ratios))}" if len(ratios) > 1 else "one seed"
     times = factor(math.exp(average(map(math.log, ratios)) or 0.0))
-    return f"{second} clips {times} times as many tokens as {first} ({spread}{ceiling})"
+    return f"{second} clips {times} times as many tokens as {first} over all mini-batches ({spread}{ceiling})"
 
 
 def factor(ratio: float) -> str:
