@@ -16,7 +16,6 @@ from typing import Any
 
 from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.imported_runs import AT_ONCE
 from gspo_lab.importers.convert import Conversion, Converted
 from gspo_lab.journal import TORN, Journal, from_end
 from gspo_lab.paths import STUDY
@@ -37,6 +36,8 @@ from gspo_lab.study import Declaration, Run
 from gspo_lab.study.dotted_keys import differing
 from gspo_lab.study.import_origin import ORIGIN, Origin
 
+AT_ONCE = 1000
+"""Records that are written together; no more are held."""
 LATER = "nonfinite"
 """A field that earlier versions did not write."""
 ROWS = (StepRecord.kind, UpdateRecord.kind, ScoreRecord.kind)
