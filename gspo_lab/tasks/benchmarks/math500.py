@@ -13,16 +13,13 @@ import weakref
 from importlib import metadata
 from importlib.util import find_spec
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.registry import one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items
-
-if TYPE_CHECKING:
-    from pebble import ProcessPool
 
 VERSION = "0.9.0"
 """The one version whose verdicts are known; verdicts differ between versions."""
@@ -61,7 +58,7 @@ class Expressions:
         self._cpu_seconds = cpu_seconds
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
-        self._pool: ProcessPool | None = None
+        self._pool: Any = None
 
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
@@ -85,7 +82,8 @@ class Expressions:
             weakref.finalize(self, _end, self._pool)
         try:
             asked = self._pool.schedule(compare, (gold, answer, self._cpu_seconds), timeout=self._wall_seconds)
-            return asked.result(self._wall_seconds + START_SECONDS)
+            reply: str = asked.result(self._wall_seconds + START_SECONDS)
+            return reply
         except TimeoutError:
             raise WorkerFailed(f"no reply within {self._wall_seconds:g} s; is the machine overloaded?") from None
         except ProcessExpired as error:
@@ -94,11 +92,11 @@ class Expressions:
             if error.exitcode in (-signal.SIGSEGV, -signal.SIGABRT):
                 raise Undecided("comparing it breaks math-verify") from None
             raise WorkerFailed(f"the comparing process ended with code {error.exitcode}") from None
-        except RuntimeError as error:
-            raise WorkerFailed(f"the comparing process did not begin: {one_line_error(error)}") from error
+        except Exception as error:  # math-verify's own, or the process does not begin
+            raise WorkerFailed(f"the comparing process failed: {one_line_error(error)}") from error
 
 
-def _end(pool: "ProcessPool") -> None:
+def _end(pool: Any) -> None:
     pool.stop()
     pool.join()
 
