@@ -3,22 +3,28 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.atomic_files import sums_digest
-from gspo_lab.imported_runs import leave_run, write_study
+from gspo_lab import __version__
+from gspo_lab.atomic_files import sums_digest, write_json
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus, from_dict
 from gspo_lab.report import Report, render
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study
 
 
 def declare(study: Study, runs: Path) -> Path:
     """study.json in the study's folder, which is returned."""
-    return write_study(replace(study, commands=(study.command,)), runs)
+    home, now = runs / study.name, datetime.now(UTC).isoformat(timespec="seconds")
+    if not (home / "study.json").exists():
+        stamped = replace(study, commands=(study.command,), created=study.created or now, version=__version__)
+        write_json(home / "study.json", stamped.to_json())
+    return home
 
 
 def added_later(runs: Path, study: str, *seeds: int) -> None:
@@ -31,7 +37,12 @@ def added_later(runs: Path, study: str, *seeds: int) -> None:
 
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
     """A run's folder with its run.json and, where there are any, its records."""
-    return leave_run(run, runs, records).path
+    folder = RunFolder(run.folder(runs))
+    folder.specify(run.to_json())
+    if records:
+        with folder.append() as journal:
+            journal.write(records)
+    return folder.path
 
 
 def finish(home: Path, step: int, at: float | None = None) -> None:

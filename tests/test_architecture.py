@@ -19,7 +19,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
-    **dict.fromkeys(("imported_runs", "store", "launch", "samplers"), 5),
+    **dict.fromkeys(("store", "launch", "samplers"), 5),
     **dict.fromkeys(("readings", "evaluation", "importers"), 6),
     "matching": 7,
     **dict.fromkeys(("findings", "engines", "exporters"), 8),
@@ -36,7 +36,6 @@ WALLS: dict[str, set[str]] = {
     "stats": {"records"},
     "launch": {"objectives", "tasks", "stats", "models", "study"},
     "runfolder": {"objectives", "tasks", "stats"},
-    "imported_runs": {"objectives", "tasks", "stats", "models"},
     "importers": {"tasks", "stats", "models", "samplers", "store", "launch"},
     "readings": {"objectives", "tasks", "models", "samplers", "launch", "journal", "runfolder"},
     "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
@@ -57,7 +56,7 @@ WALLS: dict[str, set[str]] = {
 
 LIGHT = (
     *("errors", "paths", "cpu_count", "user_code", "states", "atomic_files", "keys", "sandbox", "registry", "records"),
-    *("journal", "runfolder", "imported_runs", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver"),
+    *("journal", "runfolder", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver"),
     "__main__",
 )
 HEAVY = {

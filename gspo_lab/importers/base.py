@@ -19,7 +19,6 @@ LoggedRow = tuple[int, Mapping[str, float]]
 
 `convert` records no number that is not finite; it notes the metric and the first such step."""
 
-CHUNK = 1 << 20
 AT_ONCE = 1 << 14
 """Numbers that one SQLite call inserts."""
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
-from gspo_lab.imported_runs import AT_ONCE
 from gspo_lab.importers.convert import Conversion, Converted
-from gspo_lab.journal import TORN, Journal, from_end
+from gspo_lab.journal import Journal, JournalReader, from_end
 from gspo_lab.paths import STUDY
 from gspo_lab.records import (
     AnswerRecord,
@@ -37,6 +36,8 @@ from gspo_lab.study import Declaration, Run
 from gspo_lab.study.dotted_keys import differing
 from gspo_lab.study.import_origin import ORIGIN, Origin
 
+AT_ONCE = 1000
+"""Records that are written together; no more are held."""
 LATER = "nonfinite"
 """A field that earlier versions did not write."""
 ROWS = (StepRecord.kind, UpdateRecord.kind, ScoreRecord.kind)
@@ -273,19 +274,10 @@ def _new_answers(journal: Path, groups: Iterable[Sequence[Converted]], where: st
     yield new
 
 
-def _lines(journal: Path) -> Iterator[dict[str, Any]]:
-    with journal.open("rb") as file:
-        for line in file:
-            if line.strip() and not line.rstrip(b"\n").endswith(TORN):
-                item = json.loads(line)
-                item.pop("chain", None)
-                yield item
-
-
 def _in_force(journal: Path) -> Iterator[dict[str, Any]]:
     """`journal.in_force`, line by line: a log may be longer than memory."""
-    starts = [(at, line["step"]) for at, line in enumerate(_lines(journal)) if line.get("state") == STARTED]
-    for at, line in enumerate(_lines(journal)):
+    starts = [(at, line["step"]) for at, line in enumerate(JournalReader(journal)) if line.get("state") == STARTED]
+    for at, line in enumerate(JournalReader(journal)):
         if "state" not in line and not any(at < later and voided(line, step) for later, step in starts):
             yield line
 

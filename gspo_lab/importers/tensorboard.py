@@ -1,24 +1,21 @@
-"""TensorBoard: all scalars of a folder of event files, parsed with TensorBoard's protobuf messages.
+"""TensorBoard: all scalars of a folder of event files, read by TensorBoard's own loader.
 
 A START in a file's session log voids earlier entries of later steps (a writer's `purge_step`), as in TensorBoard.
 Several files are one run if a later file continues an earlier one (its numbers replace older ones), or if they log
 different tags (as in the sub-folders of `add_scalars`). A file that begins again belongs to another run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.base import CHUNK, Log, MetricBuffer, RunSpec, merge_rows
+from gspo_lab.importers.base import Log, MetricBuffer, RunSpec, merge_rows
 
 EVENTS = "*tfevents*"
 AROUND = 16
 """Bytes of a record around its event: a length and two checksums."""
-LONG = 4096
-"""Checksums of larger events are not verified; an event of scalars is smaller unless it holds hundreds."""
 FLOAT, DOUBLE = 1, 2
 """Tensor types of scalars (`DT_FLOAT`, `DT_DOUBLE`)."""
 
@@ -99,79 +96,29 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
 
 
 def events(file: Path, notes: list[str]) -> Iterator[Any]:
-    """The events of a file before the first damaged one, which is noted.
-
-    A record is a length (8 bytes), its checksum (4), an Event of that length, and its checksum (4).
-    """
+    """The events of a file before the first damaged one, which is noted."""
     try:
+        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
         from tensorboard.compat.proto.event_pb2 import Event
     except ModuleNotFoundError as error:
         raise MissingExtra("tensorboard", "import", "reading event files") from error
     from google.protobuf.message import DecodeError
 
-    count = 0
-    with file.open("rb") as stream:
-        for data in _records(stream, file.stat().st_size):
-            try:
-                event = None if data is None else Event.FromString(data)
-            except DecodeError:
-                event = None
-            if event is not None and (count or event.file_version):
-                count += 1
-                yield event
-                continue
-            if not count:
-                raise LabError(f"{file}: no event file of TensorBoard")
-            notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
-            return
-
-
-def _records(stream: IO[bytes], left: int) -> Iterator[bytes | None]:
-    """The bytes of each event in a file of `left` bytes, read in pieces; then None if an event is damaged."""
-    data = b""
-    while left:
-        piece = stream.read(CHUNK)
-        data += piece
-        ends, torn = [0], not piece
-        while not torn and len(data) - ends[-1] >= AROUND:
-            start = ends[-1]
-            end = start + AROUND + int.from_bytes(data[start : start + 8], "little")
-            torn = end > left or (end - start > CHUNK and not _sound(data, [start], [8]))
-            if torn or end > len(data):
-                break
-            ends.append(end)
-        events = [(start + 12, end - 4) for start, end in pairwise(ends)]
-        sound = _sound(data, [start for start, _ in events], [end - start for start, end in events])
-        yield from (data[start:end] for start, end in events[:sound])
-        if torn or sound < len(events):
-            yield None
-            return
-        data, left = data[ends[-1] :], left - ends[-1]
-
-
-def _sound(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> int:
-    """The number of parts before the first with a wrong checksum (CRC-32C, masked; it follows the part).
-
-    TensorBoard's reader computes checksums byte by byte in Python, which would take most of the time here. This
-    function computes them for all parts at once, and skips parts that are longer than LONG.
-    """
-    import numpy as np
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import CRC_TABLE
-
-    table, content = np.array(CRC_TABLE, np.uint32), np.frombuffer(data, np.uint8)
-    size = np.array(sizes, np.int64)
-    order = np.argsort(-size, kind="stable")
-    at, size = np.array(starts, np.int64)[order], size[order]
-    stored = content[(at + size)[:, None] + np.arange(4)].view("<u4")[:, 0]
-    first = int(np.searchsorted(-size, -LONG))
-    crc = np.full(len(at), 0xFFFFFFFF, np.uint32)
-    for place in range(int(size[first]) if first < len(size) else 0):
-        longer = slice(first, int(np.searchsorted(-size, -place)))
-        crc[longer] = table[(crc[longer] ^ content[at[longer] + place]) & 0xFF] ^ (crc[longer] >> 8)
-    crc = ~crc
-    bad = ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)) != stored
-    bad[:first] = False
-    return int(order[bad].min()) if bad.any() else len(order)
+    count = end = 0
+    for data in RawEventFileLoader(str(file)).Load():  # it ends before a record with a wrong checksum
+        try:
+            event = Event.FromString(data)
+        except DecodeError:
+            break
+        if not count and not event.file_version:
+            break
+        count, end = count + 1, end + AROUND + len(data)
+        yield event
+    if end == file.stat().st_size:
+        return
+    if not count:
+        raise LabError(f"{file}: no event file of TensorBoard")
+    notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
 
 
 def voids(event: Any) -> bool:

@@ -1,8 +1,8 @@
 """Weights & Biases: an offline run's folder or its `run-*.wandb`, and the CSV of a chart's page.
 
 The file is a header of 7 bytes and a LevelDB log: blocks of 32 KiB with pieces of records (checksum, length, kind).
-Each record is a protobuf message. wandb no longer has a reader of it, so this module reads the few fields it needs.
-It ignores e-mail, host and paths. A crashed run's file may end within a record, which is left out and noted.
+wandb no longer has a reader of it. Each record is one of wandb's protobuf messages. E-mail, host and paths are ignored.
+A crashed run's file may end within a record, which is left out and noted.
 """
 
 import json
@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.importers.base import (
     Log,
     LoggedRow,
@@ -28,9 +28,6 @@ from gspo_lab.importers.tables import entries
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-HISTORY, CONFIG, DEFINED, RUN, HEAD = 2, 5, 12, 17, 21
-"""Field numbers of wandb's Record; a RunRecord holds a config too."""
-CONFIG_OF_RUN, UPDATE, NAME, GLOB, AXIS = 4, 1, 1, 2, 4
 STEP = "_step"
 AXES = ("train/global_step", "trainer/global_step", "global_step")
 """Usual names of a row's step if no metric has its own axis."""
@@ -64,55 +61,36 @@ def _file(path: Path) -> Path:
 
 def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
     """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's. Fills `facts`."""
+    try:
+        from wandb.proto.wandb_internal_pb2 import Record
+    except ModuleNotFoundError as error:
+        raise MissingExtra("wandb", "wandb", f"reading {file.name}") from error
     buffer, facts["config"] = MetricBuffer(str(file), notes), {}
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
-    for record in _records(file, notes):
-        for field, data in _fields(record):
-            if not isinstance(data, bytes):
-                continue
-            if field in (RUN, CONFIG):
-                inner = [part for key, part in _fields(data) if key == CONFIG_OF_RUN] if field == RUN else [data]
-                facts["config"] |= _config(inner)
-            elif field == HEAD:
-                facts["version"] = _text(_first(_first(data, 1), 1)).partition("+")[0] or None
-            elif field == DEFINED:
-                name, glob, axis = (_text(dict(_fields(data)).get(key)) for key in (NAME, GLOB, AXIS))
-                axes[name or glob] = axis
-                axis_of = cache(partial(_axis, axes))
-            elif field == HISTORY:
-                _add_row(buffer, _row(data), axis_of, str(file))
+    for data in _records(file, notes):
+        record = Record.FromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind in ("run", "config"):
+            config = record.run.config if kind == "run" else record.config
+            facts["config"] |= {name: value for name, value in map(_item, config.update) if name[:1] not in ("", "_")}
+        elif kind == "header":
+            facts["version"] = record.header.version_info.producer.partition("+")[0] or None
+        elif kind == "metric":
+            axes[record.metric.name or record.metric.glob_name] = record.metric.step_metric
+            axis_of = cache(partial(_axis, axes))
+        elif kind == "history":
+            _add_row(buffer, dict(map(_item, record.history.item)), axis_of, str(file))
     return buffer
 
 
-def _first(message: Any, field: int) -> Any:
-    return dict(_fields(message)).get(field, b"") if isinstance(message, bytes) else b""
-
-
-def _config(messages: list[Any]) -> dict[str, Any]:
-    fields = (field for message in messages if isinstance(message, bytes) for field in _fields(message))
-    items = [_item(item) for key, item in fields if key == UPDATE and isinstance(item, bytes)]
-    return {name: value for name, value in items if name and not name.startswith("_")}
-
-
-def _row(data: bytes) -> dict[str, Any]:
-    return dict(_item(item) for key, item in _fields(data) if key == 1 and isinstance(item, bytes))
-
-
-def _item(data: bytes) -> tuple[str, Any]:
+def _item(item: Any) -> tuple[str, Any]:
     """A HistoryItem or ConfigItem: its key (a nested one's parts with dots) and its value."""
-    key, nested, value = "", [], None
-    for field, content in _fields(data):
-        if field == 1:
-            key = _text(content)
-        elif field == 2:
-            nested.append(_text(content))
-        elif field == 16:
-            try:
-                value = json.loads(_text(content))
-            except (ValueError, RecursionError):
-                value = None
-    return key or ".".join(nested), value
+    try:
+        value = json.loads(item.value_json)
+    except (ValueError, RecursionError):
+        value = None
+    return item.key or ".".join(item.nested_key), value
 
 
 def _add_row(buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str) -> None:
@@ -174,42 +152,6 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
             return
         yield kind, data
         left -= PIECE + length
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """A protobuf message's fields: the number, and a varint's value or the bytes. Invalid bytes end it."""
-    at, end = 0, len(message)
-    try:
-        while at < end:
-            key, at = _varint(message, at)
-            kind = key & 7
-            if kind == 0:
-                value, at = _varint(message, at)
-                yield key >> 3, value
-                continue
-            size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-            yield key >> 3, message[at : at + size]
-            at += size
-    except (IndexError, KeyError):
-        return
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The varint at `at` (seven bits a byte), and the position after it."""
-    value, shift = message[at], 7
-    if value < 0x80:
-        return value, at + 1
-    value &= 0x7F
-    while True:
-        at += 1
-        value |= (message[at] & 0x7F) << shift
-        if message[at] < 0x80:
-            return value, at + 1
-        shift += 7
-
-
-def _text(data: Any) -> str:
-    return data.decode("utf-8", "replace") if isinstance(data, bytes) else ""
 
 
 def _named(path: Path) -> dict[str, tuple[str, str]]:

@@ -39,13 +39,11 @@ def read_updates(
     metrics: Sequence[str],
     *,
     run: str | None = None,
-    at: Collection[int] | None = None,
-    minibatch: int | None = None,
     nonfinite: int | None = None,
 ) -> "DataFrame":
-    """run_id, arm, seed, step, minibatch and the metrics of each update; the rest keeps to some of them."""
-    only = {"run_id": run, "minibatch": minibatch, "nonfinite": nonfinite}
-    return _rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, at)
+    """run_id, arm, seed, step, minibatch and the metrics of each update; `run` and `nonfinite` keep to some."""
+    only = {"run_id": run, "nonfinite": nonfinite}
+    return _rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, None)
 
 
 def span_width(evidence: "Evidence", study: str, buckets: int = 250) -> int:

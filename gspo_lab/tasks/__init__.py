@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.registry import look_up, one_line_error
+from gspo_lab.registry import look_up, names_of, one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
 from gspo_lab.tasks.custom import read_custom, signature_of
 
@@ -18,9 +18,7 @@ __all__ += ["build_task", "check_isolation", "grade_answer", "task_key", "withou
 
 TASKS = {
     "addition": "gspo_lab.tasks.addition:Addition",
-    "calculator": "gspo_lab.tasks.calculator:Calculator",
     "chain": "gspo_lab.tasks.chain:Chain",
-    "countdown": "gspo_lab.tasks.countdown:Countdown",
     "guess": "gspo_lab.tasks.guess:Guess",
 }
 
@@ -35,6 +33,8 @@ BENCHMARKS = {
 """Published benchmarks: tasks whose problems come from files (docs/reference/benchmarks.md)."""
 
 KNOWN = TASKS | BENCHMARKS
+REMOVED = ("calculator", "countdown")
+"""Built-in tasks of earlier versions."""
 
 WORDS = "words"
 """The option of built-in tasks that turns questions into sentences."""
@@ -143,6 +143,11 @@ def _runs_programs(name: str) -> bool:
 
 def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and all options."""
+    if name in REMOVED and name not in names_of("task", KNOWN):
+        raise LabError(
+            f"task '{name}': it is no longer built in; write it as a task of your own, name = 'my_file.py:MyTask' "
+            "(docs/reference/tasks.md)"
+        )
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:
         return name, dict(options)

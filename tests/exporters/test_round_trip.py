@@ -85,7 +85,7 @@ def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_w
     with Evidence.open(lab) as evidence:
         [run] = [one for one in read_run_rows(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
         rows = dict(run.rows())
-        losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
+        losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1").query("step == 3")["loss"]
         score = read_scores(evidence, "toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()
     assert losses.tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
     assert rows[3]["loss"] == pytest.approx(1.5 / 7, rel=1e-12)

@@ -89,23 +89,21 @@ def trl_rows(steps: range, reward: float = 0.0, clipped: float = 0.25, **more: A
 
 
 def offline_run(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None) -> Path:
-    """A `run-*.wandb` with this config and these rows of history: LevelDB's log of protobuf messages."""
+    """A `run-*.wandb` with this config and these rows of history: LevelDB's log of wandb's own messages."""
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import ConfigItem, ConfigRecord, HistoryItem, HistoryRecord, Record
 
-    def told(number: int, content: bytes) -> bytes:
-        size, left = b"", len(content)
-        while left > 127:
-            size, left = size + bytes([left & 127 | 128]), left >> 7
-        key = bytes([number << 3 | 2]) if number < 16 else bytes([number << 3 & 127 | 130, number >> 4])
-        return key + size + bytes([left]) + content
+    def items(kind: Any, row: Mapping[str, Any]) -> list[Any]:
+        return [kind(key=name, value_json=json.dumps(value)) for name, value in row.items()]
 
+    settings = [Record(config=ConfigRecord(update=items(ConfigItem, config)))] if config else []
+    history = (Record(history=HistoryRecord(item=items(HistoryItem, row))) for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(b":W&B\xe1\xbe\x00")
         left = 32768 - 7
-        for kind_of, row in chain([(5, config)] if config else [], ((2, row) for row in rows)):
-            items = [told(1, name.encode()) + told(16, json.dumps(value).encode()) for name, value in row.items()]
-            data = told(kind_of, b"".join(told(1, item) for item in items))
-            first = True
+        for record in chain(settings, history):
+            data, first = record.SerializeToString(), True
             while first or data:
                 if left < 7:
                     file.write(bytes(left))

@@ -180,7 +180,7 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
         section = clipping(Source(evidence, "toy"))
-        rows = read_updates(evidence, "toy", ["clip_fraction_tokens"], minibatch=3)
+        rows = read_updates(evidence, "toy", ["clip_fraction_tokens"]).query("minibatch == 3")
     whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
     shares = [section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"] for sign in ("", "_high", "_low")]

@@ -106,9 +106,9 @@ def test_a_task_that_is_a_name_takes_options_too(tmp_path: Path) -> None:
     for overrides in (["task.digits=2"], ["task=addition", "task.digits=2"]):
         task = load(tmp_path, overrides=overrides).arms["grpo"].settings.task
         assert (task.name, task.options) == ("addition", {"digits": 2})
-    assert load(tmp_path, overrides=["bench.sums.task=countdown"]).arms["grpo"].settings.bench[0].task is not None
-    bench = load(tmp_path, overrides=["bench.sums.task=countdown", "bench.sums.task.numbers=3"])
-    assert bench.arms["grpo"].settings.bench[0].task.options == {"numbers": 3}
+    assert load(tmp_path, overrides=["bench.sums.task=guess"]).arms["grpo"].settings.bench[0].task is not None
+    bench = load(tmp_path, overrides=["bench.sums.task=guess", "bench.sums.task.digits=3"])
+    assert bench.arms["grpo"].settings.bench[0].task.options == {"digits": 3}
 
 
 def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:

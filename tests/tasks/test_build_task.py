@@ -53,7 +53,11 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
             {"digit": 2},
             r"task 'addition': unknown option 'digit' \(did you mean 'digits'\?\); known: digits",
         ),
-        ("countdown", {"zzz": 2}, "task 'countdown': unknown option 'zzz'; known: numbers, max_number"),
+        ("guess", {"zzz": 2}, "task 'guess': unknown option 'zzz'; known: digits, width"),
+        *(
+            (gone, {"numbers": 3}, f"task '{gone}': it is no longer built in; write it as a task of your own")
+            for gone in ("countdown", "calculator")
+        ),
         ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, aime24, aime25"),
         *(
             ("addition", {"digits": digits}, f"task 'addition': digits = {digits!r} must be a whole number from")
@@ -69,12 +73,7 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
         ("guess", {"width": 200}, "width"),
         ("guess", {"hasty": 2}, "hasty = 2 must be a number from 0, at most 1"),
         ("guess", {"max_turns": 1}, "max_turns"),
-        ("countdown", {"numbers": 1}, "numbers = 1 must be a whole number from 2 to 6"),
-        ("countdown", {"max_number": 0}, "max_number = 0 must be"),
-        ("countdown", {"max_target": "9"}, "max_target = '9' must be"),
-        *(("countdown", {"operators": signs}, "must be some of") for signs in ("+^", "", ["+"])),
-        ("countdown", {"use_all": 1}, "use_all = 1 must be true or false"),
-        ("countdown", {"held_out": 0}, "held_out = 0 must be"),
+        ("guess", {"held_out": 0}, "held_out = 0 must be"),
         ("nowhere.py:grade", {}, "no file .*nowhere.py"),
         ("own.py:Missing", {}, "has no 'Missing'"),
         ("own.py:Parity", {"size": 3}, "unknown option 'size'; known: largest, odd"),
@@ -113,7 +112,7 @@ def test_a_class_or_factory_of_the_users_own(parity: Task, tmp_path: Path) -> No
 def test_key_counts_defaults_and_ignores_order() -> None:
     assert task_key("addition", {}) == task_key("addition", {"digits": 3, "terms": 2})
     assert task_key("addition", {"train": 5, "digits": 2}) == task_key("addition", {"digits": 2, "train": 5})
-    keys = {task_key("addition", {"digits": digits}) for digits in (1, 2, 3)} | {task_key("countdown", {})}
+    keys = {task_key("addition", {"digits": digits}) for digits in (1, 2, 3)} | {task_key("chain", {})}
     assert len(keys) == 4
     options = {"digits": 3, "terms": 2, "train": 20000, "held_out": 1000, "hasty": 0.0}
     assert json.loads(task_key("addition", {}))["options"] == options

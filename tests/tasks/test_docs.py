@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,12 +70,6 @@ def rows(section: str, columns: int) -> list[list[str]]:
 def test_the_examples_are_the_codes_own() -> None:
     for prompt, shown in rows(SECTIONS["addition"], 2):
         assert demonstration([int(text) for text in prompt.strip("`=").split("+")]) == shown.strip("`") + "\n"
-    examples = [(f"`{one.prompt}`", f"`{one.demonstration.strip()}`") for one in pool("countdown")[:2]]
-    assert examples == [(*row,) for row in rows(SECTIONS["countdown"], 2)]
-
-
-def pool(name: str) -> Sequence[Problem]:
-    return build_task(name, {}).problems("train")
 
 
 def test_every_option_of_a_task_has_its_line() -> None:

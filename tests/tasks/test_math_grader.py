@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,16 +62,18 @@ TABLE = [
 
 
 @pytest.fixture(scope="module")
-def task() -> Iterator[Math500]:
-    task = Math500()
-    yield task
-    task.expressions.close()
+def task() -> Math500:
+    return Math500()
 
 
 @pytest.mark.parametrize(("gold", "answer", "right", "why"), TABLE)
 def test_the_table(task: Math500, gold: str, answer: str, right: bool, why: str) -> None:
     grade = task.grade(Problem("x", "?", gold), answer)
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), f"{why}: {grade.reason}"
+
+
+def process_of(expressions: Expressions) -> int:
+    return expressions._pool.schedule(os.getpid).result()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -85,14 +88,13 @@ def expressions() -> Iterator[Expressions]:
     assert made.equal("1", "1")
     yield made
     assert made.equal("2", "1+1"), "the next one is graded"
-    made.close()
 
 
 @pytest.mark.parametrize("hostile", ["9^{9^{9^9}}", "100000000!"])
 def test_hostile_answers_are_wrong_in_bounded_time(hostile: str, expressions: Expressions) -> None:
     task = Math500()
     task.expressions = expressions
-    before = cpu_seconds(expressions._process.pid)
+    before = cpu_seconds(process_of(expressions))
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     grade = task.grade(Problem("x", "?", "25"), rf"\boxed{{{hostile}}}")
     assert (grade.correct, grade.error) == (False, None)
@@ -115,12 +117,12 @@ def test_a_reference_that_reads_as_nothing_is_an_error(task: Math500) -> None:
 
 
 def test_a_killed_process_is_an_error_of_that_answer_alone(expressions: Expressions) -> None:
-    process = expressions._process
-    before = cpu_seconds(process.pid)
+    process = process_of(expressions)
+    before = cpu_seconds(process)
 
     def kill() -> None:
-        until(lambda: cpu_seconds(process.pid) > before + 0.3)  # it is at work
-        process.kill()
+        until(lambda: cpu_seconds(process) > before + 0.3)  # it is at work
+        os.kill(process, signal.SIGKILL)
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill)
@@ -140,7 +142,6 @@ def test_threads_get_their_own_verdicts(task: Math500) -> None:
 def test_the_process_ends_with_its_owner() -> None:
     expressions = Expressions()
     assert expressions.equal("1", "1")
-    process = expressions._process
+    process = process_of(expressions)
     del expressions
-    assert process.poll() is not None
-    assert not Path(f"/proc/{process.pid}").exists()
+    assert not Path(f"/proc/{process}").exists()

@@ -17,8 +17,8 @@ from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, hash_fraction, shuf
 DIGEST = """
 import hashlib, sys
 from gspo_lab.tasks.addition import Addition
-from gspo_lab.tasks.countdown import Countdown
-for task in (Addition(digits=2, train=500, held_out=100), Countdown(train=300, held_out=50)):
+from gspo_lab.tasks.guess import Guess
+for task in (Addition(digits=2, train=500, held_out=100), Guess(train=300, held_out=50)):
     text = repr([list(task.problems(split)) for split in ("train", "held-out")])
     print(hashlib.sha256(text.encode()).hexdigest())
 heavy = {"torch", "numpy", "pandas", "transformers", "plotly", "sqlite_utils"} & set(sys.modules)

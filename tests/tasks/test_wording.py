@@ -85,13 +85,3 @@ def test_a_guess_in_words_has_replies_in_words() -> None:
     grade = task.grade_turns(problem, turns)
     assert grade.reward == pytest.approx(0.9)
     assert (grade.correct, grade.extracted, grade.turn_rewards) == (True, "31", (0.0, -0.1, 1.0))
-
-
-def test_a_calculator_in_words_takes_spaces() -> None:
-    task = build_task("calculator", {"words": True})
-    problem = Problem("", "Work out 47*36, ...", "1692")
-    assert task.reply(problem, [Turn("47 * 36")]) == "=1692"
-    assert task.reply(problem, [Turn("I would say")]) == "?"
-    assert task.reply(problem, [Turn("# 1692")]) is None
-    assert task.grade(problem, " # 1692\n").correct
-    assert not task.grade(problem, "1692").correct

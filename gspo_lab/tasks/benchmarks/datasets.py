@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.atomic_files import sha256_of
 from gspo_lab.errors import LabError, MissingExtra
 
 VARIABLE = "GSPO_LAB_DATA"
@@ -46,7 +47,7 @@ class DataFile:
         """LabError where the file's sha256 (`got`, where the caller has it) is not the published one."""
         if self.sha256 is None:
             return
-        got = got or file_digest(self.path)
+        got = got or sha256_of(self.path)
         if got != self.sha256:
             raise LabError(
                 f"{self.path} has the sha256 {got[:12]}..., not the published {self.sha256[:12]}...; delete it and "
@@ -114,14 +115,14 @@ def rows(path: Path) -> Iterator[DatasetRow]:
         yield from _parquet_rows(path)
         return
     if path.suffix == ".json":
-        listed = _parsed(str(path), path.read_bytes())
+        listed = parsed_json(str(path), path.read_bytes())
         if not isinstance(listed, list):
             raise LabError(f"{path}: must hold a list of objects, not {type(listed).__name__}")
         for place, row in enumerate(listed):
             yield _row(f"{path}, item {place + 1}", row)
         return
     for number, _, line in lines(path):
-        yield _row(f"{path}:{number}", _parsed(f"{path}:{number}", line))
+        yield _row(f"{path}:{number}", parsed_json(f"{path}:{number}", line))
 
 
 def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[int, int, bytes]]:
@@ -137,12 +138,6 @@ def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[in
                 offset += len(line)
     except OSError as error:
         raise LabError(f"{path}: cannot be read: {error}") from error
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(items: Any) -> str:
@@ -190,7 +185,8 @@ def _parquet_rows(path: Path) -> Iterator[DatasetRow]:
         raise LabError(f"{path}: not a whole parquet file: {error}") from error
 
 
-def _parsed(where: str, text: bytes) -> Any:
+def parsed_json(where: str, text: bytes) -> Any:
+    """The value of a JSON text, or LabError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -35,6 +35,7 @@ from gspo_lab.tasks.benchmarks.datasets import (
     digest,
     find_files,
     lines,
+    parsed_json,
 )
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import Case, ProgramBenchmark, cases_digest, grade_program, sandbox
@@ -155,10 +156,7 @@ def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | 
 
 
 def _row(where: str, line: bytes) -> DatasetRow:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise LabError(f"{where}: not JSON: {error}") from error
+    row = parsed_json(where, line)
     missing = [name for name in COLUMNS if not isinstance(row, dict) or not isinstance(row.get(name), str)]
     if missing:
         raise LabError(f"{where}: no text in {', '.join(missing)}; is this a file of code_generation_lite?")
