@@ -12,13 +12,13 @@ import typer
 from gspo_lab.cli.output import print_either, print_json, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, run_named, study_named, warn
 from gspo_lab.errors import LabError
+from gspo_lab.records import StoredAnswer
 from gspo_lab.registry import nearest
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded, SpotCheck
-    from gspo_lab.records import StoredAnswer
     from gspo_lab.stats.calibration import CalibrationRow
     from gspo_lab.store import Evidence
 
@@ -45,7 +45,7 @@ def certify(
     Reads the journals again and grades a sample of answers again. Exit with code 1 if a check fails.
     """
     from gspo_lab.matching import certificate
-    from gspo_lab.matching.full_verification import verify_record
+    from gspo_lab.matching.certificate import verify_record
     from gspo_lab.readings import Source
     from gspo_lab.store.audit import sign as put_signature
 
@@ -172,7 +172,7 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
 
 
 def _regrade(
-    runs: Path, stored: "dict[str, dict[str, list[StoredAnswer]]]", bench: str | None, *, unsafe: bool
+    runs: Path, stored: dict[str, dict[str, list[StoredAnswer]]], bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
     from gspo_lab.evaluation.regrade import regrade, tasks_of
     from gspo_lab.progress import counting

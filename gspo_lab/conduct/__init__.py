@@ -2,5 +2,3 @@
 
 from gspo_lab.conduct.run_study import StudyRunResult, conduct
 from gspo_lab.conduct.study_outcome import ArmResult, StudyOutcome, outcome
-
-__all__ = ["ArmResult", "StudyOutcome", "StudyRunResult", "conduct", "outcome"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from gspo_lab import __version__
 from gspo_lab.atomic_files import read_json, write_json
 from gspo_lab.errors import LabError
-from gspo_lab.matching.settings_diff import format_value
+from gspo_lab.matching.run_pair import format_value
 from gspo_lab.paths import ARCHIVE, STUDY
 from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat

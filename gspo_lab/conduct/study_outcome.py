@@ -6,11 +6,12 @@ The report explains the answer.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from gspo_lab.conduct.worker_pool import WorkItemResult
+from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.clip_fractions import NO_CLIP, clips
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.run_outcomes import NOT_JUDGED, outcomes
@@ -24,9 +25,6 @@ from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 from gspo_lab.words import answer_to_json, decided_sentences, flags, lines, sentence, sentences
 from gspo_lab.words.text import MINUS, signed
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.answer import StudyAnswer
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class StudyOutcome:
     primary: str | None
     arms: tuple[ArmResult, ...]
     failures: tuple[str, ...]
-    answer: "StudyAnswer"
+    answer: StudyAnswer
     details: tuple[str, ...]
     """The verdicts with their pairs, and the decision's flags."""
     exit_code: int
@@ -149,7 +147,7 @@ def arm_results(source: Source, study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def verdict_lines(source: Source, answered: "StudyAnswer") -> list[str]:
+def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
     """The verdicts with their mean and pair differences, without the answer's sentence; then the decision's flags."""
     decided, verdicts = decision(source), list(verdicts_of(source).values())
     if not verdicts:

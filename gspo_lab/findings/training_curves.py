@@ -1,17 +1,13 @@
 """A study's recorded numbers for its charts: means over spans of steps, read once for the whole report."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gspo_lab.readings import Source
+from gspo_lab.stats.array_checks import Floats
+from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_spans, span_width
-
-if TYPE_CHECKING:
-    from gspo_lab.stats.array_checks import Floats
-    from gspo_lab.store import Evidence
-
 
 AXES = {
     "prompts": "prompts_total",
@@ -45,11 +41,11 @@ class Track:
     arm: str
     seed: int
     run: str
-    steps: "Floats"
-    updates: "Floats"
-    columns: "dict[str, Floats]"
+    steps: Floats
+    updates: Floats
+    columns: dict[str, Floats]
 
-    def x(self, metric: str) -> "Floats":
+    def x(self, metric: str) -> Floats:
         """The axis of a metric: the middle of each span, in steps or in updates."""
         return self.steps if metric in OF_STEPS else self.updates
 
@@ -87,7 +83,7 @@ def course(source: "Source") -> TrainingCurves:
     return source.evidence.once(("course", source.study), lambda: _course(source.evidence, source.study))
 
 
-def _course(evidence: "Evidence", study: str) -> TrainingCurves:
+def _course(evidence: Evidence, study: str) -> TrainingCurves:
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (

@@ -6,12 +6,12 @@ beside the verdict.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
@@ -25,18 +25,20 @@ from gspo_lab.matching.run_pair import (
     UNDECLARED,
     UNKNOWN,
     Check,
+    Fault,
     State,
+    differs,
+    first_few,
+    format_value,
     run_pair,
 )
-from gspo_lab.matching.settings_diff import format_value
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuning_check import tuning_check
 from gspo_lab.paths import ACCEPTED, STUDY
+from gspo_lab.store import Evidence, audit
+from gspo_lab.store.traces import read_starts
 from gspo_lab.study import Declaration, flat
 from gspo_lab.study.dotted_keys import read
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 SHOWN = 3
 """Differing parts that a reason names; the certificate names them all."""
@@ -91,10 +93,11 @@ class Certificate:
     """Checks of the complete record, which `gspo-lab certify` makes (`verify_record`)."""
     tuning: Check | None = None
 
-    @property
-    def of_all(self) -> tuple[Check, ...]:
-        """The checks of the declaration, which concern every pair."""
-        return (self.lock,) if self.tuning is None else (self.lock, self.tuning)
+    def checks(self) -> Iterator[tuple[Pair | None, Check]]:
+        """Every check: those of the declaration, of each pair, and of the whole record; only a pair's has one."""
+        yield from ((None, check) for check in (self.lock, self.tuning) if check is not None)
+        yield from ((pair, check) for pair in self.pairs for check in pair.checks)
+        yield from ((None, check) for check in self.of_the_study)
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -154,17 +157,14 @@ class Certificate:
 
     def states(self) -> dict[str, Counter[State]]:
         """Per check the number of pairs in each state. The lock comes first, then the order of the checks."""
-        out: dict[str, Counter[State]] = {check.name: Counter([check.state]) for check in self.of_all}
-        for pair in self.pairs:
-            for check in pair.checks:
-                out.setdefault(check.name, Counter())[check.state] += 1
-        return out | {check.name: Counter([check.state]) for check in self.of_the_study}
+        out: dict[str, Counter[State]] = {}
+        for _, check in self.checks():
+            out.setdefault(check.name, Counter())[check.state] += 1
+        return out
 
     def of(self, name: str) -> list[tuple[Pair | None, Check]]:
         """One check of every pair; a check of the study has no pair."""
-        if checks := [check for check in (*self.of_all, *self.of_the_study) if check.name == name]:
-            return [(None, check) for check in checks]
-        return [(pair, check) for pair in self.pairs for check in pair.checks if check.name == name]
+        return [(pair, check) for pair, check in self.checks() if check.name == name]
 
     @property
     def headline(self) -> str:
@@ -222,15 +222,12 @@ class Certificate:
         }
 
     def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
-        everything: list[tuple[Pair | None, Check]] = [(None, check) for check in (*self.of_all, *self.of_the_study)]
-        everything += [(pair, check) for pair in self.pairs for check in pair.checks]
-        for pair, check in everything:
-            if check.state == UNDECLARED:
-                for part in check.parts:
-                    yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
+        for pair, check in self.checks():
+            for part in check.parts if check.state == UNDECLARED else ():
+                yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
 
 
-def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
+def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
     """Compare every two runs of a seed by their records, and read the acceptances in the study's accepted.json."""
     bands = flat({rule: list(band) for rule, band in declared.reference_bands.items()})
     seeds: dict[int, dict[str, Trace]] = {}
@@ -280,7 +277,7 @@ def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> None:
     write_json(home / ACCEPTED, [asdict(acceptance) for acceptance in acceptances])
 
 
-def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) -> Certificate:
+def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> Certificate:
     """Accept all present undeclared differences, and write the reason to runs/<study>/accepted.json.
 
     LabError if no difference is open, so that a reason never covers differences that appear later.
@@ -350,3 +347,71 @@ def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
         where_text = f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})" if seeds else ""
         more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
         yield f"undeclared difference in {check}: {', '.join(parts[:SHOWN])}{more}{where_text}"
+
+
+FAULTS_SHOWN = 6
+"""Faults that the detail of a check of the whole record describes; its parts name them all."""
+Regraded = tuple[int, Sequence[Fault], Sequence[str]]
+"""The regraded answers of one run: their number, the changed grades, and why other answers were skipped."""
+
+
+def verify_record(evidence: Evidence, matched: Certificate, regraded: Mapping[str, Regraded]) -> Certificate:
+    """The certificate with the checks of the complete record. `regraded`: per run id its regraded answers."""
+    study = matched.study
+    checks = (_journals(evidence, study), _grades(regraded), _signature(evidence, study))
+    return replace(matched, of_the_study=checks)
+
+
+def _journals(evidence: Evidence, study: str) -> Check:
+    """Whether every journal is complete and as sealed, and the database holds what the files hold."""
+    faults: list[Fault] = []
+    sealed, unsealed = 0, []
+    if wrong := audit.study_at_fault(evidence.runs_folder, study, evidence.study(study)):
+        faults.append((STUDY, wrong))
+    tune = Declaration.parse(evidence.study(study), study).tune
+    changed = [] if tune is None else audit.journals_changed(evidence.runs_folder, tune.journals)
+    faults += [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
+    runs = [run.id for run in evidence.chosen(study)]
+    faults += [
+        (_short(run), f"{run}: {why}") for run, why in audit.runs_left_out(evidence.runs_folder, study, set(runs))
+    ]
+    for run, whole, odd in audit.runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
+        sealed += whole is True
+        if whole is None:
+            unsealed.append(_short(run))
+        faults += [(_short(run), f"{run}: {fault}") for fault in odd]
+    starts = {row["run_id"]: row["facts"] for row in read_starts(evidence, study).to_dict("records") if row["facts"]}
+    for run in runs:
+        start = json.loads(starts.get(run, "{}")).get("start")
+        faults += [(_short(run), f"{run}: {why}") for why in audit.models_changed(evidence.runs_folder / run, start)]
+    if faults:
+        return differs(JOURNALS, faults, limit=FAULTS_SHOWN)
+    agree = "the database holds what the files do"
+    if unsealed:
+        return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}")
+    return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
+
+
+def _grades(regraded: Mapping[str, Regraded]) -> Check:
+    """Whether regraded answers get their stored grades from the grader that graded them."""
+    by_run = regraded.items()
+    faults = [(f"{_short(run)}: {part}", f"{run}: {text}") for run, (_, odd, _) in by_run for part, text in odd]
+    if faults:
+        return differs(REGRADED, faults, limit=FAULTS_SHOWN)
+    skipped = dict.fromkeys(why for *_, reasons in regraded.values() for why in reasons)
+    detail = f"{sum(count for count, *_ in regraded.values())} answers graded again, all as they were"
+    return Check(REGRADED, NOT_VERIFIED if skipped or not regraded else EQUAL, "; ".join([detail, *skipped]))
+
+
+def _signature(evidence: Evidence, study: str) -> Check:
+    """Who signed the record, and whether it is unchanged since. LabError for a damaged signature."""
+    signer, changed = audit.check_signature(evidence.runs_folder / study)
+    if signer is None:
+        return Check(SIGNATURE, NOT_VERIFIED, "nobody has signed this record")
+    if changed:
+        return differs(SIGNATURE, [(part, part) for part in changed], limit=FAULTS_SHOWN)
+    return Check(SIGNATURE, EQUAL, f"signed by {signer}")
+
+
+def _short(run: str) -> str:
+    return run.partition("/")[2]

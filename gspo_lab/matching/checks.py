@@ -9,7 +9,7 @@ identity, plan, own numbers, sealed answers           whether each run's record 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gspo_lab.matching import record_checks
 from gspo_lab.matching.run_pair import (
@@ -23,19 +23,18 @@ from gspo_lab.matching.run_pair import (
     Fault,
     RunPair,
     differs,
+    format_value,
+    join_names,
 )
-from gspo_lab.matching.settings_diff import format_value, join_names
 from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, REWARDS
 from gspo_lab.records import ROLLOUT
+from gspo_lab.store import Evidence
 from gspo_lab.store.traces import read_questions
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted_keys import differing, under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
 from gspo_lab.study.verdict_tables import score_named
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 WRITTEN_BY_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol")
 """Checks of values that the import wrote: no worker recorded how imported runs were made."""
@@ -56,7 +55,7 @@ responses train. `keys.Key.cost` lists settings that take time, which is another
 
 
 def all_checks(
-    evidence: "Evidence",
+    evidence: Evidence,
     pair: RunPair,
     arms: Mapping[str, Arm],
     bands: Mapping[str, Any],
@@ -306,7 +305,7 @@ def benchmark_protocol(pair: RunPair) -> Check:
     return differs("benchmark protocol", faults, equal=equal)
 
 
-def benchmark_items(evidence: "Evidence", pair: RunPair) -> Check:
+def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
     """The problems of every evaluation: how often and in which order they were sampled, their texts and references."""
     name = "benchmark items"
     left, right = ({key for key in trace.answers if key[0] != ROLLOUT} for trace in pair.traces)
@@ -326,7 +325,7 @@ def benchmark_items(evidence: "Evidence", pair: RunPair) -> Check:
     return Check(name, EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item")
 
 
-def _first_different_item(evidence: "Evidence", pair: RunPair, bench: str, step: int) -> str:
+def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: int) -> str:
     """The first question in which two evaluations differ, as text."""
     lists = [
         [row[2:6] for row in read_questions(evidence, trace.id) if row[:2] == (bench, step)] for trace in pair.traces

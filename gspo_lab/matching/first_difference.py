@@ -8,19 +8,17 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.matching.settings_diff import declared, format_value
+from gspo_lab.matching.run_pair import declared, format_value
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.registry import nearest
+from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.store.traces import read_questions
 from gspo_lab.study.dotted_keys import differing, under
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 CAUSES = {
     "code": ("code", "gspo_lab"),
@@ -72,7 +70,7 @@ class Difference:
         return {**out, "context": list(self.context), "later": [later.to_json() for later in self.later]}
 
 
-def first_difference(evidence: "Evidence", run_a: str, run_b: str) -> Difference | None:
+def first_difference(evidence: Evidence, run_a: str, run_b: str) -> Difference | None:
     """The first difference of two runs, by their ids (`study/arm/s0`); None if all data that both recorded agree."""
     studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
     known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
@@ -90,7 +88,7 @@ def first_difference(evidence: "Evidence", run_a: str, run_b: str) -> Difference
     return replace(differences[0], later=tuple(differences[1:])) if differences else None
 
 
-def _trace(evidence: "Evidence", run: str, traces: Mapping[str, Trace]) -> Trace:
+def _trace(evidence: Evidence, run: str, traces: Mapping[str, Trace]) -> Trace:
     study = run.partition("/")[0]
     known = [str(name) for name in evidence.runs(study)["run_id"]]
     if run not in known:
@@ -155,9 +153,7 @@ def _first_prompt(left: Trace, right: Trace, answers: Answers) -> Iterator[tuple
 STEP_COLUMNS = (("rollout", "rollout_digest", 2), ("log-probs", "logprob_digest", 3), ("reward", "reward_mean", 4))
 
 
-def _first_step(
-    evidence: "Evidence", left: Trace, right: Trace, answers: Answers
-) -> Iterator[tuple[Moment, Difference]]:
+def _first_step(evidence: Evidence, left: Trace, right: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
     names = [name for _, name, _ in STEP_COLUMNS]
     tables = [read_steps(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)]
     both = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
@@ -187,7 +183,7 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
     return Difference("rollout", f"step {step}, token ids", format_value(a), format_value(b), context=(note,))
 
 
-def _first_update(evidence: "Evidence", left: Trace, right: Trace) -> Iterator[tuple[Moment, Difference]]:
+def _first_update(evidence: Evidence, left: Trace, right: Trace) -> Iterator[tuple[Moment, Difference]]:
     keys = ("step", "minibatch")
     names = [f.name for f in fields(UpdateRecord) if f.name not in keys and not is_time(f.name)]
     tables = [read_updates(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)]

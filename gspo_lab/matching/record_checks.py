@@ -6,22 +6,19 @@ These checks concern one run at a time, and no declared setting excuses a fault.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.matching.run_pair import Check, Fault, RunPair, differs
-from gspo_lab.matching.settings_diff import format_value
+from gspo_lab.matching.run_pair import Check, Fault, RunPair, differs, format_value
 from gspo_lab.matching.trace import Trace, parse_settings
 from gspo_lab.records import ROLLOUT
+from gspo_lab.store import Evidence
 from gspo_lab.store.consistency import answer_digests, at_odds, first_missing
 from gspo_lab.store.traces import read_equal_norms
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
 from gspo_lab.study.declaration import rule_of
 from gspo_lab.study.dotted_keys import differing
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 NATIVE = "native"
 """The engine whose schedule and columns the lab defines."""
@@ -50,7 +47,7 @@ def _check(pair: RunPair, name: str, by_run: Mapping[str, RecordFaults]) -> Chec
     return differs(name, faults, equal=MEANINGS[name])
 
 
-def record_faults(evidence: "Evidence", declared: Declaration, traces: Sequence[Trace]) -> dict[str, RecordFaults]:
+def record_faults(evidence: Evidence, declared: Declaration, traces: Sequence[Trace]) -> dict[str, RecordFaults]:
     """Per run id the faults of its record, given the study's declaration and its arm's other runs."""
     known = {declared.content_digest: declared.locked()} | {digest(locked): locked for locked in declared.superseded}
     twins = [*_copies(traces), *_twins(traces, read_equal_norms(evidence, declared.name))]
@@ -62,7 +59,7 @@ def record_faults(evidence: "Evidence", declared: Declaration, traces: Sequence[
 
 
 def _run_faults(
-    evidence: "Evidence",
+    evidence: Evidence,
     declared: Declaration,
     trace: Trace,
     known: Mapping[str | None, Mapping[str, Any]],
@@ -147,7 +144,7 @@ def _twins(traces: Sequence[Trace], alike: Iterable[Collection[str]]) -> Iterato
     yield from ((known[first], known[copy]) for (first, copy), steps in counts.items() if steps > 1)
 
 
-def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[str, int]) -> Iterator[Fault]:
+def _plan(evidence: Evidence, trace: Trace, settings: Settings, most: Mapping[str, int]) -> Iterator[Fault]:
     """Steps, updates, evaluations or answers that differ from the schedule in the settings.
 
     `most`: per bench the largest number of problems in any evaluation of the study.
@@ -172,7 +169,7 @@ def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[
         yield name, f"it was asked {name}, which is not declared"
 
 
-def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator[Fault]:
+def _numbers(evidence: Evidence, trace: Trace, settings: Settings) -> Iterator[Fault]:
     """Recorded numbers that contradict each other or the settings."""
     update, rollout, objective, rule = settings.update, settings.rollout, settings.objective, rule_of(settings)
     values = {
@@ -193,7 +190,7 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         yield column, f"{column} contradicts the settings or other columns from {where} on"
 
 
-def _sealed(evidence: "Evidence", trace: Trace) -> Iterator[Fault]:
+def _sealed(evidence: Evidence, trace: Trace) -> Iterator[Fault]:
     if trace.seal is None:
         yield "seal", "its last word holds no digests of its answers"
         return

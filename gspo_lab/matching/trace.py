@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
+from gspo_lab.store import Evidence
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_steps
 from gspo_lab.store.traces import (
@@ -29,7 +30,6 @@ from gspo_lab.study.schema import clips_at_1
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.store import Evidence
 
 REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
@@ -150,7 +150,7 @@ class Trace:
         return any(start.step == 0 and start.facts is not None for start in self.starts)
 
 
-def traces(evidence: "Evidence", study: str) -> list[Trace]:
+def traces(evidence: Evidence, study: str) -> list[Trace]:
     """The begun runs of a study, in the order of its arms, then seeds."""
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
     starts = _by_run(read_starts(evidence, study))
@@ -216,7 +216,7 @@ def parse_settings(nested: dict[str, Any]) -> tuple[Settings | None, dict[str, A
     return settings, flat(settings.model_dump(mode="json"))
 
 
-def _answer_digests(evidence: "Evidence", run: str) -> dict[tuple[str, int], AnswerDigests]:
+def _answer_digests(evidence: Evidence, run: str) -> dict[tuple[str, int], AnswerDigests]:
     """Digests of a run's questions (`items`) and answers (`texts`), per bench and step."""
     rows: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     for bench, step, *row in read_questions(evidence, run):
@@ -245,7 +245,7 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _first_minibatch_check(evidence: "Evidence", run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
+def _first_minibatch_check(evidence: Evidence, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
     odd, broken, (known, *clips) = read_first_minibatches(evidence, run, columns)
     return FirstMinibatchCheck(known, sum(clips), odd, broken)

@@ -3,19 +3,15 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
-from gspo_lab.matching.run_pair import DECLARED, UNKNOWN, Check, Fault, differs
-from gspo_lab.matching.settings_diff import format_value
+from gspo_lab.matching.run_pair import DECLARED, UNKNOWN, Check, Fault, differs, format_value
 from gspo_lab.states import State
+from gspo_lab.store import Evidence
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_series, read_updates
 from gspo_lab.study import Declaration, flat
 from gspo_lab.study.tune import REWARD, Tune, budget, label, trial
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 TUNING = "tuning"
 
@@ -50,7 +46,7 @@ class Trials:
     chosen: Mapping[str, int] | None = None
 
 
-def read_trials(evidence: "Evidence", name: str, tune: Tune, again: Collection[str] = ()) -> Trials:
+def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str] = ()) -> Trials:
     """The state of the trials `name`, from their records alone. A failed trial is dead, except those in `again`."""
     result_of = _results(evidence, name, tune, again)
     left = {arm: list(range(tune.number)) for arm in tune.candidates}
@@ -86,7 +82,7 @@ def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
 
 
 def _results(
-    evidence: "Evidence", name: str, tune: Tune, again: Collection[str]
+    evidence: Evidence, name: str, tune: Tune, again: Collection[str]
 ) -> Callable[[str, int], CandidateResult | None]:
     """A function of a trial and a number of steps: its result after these; None if it has made fewer.
 
@@ -125,7 +121,7 @@ def _results(
     return result
 
 
-def tuning_check(evidence: "Evidence", declared: Declaration) -> Check | None:
+def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
     """Whether every arm has the settings that it chose, on equally many trials and separate seeds.
 
     None for a study without trials. The order of trials and study is proven by digests, not by clocks: the lock holds
@@ -170,7 +166,7 @@ def _choice_faults(declared: Declaration, tune: Tune) -> Iterator[Fault]:
             yield name, f"{name} was not given what it chose"
 
 
-def _trial_faults(evidence: "Evidence", tune: Tune, name: str) -> Iterator[Fault]:
+def _trial_faults(evidence: Evidence, tune: Tune, name: str) -> Iterator[Fault]:
     """Faults that the trials' records show."""
     try:
         trials = Declaration.parse(evidence.study(name), name)

@@ -12,14 +12,12 @@ from gspo_lab.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
-from gspo_lab.store import answers
+from gspo_lab.store import Evidence, answers
 from gspo_lab.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from gspo_lab.store import Evidence
 
 
 SEED, PROBLEM, SAMPLING, INTERPLAY = "training seed", "problems", "sampling", "seed × problem"
@@ -370,7 +368,7 @@ class CheckpointAnswers:
     pass_at_k: float | None
 
 
-def checkpoints(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> Iterator[CheckpointAnswers]:
+def checkpoints(evidence: Evidence, runs: Sequence[str], evaluation: str) -> Iterator[CheckpointAnswers]:
     """Every checkpoint of these runs (or model, or server), run by run in the order of `runs`, by step."""
     later = read_later_evaluations(evidence, runs)
     rows = later[later["evaluation"] == evaluation]

@@ -6,12 +6,12 @@ from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import FROZEN
 from gspo_lab.store.schema import RECORD_TABLES, Column
 
 if TYPE_CHECKING:
     from gspo_lab.readings.runs import Seeds
-    from gspo_lab.stats.array_checks import Floats
 
 
 class Steps(StrEnum):
@@ -145,9 +145,9 @@ class Value(NamedTuple):
 class Curve(NamedTuple):
     """A run's rows pooled by step: steps, values (NaN: not measured) and their weights."""
 
-    steps: "Floats"
-    values: "Floats"
-    weights: "Floats"
+    steps: Floats
+    values: Floats
+    weights: Floats
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gspo_lab.paths import STUDY
 from gspo_lab.states import State
 from gspo_lab.stats.verdict import Reason
+from gspo_lab.store import Evidence
 from gspo_lab.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ORIGIN
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Source")
@@ -28,7 +26,7 @@ class Source:
     `label` is the study's name beside others. In `elsewhere` further executions of it lie: folders of runs,
     databases."""
 
-    evidence: "Evidence"
+    evidence: Evidence
     study: str
     label: str = ""
     elsewhere: Sequence[Path] = ()

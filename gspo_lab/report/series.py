@@ -33,11 +33,6 @@ def value(number: Any) -> Value:
     return None if number is None or number is pd.NA or not math.isfinite(number) else float(number)
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows, one dictionary each."""
-    return [{str(key): entry for key, entry in row.items()} for row in frame.to_dict("records")]
-
-
 @dataclass(frozen=True)
 class Points:
     """One run's line: `y` over `x`, NaN where not measured; an envelope and places on other axes where there are."""

@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
-from gspo_lab.study.dotted_keys import BAND, differing, flat, read
-from gspo_lab.study.import_origin import filled, known_part
+from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
+from gspo_lab.study.import_origin import completed, known_part
 from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
@@ -32,10 +32,8 @@ SEEDS_ADDED = "seeds added: "
 ARMS_ADDED = "arms added: "
 """How the text of an edit begins that adds arms."""
 
-Band = tuple[float, float]
+Band = tuple[FiniteFloat, FiniteFloat]
 """(clip_low, clip_high)."""
-Bands = dict[str, tuple[FiniteFloat, FiniteFloat]]
-"""The same by ratio rule."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,6 @@ class Arm:
         """Plain data, as study.json has it under the arm's name."""
         swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
         return {"declared": list(self.declared), "settings": self.resolved, **swept}
-
-    @staticmethod
-    def from_json(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None = None) -> "Arm":
-        """The arm of `to_json`'s data; `recorded`: of an imported study what was recorded of all its arms. KeyError,
-        TypeError or ValidationError for other data."""
-        plain = read(_PlainArm, data)
-        settings = Settings.model_validate(plain.settings) if recorded is None else filled(plain.settings)
-        known = None if recorded is None else frozenset({*recorded, *plain.declared})
-        return Arm(name, plain.declared, settings, plain.of, plain.dose, known)
 
 
 @dataclass(frozen=True)
@@ -253,60 +242,41 @@ class Declaration:
         LabError, which begins with `where`, for other content and for that of a later version.
         """
         try:
-            plain = read(_PlainStudy, {key: value for key, value in data.items() if value is not None})
-            arms = {name: Arm.from_json(name, entry, plain.recorded) for name, entry in data["arms"].items()}
-            later = plain.added if "added" in data else added_seeds(plain.edits)
-            if not arms or not plain.seeds:
-                raise ValueError("without arms or seeds")
-            tables = {
-                "arms": arms,
-                "added": tuple(seed for seed in plain.seeds if seed in later),
-                "verdict": VerdictTable.model_validate(data["verdict"]),
-                "claims": tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
-                "tune": Tune.model_validate(tune) if (tune := data.get("tune")) else None,
-                "content_digest": digest(locked_of(data)),
+            plain = {key: value for key, value in data.items() if value is not None}
+            plain |= {
+                "arms": {name: _plain_arm(name, entry, plain.get("recorded")) for name, entry in data["arms"].items()}
             }
-            return Declaration(**dict(plain) | tables)
+            plain |= {"waived": plain.get("waive", {}), "tune": plain.get("tune") or None}
+            declared: Declaration = adapter(Declaration).validate_json(json.dumps(plain), strict=True)
+            if not declared.arms or not declared.seeds:
+                raise ValueError("without arms or seeds")
+            added = declared.added if "added" in plain else added_seeds(declared.edits)
+            return replace(
+                declared,
+                added=tuple(seed for seed in declared.seeds if seed in added),
+                content_digest=digest(locked_of(data)),
+            )
         except ValidationError as error:
-            raise LabError(
-                f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
-                "use --name NEW or --fresh"
-            ) from error
+            if all(OF_A_VERSION.intersection(mistake["loc"]) for mistake in error.errors()):
+                raise LabError(
+                    f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
+                    "use --name NEW or --fresh"
+                ) from error
+            cause: Exception = error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            raise LabError(
-                f"{where} is no study of this lab: restore it from a copy, or move its folder away"
-            ) from error
+            cause = error
+        raise LabError(f"{where} is no study of this lab: restore it from a copy, or move its folder away") from cause
 
 
-class _PlainArm(BaseModel):
-    """An arm in study.json."""
-
-    declared: tuple[str, ...]
-    settings: dict[str, Any]
-    of: str | None = None
-    dose: float | None = None
+OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
+"""The parts of study.json whose keys change from version to version."""
 
 
-class _PlainStudy(BaseModel):
-    """The rest of study.json, beside arms and tables, under the names of `Declaration`."""
-
-    name: str
-    question: str
-    seeds: tuple[int, ...]
-    added: tuple[int, ...] = ()
-    sweep: Sweep | None = None
-    trials_of: str | None = None
-    replicates: Replicates | None = None
-    waived: dict[str, str] = Field({}, alias="waive")
-    reference_bands: Bands = {}
-    recorded: tuple[str, ...] | None = None
-    comment: str = ""
-    commands: tuple[tuple[str, ...], ...] = ()
-    created: str = ""
-    version: str = ""
-    edits: tuple[Edit, ...] = ()
-    superseded: tuple[dict[str, Any], ...] = ()
-    digest: str | None = None
+def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None) -> dict[str, Any]:
+    """An arm of study.json with its name, and where the study was imported with all settings and the known ones."""
+    if recorded is None:
+        return {**data, "name": name}
+    return {**data, "name": name, "settings": completed(data["settings"]), "known": [*recorded, *data["declared"]]}
 
 
 def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""pydantic's reader of a type."""
 
 BAND = ("objective.clip_low", "objective.clip_high")
 """With `clip = "calibrated"` a pilot sets these two, so they are declared with it."""
@@ -56,6 +57,6 @@ def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:
 def read(kind: type[T], data: Any) -> T:
     """Data from JSON as a model, a dataclass or a tuple. TypeError where they do not fit."""
     try:
-        return cast(T, _adapter(kind).validate_json(json.dumps(data), strict=True))
+        return cast(T, adapter(kind).validate_json(json.dumps(data), strict=True))
     except ValidationError as error:
         raise TypeError(str(error).partition("\n")[2].replace("\n", " ")) from error

@@ -4,11 +4,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from gspo_lab.study.declaration import Arm, Band, Bands, Declaration, reference_bands
+from gspo_lab.study.declaration import Arm, Band, Declaration, reference_bands
 from gspo_lab.study.dotted_keys import flat, read
-from gspo_lab.study.import_origin import ORIGIN, Origin, filled
+from gspo_lab.study.import_origin import ORIGIN, Origin, completed
 from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import Settings
 
@@ -64,28 +62,12 @@ class Run:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
-        """The run of run.json's content. KeyError, TypeError or ValidationError for other data."""
-        imported = data.get(ORIGIN) is not None
-        settings = filled(data["settings"]) if imported else Settings.model_validate(data["settings"])
-        partly = imported and settings.model_dump(mode="json") != data["settings"]
-        plain = {key: value for key, value in data.items() if value is not None and key != "settings"}
-        known = frozenset(flat(data["settings"])) if partly else None
-        return Run(settings=settings, known=known, **dict(read(_PlainRun, plain)))
-
-
-class _PlainRun(BaseModel):
-    """The content of run.json beside the settings."""
-
-    study: str
-    arm: str
-    seed: int
-    declared: tuple[str, ...]
-    reference_bands: Bands
-    base: str
-    warm_start: str | None = None
-    origin: Origin | None = None
-    declaration: str | None = None
-    until: int | None = None
+        """The run of run.json's content. KeyError or TypeError for other data."""
+        if data.get(ORIGIN) is None:
+            return read(Run, data)
+        run = read(Run, data | {"settings": completed(data["settings"])})
+        partly = run.settings.model_dump(mode="json") != data["settings"]
+        return replace(run, known=frozenset(flat(data["settings"]))) if partly else run
 
 
 @dataclass(frozen=True, kw_only=True)

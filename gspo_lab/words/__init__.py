@@ -7,6 +7,7 @@ from gspo_lab.words.reasons import label, reason_text, sentences, short, tone
 from gspo_lab.words.verdicts import (
     answer_sentences,
     answer_text,
+    answer_to_json,
     became,
     because,
     best_arms,
@@ -20,27 +21,3 @@ from gspo_lab.words.verdicts import (
     sentence,
     unstable_runs,
 )
-from gspo_lab.words.verdicts import to_json as answer_to_json
-
-__all__ = [
-    "answer_sentences",
-    "answer_text",
-    "answer_to_json",
-    "became",
-    "because",
-    "best_arms",
-    "chip",
-    "claim_to_json",
-    "decided_sentences",
-    "flags",
-    "ground_text",
-    "headline",
-    "label",
-    "lines",
-    "reason_text",
-    "sentence",
-    "sentences",
-    "short",
-    "tone",
-    "unstable_runs",
-]  # fmt: skip

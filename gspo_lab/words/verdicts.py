@@ -194,7 +194,7 @@ def lines(answer: StudyAnswer) -> tuple[str, str, str]:
     return answer_text(answer), ground_text(answer), f"Next: {answer.command}"
 
 
-def to_json(answer: StudyAnswer) -> dict[str, str]:
+def answer_to_json(answer: StudyAnswer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
     said, ground = answer_text(answer), ground_text(answer)
     texts = {"label": chip(answer), "said": said, "rests_on": ground, "next": answer.command}

@@ -21,7 +21,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching import Certificate
-from gspo_lab.matching.full_verification import verify_record
+from gspo_lab.matching.certificate import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.store import Evidence, ingest

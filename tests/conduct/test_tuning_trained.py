@@ -13,7 +13,7 @@ from trained import timeless, tiny
 from waiting import until
 
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.matching.full_verification import verify_record
+from gspo_lab.matching.certificate import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.runfolder import run_folders

@@ -28,7 +28,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, Check, accept_mismatch
-from gspo_lab.matching.full_verification import verify_record
+from gspo_lab.matching.certificate import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict
 from gspo_lab.store import Evidence, ingest

@@ -63,6 +63,12 @@ class Experience:
         if how == "drop":
             self.counted_N = ~cut_N
 
+    def keep_routes(self, rows: Tensor, routes_BSLK: Tensor, first: int = 0) -> None:
+        """Keep the routers' own choice on some rows, from the input position `first` on."""
+        if self.natural_NSLK is None:
+            self.natural_NSLK = routes_BSLK.new_zeros(*self.input_mask_NS.shape, *routes_BSLK.shape[2:])
+        self.natural_NSLK[rows, first : first + routes_BSLK.shape[1]] = routes_BSLK
+
     def counts(self, rows: Tensor) -> tuple[int, int]:
         """The loss's denominators over some rows: responses and tokens, at least 1 response."""
         counted_M = self.counted_N[rows]
@@ -176,15 +182,16 @@ def microbatches(experience: Experience, rows: Tensor, budget: int, *, every: bo
         prompt = max(longest_prompt, prompts[place])
         response = max(longest_response, responses[place])
         if group and (len(group) + 1) * (prompt + response - 1) > budget:
-            yield _microbatch(experience, rows[group], longest_prompt, longest_response)
+            yield microbatch(experience, rows[group], longest_prompt, longest_response)
             group, prompt, response = [], prompts[place], responses[place]
         group.append(place)
         longest_prompt, longest_response = prompt, response
     if group:
-        yield _microbatch(experience, rows[group], longest_prompt, longest_response)
+        yield microbatch(experience, rows[group], longest_prompt, longest_response)
 
 
-def _microbatch(experience: Experience, rows: Tensor, prompt: int, response: int) -> Microbatch:
+def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int) -> Microbatch:
+    """Some rows with the last `prompt` columns of their prompts and the first `response` ones of their responses."""
     first = experience.prompt_NP.shape[1] - prompt
     target_BT = experience.response_NT[rows, :response]
     attention_BT = experience.attention_NT[rows, :response]

@@ -198,9 +198,5 @@ def store(experience: Experience, part: Microbatch, forward: Forward) -> None:
     experience.old_known_N[part.rows] = True
     if forward.entropy_BT is not None:
         experience.entropy_NT[part.rows, : part.length] = forward.entropy_BT.detach()
-    if forward.natural_BSLK is None:
-        return
-    if experience.natural_NSLK is None:
-        shape = (*experience.input_mask_NS.shape, *forward.natural_BSLK.shape[2:])
-        experience.natural_NSLK = forward.natural_BSLK.new_zeros(shape)
-    experience.natural_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]] = forward.natural_BSLK
+    if forward.natural_BSLK is not None:
+        experience.keep_routes(part.rows, forward.natural_BSLK, part.first)

@@ -12,7 +12,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from gspo_lab.engines.native.experience import Experience, Microbatch
+from gspo_lab.engines.native.experience import Experience, Microbatch, microbatch
 from gspo_lab.engines.native.optimizer_update import MinibatchRows, UpdateResult
 from gspo_lab.engines.native.policy import Forward
 from gspo_lab.engines.native.step_record import Clock, CompletedStep, positions
@@ -92,10 +92,7 @@ class RolloutBatch:
         experience.entropy_NT[rows_M] = entropy_MT.masked_fill(~kept_M1, 0.0)
         experience.old_known_N[rows_M] = experience.evaluated_N[rows_M]
         if routes_MSLK is not None:
-            if experience.natural_NSLK is None:
-                shape = (*experience.input_mask_NS.shape, *routes_MSLK.shape[2:])
-                experience.natural_NSLK = routes_MSLK.new_zeros(shape)
-            experience.natural_NSLK[rows_M] = routes_MSLK
+            experience.keep_routes(rows_M, routes_MSLK)
 
     def step(self, clock: Clock, updates: Sequence[UpdateResult]) -> CompletedStep:
         """The step that has been trained on."""
@@ -158,18 +155,9 @@ def _measured(experience: Experience, rows_M: Tensor, forward: Forward) -> list[
     evaluated_M = experience.evaluated_N[rows_M]
     if not evaluated_M.any():
         return []
-    rows = rows_M[evaluated_M]
     assert forward.natural_BSLK is not None
     assert forward.router_entropy_BSL is not None
-    part = Microbatch(
-        rows=rows,
-        first=0,
-        length=experience.mask_NT.shape[1],
-        input_BS=torch.cat([experience.prompt_NP[rows], experience.response_NT[rows, :-1]], dim=1),
-        attention_BS=experience.input_mask_NS[rows],
-        target_BT=experience.response_NT[rows],
-        mask_BT=experience.mask_NT[rows],
-    )
+    part = microbatch(experience, rows_M[evaluated_M], experience.prompt_NP.shape[1], experience.mask_NT.shape[1])
     seen = Forward(
         forward.logp_BT[evaluated_M],
         None,

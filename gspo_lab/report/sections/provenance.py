@@ -10,14 +10,12 @@ from gspo_lab.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
-from gspo_lab.matching.run_pair import EQUAL, UNDECLARED
-from gspo_lab.matching.settings_diff import format_value, undeclared
+from gspo_lab.matching.run_pair import EQUAL, UNDECLARED, format_value, undeclared
 from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NONE, NOT_MEASURED, fenced, format_number, h, table
 from gspo_lab.report.section import Both, Part, Section, folded, grid, paragraph
-from gspo_lab.report.series import records
 from gspo_lab.store.run_files import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
@@ -40,7 +38,7 @@ def provenance(study: Source) -> Section | None:
     body += [paragraph(f"{origin}: taken on trust.", "warn") for origin in origins]
     damage_of: dict[int, dict[str, list[int]]] = {kind: {} for kind in (0, 1, END_LOST, FOREIGN)}
     query = "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
-    for row in records(study.evidence.select(study.study, query)):
+    for row in study.evidence.select(study.study, query).to_dict("records"):
         damage_of[int(row["gap"])].setdefault(row["path"], []).append(int(row["line"]))
     damaged, gaps, ends, foreign = damage_of.values()
     damages = [
@@ -98,7 +96,7 @@ def reproduce(declared: Declaration) -> list[str]:
 
 def _origins(study: Source) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
-    for run in records(study.evidence.runs(study.study)):
+    for run in study.evidence.runs(study.study).to_dict("records"):
         fact = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
         if fact is not None:
             origin = Origin.from_fact(fact, run["run_id"])
@@ -111,7 +109,7 @@ def _origins(study: Source) -> dict[str, list[str]]:
 def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Those that all runs share, and those in which they differ by run. The definitions of an imported run's metrics
     have a section of their own."""
-    runs = [run for run in records(study.evidence.runs(study.study)) if isinstance(run["facts"], str)]
+    runs = [run for run in study.evidence.runs(study.study).to_dict("records") if isinstance(run["facts"], str)]
     by_run = {run["run_id"].removeprefix(f"{study.study}/"): flat(json.loads(run["facts"])) for run in runs}
     keys = sorted({key for facts in by_run.values() for key in facts if not key.startswith(f"{ORIGIN}.metrics.")})
     entries = {key: {run: facts.get(key) for run, facts in by_run.items()} for key in keys}

@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
@@ -12,10 +14,6 @@ from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, join, m
 from gspo_lab.report.section import Section
 from gspo_lab.report.series import value
 from gspo_lab.store import answers as store
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 PER_TAG = 8
 """Problems that each tag may bring in, in the order of their ids; the longest in the order of their length."""
@@ -77,7 +75,7 @@ def transcripts(study: Source) -> Section | None:
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
-def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[TranscriptItem]:
+def chosen(frame: pd.DataFrame, order: Sequence[str]) -> list[TranscriptItem]:
     """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their ids."""
     grades: dict[str, dict[str, int | None]] = {}
     cut: set[str] = set()
