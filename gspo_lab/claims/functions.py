@@ -1,4 +1,4 @@
-"""What no row of the library says: C04, C05, C09, C14, C15, and parts of C12 and C13."""
+"""What no row of the library says: C04, C05, C09, C14, C15, C26, and parts of C12 and C13."""
 
 from dataclasses import replace
 
@@ -12,7 +12,13 @@ from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average
 from gspo_lab.readings.curves import band_counts
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.stats.array_checks import Floats
-from gspo_lab.stats.curve_summaries import normalised_auc, time_to_threshold
+from gspo_lab.stats.curve_summaries import (
+    LEAST_POINTS,
+    ScalingFit,
+    fit_scaling,
+    normalised_auc,
+    time_to_threshold,
+)
 from gspo_lab.stats.verdict import Reason
 
 PAIR = ("grpo", "gspo")
@@ -179,6 +185,36 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
     )
     also = [data.over_seeds(f"the same against {axis}", area[axis], above) for axis in ("tokens", "FLOPs")]
     return Estimates((first, later), tuple(also), (Reason("within the margin", {"margin": margin}),) * within)
+
+
+def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
+    """The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of the midpoints."""
+    fits = {
+        (role, seed): _fitted(data, arm, seed) for role, arm in roles.items() for seed in data.seeds(roles.values())
+    }
+
+    def of(role: str, name: str) -> dict[int, float]:
+        return {seed: getattr(fit, name) for (whose, seed), fit in fits.items() if whose == role}
+
+    grpo, gspo = ({name: of(role, name) for name in ("asymptote", "midpoint", "exponent")} for role in PAIR)
+    margin = data.verdict.margin
+    apart = {seed: gspo["asymptote"][seed] - grpo["asymptote"][seed] for seed in grpo["asymptote"]}
+    sooner = {seed: gspo["midpoint"][seed] / grpo["midpoint"][seed] for seed in grpo["midpoint"]}
+    also = [
+        data.over_seeds("FLOPs until half of the gain, GSPO / GRPO", sooner, None, ratio=True),
+        *(data.over_seeds(f"asymptote of {roles[role]}", of(role, "asymptote"), None) for role in PAIR),
+        *(data.over_seeds(f"exponent of {roles[role]}", of(role, "exponent"), None, ratio=True) for role in PAIR),
+    ]
+    within = Region(-margin, margin)
+    return Estimates((data.over_seeds("asymptote of the score, GSPO - GRPO", apart, within),), tuple(also))
+
+
+def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
+    fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
+    if fit is None:
+        steps, _ = data.scores(arm, seed)
+        raise Untestable("too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS)
+    return fit
 
 
 def _curve(data: ClaimData, arm: str, seed: int, total: str) -> tuple[Floats, Floats]:

@@ -109,6 +109,10 @@ SAY: dict[str, Callable[..., str] | str] = {
     ),
     "unknown setting": "{arm}: {key} was not recorded",
     "not recorded": "{metric} was not recorded in {arm}, seed {seed}",
+    "too short to fit": (
+        "{arm}, seed {seed}: {evaluations} evaluations after the start show too little of the curve for an asymptote; "
+        "{least} are needed, the last of them near its end"
+    ),
     "never finite": "{metric} is finite at no step of {arm}, seed {seed}",
     "not finite": lambda metric, arms, seed: f"{metric} is not finite in {' or '.join(arms)}, seed {seed}",
     "only the warm-up": _warm_up,

@@ -1,5 +1,6 @@
 """C14 and C23 on numbers that can be worked out by hand. t(2, .975) = 4.30265."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,37 @@ def test_a_collapsed_run_is_not_stable(tmp_path: Path) -> None:
     found = results(tmp_path, gives(update=update))["C23-stable-then-equal"]
     assert found.word == "not testable here"
     assert "gspo, seed 2, collapsed at step 1 (non-finite)" in why(found)
+
+
+def sigmoid(midpoint: dict[str, float], asymptote: dict[str, int]) -> Callable[[Run, int], int]:
+    """Of 200 problems 40 right at the start; by seed one more or fewer. FLOPs are 1e9 a step."""
+
+    def right(run: Run, step: int) -> int:
+        gain = asymptote[run.arm] - 40
+        return 40 + run.seed + (round(gain / (1 + (midpoint[run.arm] / step) ** 2)) if step else 0)
+
+    return right
+
+
+@pytest.mark.parametrize(
+    ("asymptote", "word"), [({"grpo": 160, "gspo": 160}, "supported"), ({"grpo": 160, "gspo": 180}, "contradicted")]
+)
+def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote: dict[str, int], word: str) -> None:
+    curves = sigmoid({"grpo": 4.0, "gspo": 2.0}, asymptote)
+    found = results(tmp_path, gives(right=curves), problems=200, steps=16, every=1)["C26-same-asymptote"]
+    (apart,) = found.parts
+    assert apart.estimate == pytest.approx((asymptote["gspo"] - asymptote["grpo"]) / 200, abs=0.01)
+    assert found.word == word
+    sooner, *by_arm = found.supplementary
+    assert (sooner.estimate, sooner.ratio) == (pytest.approx(0.5, abs=0.05), True)
+    assert [one.estimate for one in by_arm] == pytest.approx([0.805, asymptote["gspo"] / 200 + 0.005, 2, 2], rel=0.06)
+
+
+def test_runs_whose_curve_does_not_bend_are_not_fitted(tmp_path: Path) -> None:
+    curves = sigmoid({"grpo": 20.0, "gspo": 20.0}, {"grpo": 160, "gspo": 160})
+    found = results(tmp_path, gives(right=curves), problems=200, steps=16, every=1)["C26-same-asymptote"]
+    assert found.word == "not testable here"
+    assert "grpo, seed 0: 16 evaluations after the start show too little of the curve for an asymptote" in why(found)
 
 
 LOW = 'rollout = {dtype = "bfloat16"}\n'
