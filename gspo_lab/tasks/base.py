@@ -236,6 +236,14 @@ def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
     return value
 
 
+def reward_names(task: str, names: object) -> tuple[str, ...]:
+    """`names` as different names of rewards, or LabError."""
+    texts = [text for text in names if isinstance(text, str) and text] if isinstance(names, list | tuple) else None
+    if texts is None or len({*texts}) < len(texts) or texts != [*names]:
+        raise LabError(f"task '{task}': rewards = {names!r} must be a list of different names")
+    return tuple(texts)
+
+
 def flag(task: str, name: str, value: object) -> bool:
     """`value` as true or false, or LabError."""
     if not isinstance(value, bool):
