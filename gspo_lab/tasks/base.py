@@ -238,10 +238,10 @@ def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
 
 def reward_names(task: str, names: object) -> tuple[str, ...]:
     """`names` as different names of rewards, or LabError."""
-    texts = [text for text in names if isinstance(text, str) and text] if isinstance(names, list | tuple) else None
-    if texts is None or len({*texts}) < len(texts) or texts != [*names]:
+    listed: list[Any] = [*names] if isinstance(names, list | tuple) else [None]
+    if not all(isinstance(name, str) and name for name in listed) or len({*listed}) < len(listed):
         raise LabError(f"task '{task}': rewards = {names!r} must be a list of different names")
-    return tuple(texts)
+    return tuple(listed)
 
 
 def flag(task: str, name: str, value: object) -> bool:
