@@ -98,6 +98,7 @@ def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote:
     (apart,) = found.parts
     assert apart.estimate == pytest.approx((asymptote["gspo"] - asymptote["grpo"]) / 200, abs=0.01)
     assert found.word == word
+    assert "the paper searches a grid against GPU-hours" in why(found)
     sooner, *by_arm = found.supplementary
     assert (sooner.estimate, sooner.ratio) == (pytest.approx(0.5, abs=0.05), True)
     assert [one.estimate for one in by_arm] == pytest.approx([0.805, asymptote["gspo"] / 200 + 0.005, 2, 2], rel=0.06)
