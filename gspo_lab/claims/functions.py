@@ -188,33 +188,47 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
 
 
 def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
-    """The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of the midpoints."""
-    fits = {
-        (role, seed): _fitted(data, arm, seed) for role, arm in roles.items() for seed in data.seeds(roles.values())
-    }
+    """The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of the midpoints.
 
-    def of(role: str, name: str) -> dict[int, float]:
-        return {seed: getattr(fit, name) for (whose, seed), fit in fits.items() if whose == role}
+    Beside them are the asymptote and exponent of both arms. Every other arm has its asymptote and its midpoint's ratio
+    to GRPO's, on the seeds whose curve can be fitted.
+    """
+    seeds = data.seeds(roles.values())
+    fits = {arm: {seed: _fitted(data, arm, seed) for seed in seeds} for arm in roles.values()}
+    for arm in data.of.declaration.arms:
+        if arm not in fits:
+            known = {seed: _fit(data, arm, seed) for seed in data.seeds([arm, roles["grpo"]])}
+            fits[arm] = {seed: fit for seed, fit in known.items() if fit is not None and seed in seeds}
 
-    grpo, gspo = ({name: of(role, name) for name in ("asymptote", "midpoint", "exponent")} for role in PAIR)
-    margin = data.verdict.margin
-    apart = {seed: gspo["asymptote"][seed] - grpo["asymptote"][seed] for seed in grpo["asymptote"]}
-    sooner = {seed: gspo["midpoint"][seed] / grpo["midpoint"][seed] for seed in grpo["midpoint"]}
+    def of(arm: str, name: str) -> dict[int, float]:
+        return {seed: getattr(fit, name) for seed, fit in fits[arm].items()}
+
+    grpo, gspo = (roles[role] for role in PAIR)
+    first = of(grpo, "midpoint")
+    later = {arm: {seed: mid / first[seed] for seed, mid in of(arm, "midpoint").items()} for arm in fits}
+    apart = {seed: value - of(grpo, "asymptote")[seed] for seed, value in of(gspo, "asymptote").items()}
     also = [
-        data.over_seeds("FLOPs until half of the gain, GSPO / GRPO", sooner, None, ratio=True),
-        *(data.over_seeds(f"asymptote of {roles[role]}", of(role, "asymptote"), None) for role in PAIR),
-        *(data.over_seeds(f"exponent of {roles[role]}", of(role, "exponent"), None, ratio=True) for role in PAIR),
+        data.over_seeds("FLOPs until half of the gain, GSPO / GRPO", later[gspo], None, ratio=True),
+        *(data.over_seeds(f"asymptote of {arm}", of(arm, "asymptote"), None) for arm in (grpo, gspo)),
+        *(data.over_seeds(f"exponent of {arm}", of(arm, "exponent"), None, ratio=True) for arm in (grpo, gspo)),
     ]
-    within = Region(-margin, margin)
+    for arm in [arm for arm in fits if arm not in roles.values() and fits[arm]]:
+        also.append(data.over_seeds(f"asymptote of {arm}", of(arm, "asymptote"), None))
+        also.append(data.over_seeds(f"FLOPs until half of the gain, {arm} / {grpo}", later[arm], None, ratio=True))
+    within = Region(-data.verdict.margin, data.verdict.margin)
     return Estimates((data.over_seeds("asymptote of the score, GSPO - GRPO", apart, within),), tuple(also))
 
 
 def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
-    fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
+    fit = _fit(data, arm, seed)
     if fit is None:
         steps, _ = data.scores(arm, seed)
         raise Untestable("too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS)
     return fit
+
+
+def _fit(data: ClaimData, arm: str, seed: int) -> ScalingFit | None:
+    return fit_scaling(*_curve(data, arm, seed, "flops_total"))
 
 
 def _curve(data: ClaimData, arm: str, seed: int, total: str) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ library.toml says how to add a claim. Installed packages bring libraries of thei
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -256,14 +256,24 @@ def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> R
     return None if undeclared else Region(low, high)
 
 
-def all_of(parts: Sequence[Read], also: Sequence[Read] = (), notes: Sequence[str] = ()) -> Evaluate:
-    """A claim that needs all of its parts; `also` and `notes` are only shown."""
+def all_of(parts: Sequence[Read], also: Sequence[Read] = ()) -> Evaluate:
+    """A claim that needs all of its parts; `also` is only shown."""
 
     def evaluate(data: ClaimData, roles: Roles) -> Estimates:
         read, beside = (tuple(row(data, roles) for row in rows) for rows in (parts, also))
-        return Estimates(read, beside, tuple(Reason("note", {"text": text}) for text in notes))
+        return Estimates(read, beside)
 
     return evaluate
+
+
+def noted(evaluate: Evaluate, notes: Sequence[str]) -> Evaluate:
+    """The same claim; `notes` are shown beside its numbers."""
+
+    def with_notes(data: ClaimData, roles: Roles) -> Estimates:
+        reading = evaluate(data, roles)
+        return replace(reading, reasons=(*reading.reasons, *(Reason("note", {"text": text}) for text in notes)))
+
+    return with_notes
 
 
 def from_table(table: ClaimTable) -> Claim:
@@ -305,7 +315,7 @@ def _claim(name: str, counter: Mapping[str, CounterEvidence], entry: dict[str, A
     rows, also = ([_row(row) for row in entry.pop(key, ())] for key in ("rows", "also"))
     listed: dict[str, Any] = {key: tuple(entry.pop(key, ())) for key in ("roles", "needs", "for_support")}
     against = tuple(counter[key] for key in entry.pop("counter", ()))
-    evaluate = _function(code) if code else all_of(rows, also, notes)
+    evaluate = noted(_function(code) if code else all_of(rows, also), notes)
     return Claim(id=name, evaluate=evaluate, counter=against, **listed, **entry)
 
 

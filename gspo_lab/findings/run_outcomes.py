@@ -6,7 +6,7 @@ import numpy as np
 
 from gspo_lab.readings import Source, average, once, runs
 from gspo_lab.readings.answers import counted_wrong, evaluations
-from gspo_lab.readings.curves import measured_rewards, nonfinite_steps
+from gspo_lab.readings.curves import measured, nonfinite_steps
 from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.curve_summaries import carry_last_finite, tail_mean
 
@@ -141,7 +141,7 @@ def stabilities(source: Source) -> dict[str, Stability]:
     """Per run id with a reward or non-finite updates its stability; an imported run is as long as its log."""
     out = {}
     for run in runs(source):
-        steps, reward = measured_rewards(source).get(run.id, ((), ()))
+        steps, reward = measured(source).get(run.id, ((), ()))
         fatal = nonfinite_steps(source).get(run.id, [])
         length = int(max([*steps[-1:], *fatal])) + 1 if run.imported and (len(steps) or fatal) else run.steps_planned
         if (len(steps) or fatal) and length is not None:

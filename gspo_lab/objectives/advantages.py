@@ -40,7 +40,7 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
 
 
 def decoupled(reward_KPG: "Tensor", weight_K: Sequence[float]) -> "Tensor":
-    """[P, G] advantages from K rewards by name, each normalised within its groups: GDPO, arXiv 2601.05242.
+    """[P, G] advantages from K rewards by name, each normalised within its groups: GDPO, arXiv 2601.05242 eq. 4-7.
 
     sum over k of w_k (r_k - mean) / (std + 1e-6), divided by the standard deviation of that over the batch + 1e-6. Its
     mean over the batch, which the paper takes off too, is 0: that of every group is. A reward's scale changes nothing.

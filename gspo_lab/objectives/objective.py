@@ -62,7 +62,8 @@ def surrogate(
     entropy_BT: "Tensor | None" = None,
 ) -> Surrogate:
     """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss` is the policy loss
-    where it is not one of the lab's, and `entropy_BT` the policy's entropies (only with an entropy coefficient).
+    where it is not one of the lab's, and `entropy_BT` the policy's entropies (only with an entropy coefficient alpha:
+    the loss is then L - alpha H, as in 2505.22617 section 4.1).
 
     -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default policy
     loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token). A loss that selects tokens, and

@@ -30,9 +30,9 @@ def nonfinite_steps(source: Source) -> dict[str, list[int]]:
 
 
 @once
-def measured_rewards(source: Source) -> dict[str, tuple[Floats, Floats]]:
-    """Per run id the steps at which its mean training reward was measured, and the reward."""
-    known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, REWARD).items()}
+def measured(source: Source, reading: Reading = REWARD) -> dict[str, tuple[Floats, Floats]]:
+    """Per run id the steps at which a reading (the mean training reward) was measured, and its values there."""
+    known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, reading).items()}
     return {run: (curve.steps[finite], curve.values[finite]) for run, (curve, finite) in known.items()}
 
 
@@ -77,14 +77,11 @@ def onsets(source: Source, run: str) -> Mapping[str, Onset]:
 def entropy_collapses(of: Source) -> Mapping[str, Onset]:
     """Per run id when the entropy of its training tokens collapsed; runs that recorded none are left out. An imported
     run is as long as its log."""
-    curves = by_step(of, signal("entropy"))
-    known = {run.id: (curves[run.id], ~np.isnan(curves[run.id].values)) for run in runs(of)}
+    curves, known = by_step(of, signal("entropy")), measured(of, signal("entropy"))
     return {
-        run.id: entropy_collapse(
-            curve.steps[there], curve.values[there], run.steps_planned or int(curve.steps.max()) + 1
-        )
-        for run, (curve, there) in zip(runs(of), known.values(), strict=True)
-        if there.any()
+        run.id: entropy_collapse(*known[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1)
+        for run in runs(of)
+        if len(known[run.id][0])
     }
 
 

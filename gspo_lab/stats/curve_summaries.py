@@ -120,7 +120,8 @@ class ScalingFit:
 
     `asymptote` is A, `exponent` is B, `midpoint` is C_mid.
 
-    The midpoint is the compute at which half of the gain is made: the smaller it is, the more efficient the run.
+    The midpoint is the compute at which half of the gain is made: the smaller it is, the more efficient the run. The
+    paper calls a larger B more efficient too.
     `rms` is the root of the mean squared residual, in points of score.
     """
 
@@ -132,6 +133,9 @@ class ScalingFit:
 
 def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
     """The least-squares sigmoid through scores at rising compute, the first of which is R0 at 0.
+
+    A, B and C_mid are free, and compute is in any unit; the lab counts FLOPs. The paper instead searches A and C_mid on
+    a grid, counts GPU-hours, and leaves the first 1,500 of them out of its fits (section 2.1).
 
     None where the run is too short for it: fewer than LEAST_POINTS scores after the start, none above it, or less than
     LEAST_GAIN of the fitted gain made at the last; the asymptote then is a guess.

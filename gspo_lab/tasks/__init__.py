@@ -39,7 +39,7 @@ REMOVED = ("calculator", "countdown")
 WORDS = "words"
 """The option of built-in tasks that turns questions into sentences."""
 
-LATER = (WORDS, "partial")
+LATER = (WORDS, "partial", "rewards")
 """Options that are newer than recorded keys; at their defaults they are left out of a key."""
 
 DATA_OPTIONS = ("data", "train_data")

@@ -15,10 +15,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gspo_lab.tasks.base import Grade, Problem, flag, integer_option, number_option
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.base import Grade, Problem, choice, flag, integer_option, number_option, reward_names
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
+REWARDS = ("correct", "steps")
+"""The rewards that `rewards` may name."""
 WORDS_TOKENS = 48
 """Token limit of an answer to a question in words: a number, or a sentence with it."""
 
@@ -30,6 +33,9 @@ class Addition(Generated[tuple[int, ...]]):
     same numbers together. `hasty` is the share of training demonstrations that answer at once, without steps and
     carries. With `words` the question is a sentence, and the answer is the last number of the response. With `partial`
     a wrong number earns the share of its digits that are right, counted from the last one: 93 for 83 earns .5.
+
+    `rewards` names what an answer earns; its `reward` is their sum. `correct` is the number's reward, which is the only
+    one where `rewards` is empty. `steps` is the share of the answer's columns that are worked out as demonstrated.
     """
 
     name = "addition"
@@ -44,6 +50,7 @@ class Addition(Generated[tuple[int, ...]]):
         hasty: float = 0.0,
         words: bool = False,
         partial: bool = False,
+        rewards: Sequence[str] = (),
     ) -> None:
         self.digits = integer_option(self.name, "digits", digits, 1, 6)
         self.terms = integer_option(self.name, "terms", terms, 2, 5)
@@ -53,6 +60,13 @@ class Addition(Generated[tuple[int, ...]]):
         super().__init__(train, held_out, words, WORDS_TOKENS)
         if partial:
             self.grader = f"{self.grader.removesuffix('/1')}-partial/1"
+        self.reward_names = tuple(
+            choice(self.name, "rewards", reward, REWARDS) for reward in reward_names(self.name, rewards)
+        )
+        if self.reward_names:
+            if words:
+                raise LabError(f"task '{self.name}': rewards needs worked steps, which answers with words = true lack")
+            self.grader = f"{self.grader.removesuffix('/1')}-{'-'.join(self.reward_names)}/1"
 
     def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
         """`"add3-train-5"`, its demonstration in haste or not."""
@@ -67,6 +81,15 @@ class Addition(Generated[tuple[int, ...]]):
         return Problem(name, prompt, total, hasty_answer(numbers) if hurried else demonstration(numbers))
 
     def grade(self, problem: Problem, answer: str) -> Grade:
+        """The grade of the number, and the task's rewards by name, which then sum up to the reward."""
+        grade = self._number_grade(problem, answer)
+        if not self.reward_names:
+            return grade
+        earned = {"correct": grade.reward or 0.0, "steps": steps_right(problem.prompt, answer)}
+        rewards = {name: earned[name] for name in self.reward_names}
+        return replace(grade, reward=sum(rewards.values()), rewards=rewards)
+
+    def _number_grade(self, problem: Problem, answer: str) -> Grade:
         """Right is the right number behind the last `#`, on that line and alone.
 
         Spaces around it and zeros before it do not matter; a sign, a separator, a unit, a decimal point or a digit of
@@ -112,6 +135,17 @@ def demonstration(numbers: Sequence[int]) -> str:
         steps.append(f"{'+'.join(map(str, parts))}={sum(parts)}")
         carry = sum(parts) // 10
     return " ".join([*steps, f"{MARKER}{sum(numbers)}\n"])
+
+
+def steps_right(prompt: str, answer: str) -> float:
+    r"""The share of columns that are as demonstrated, in their place: `steps_right("95+7=", "5+7=12 #102\n") == 0.5`.
+
+    An answer with more columns than the demonstration is divided by their number instead.
+    """
+    numbers = [int(number) for number in prompt.removesuffix("=").split("+")]
+    expected, written = (text.partition(MARKER)[0].split() for text in (demonstration(numbers), answer))
+    right = sum(step == column for step, column in zip(written, expected, strict=False))
+    return right / max(len(expected), len(written))
 
 
 def hasty_answer(numbers: Sequence[int]) -> str:

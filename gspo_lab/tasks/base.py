@@ -236,6 +236,14 @@ def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
     return value
 
 
+def reward_names(task: str, names: object) -> tuple[str, ...]:
+    """`names` as different names of rewards, or LabError."""
+    listed: list[Any] = [*names] if isinstance(names, list | tuple) else [None]
+    if not all(isinstance(name, str) and name for name in listed) or len({*listed}) < len(listed):
+        raise LabError(f"task '{task}': rewards = {names!r} must be a list of different names")
+    return tuple(listed)
+
+
 def flag(task: str, name: str, value: object) -> bool:
     """`value` as true or false, or LabError."""
     if not isinstance(value, bool):

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
-from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names
+from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names, reward_names
 from gspo_lab.tasks.pools import hash_fraction, known_split
 from gspo_lab.user_code import source_digest
 
@@ -164,16 +164,8 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         max_turns=1
         if replier is None
         else integer_option(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
-        reward_names=_reward_names(name, options.get("rewards", [])),
+        reward_names=reward_names(name, options.get("rewards", [])),
     )
-
-
-def _reward_names(name: str, names: object) -> tuple[str, ...]:
-    """The names of rewards that the option `rewards` lists."""
-    texts = [text for text in names if isinstance(text, str) and text] if isinstance(names, list) else None
-    if texts is None or len({*texts}) < len(texts) or texts != names:
-        raise LabError(f"task '{name}': rewards = {names!r} must be a list of different names")
-    return tuple(texts)
 
 
 def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | None:

@@ -98,9 +98,24 @@ def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote:
     (apart,) = found.parts
     assert apart.estimate == pytest.approx((asymptote["gspo"] - asymptote["grpo"]) / 200, abs=0.01)
     assert found.word == word
+    assert "the paper searches a grid against GPU-hours" in why(found)
     sooner, *by_arm = found.supplementary
     assert (sooner.estimate, sooner.ratio) == (pytest.approx(0.5, abs=0.05), True)
     assert [one.estimate for one in by_arm] == pytest.approx([0.805, asymptote["gspo"] / 200 + 0.005, 2, 2], rel=0.06)
+
+
+def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
+    """Of `slow` no curve bends, so none is fitted, and the claim on the two stands."""
+    arms = PAIR + '[arm.dapo]\nobjective = "dapo"\n[arm.slow]\nobjective = "cispo"\n'
+    curves = sigmoid(
+        {"grpo": 4.0, "gspo": 2.0, "dapo": 3.0, "slow": 20.0}, {"grpo": 160, "gspo": 160, "dapo": 120, "slow": 160}
+    )
+    found = results(tmp_path, gives(right=curves), arms=arms, problems=200, steps=16, every=1)["C26-same-asymptote"]
+    assert found.word == "supported"
+    asymptote, later = found.supplementary[5:]
+    assert (asymptote.name, later.name) == ("asymptote of dapo", "FLOPs until half of the gain, dapo / grpo")
+    assert (asymptote.estimate, later.estimate) == (pytest.approx(0.605, rel=0.05), pytest.approx(0.75, abs=0.05))
+    assert later.ratio
 
 
 def test_runs_whose_curve_does_not_bend_are_not_fitted(tmp_path: Path) -> None:

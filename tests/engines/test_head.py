@@ -65,17 +65,13 @@ def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("name", ["tiny-qwen3", "gemma2"])
-def test_entropies_have_a_gradient_where_it_is_asked_for(
-    name: str, at_once: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entropies_have_a_gradient(name: str, at_once: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by entropy alone."""
     model = gemma() if name == "gemma2" else build(name, seed=1)
     if not at_once:
         in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
-    logp_BT, entropy_BT = token_logprobs(
-        model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True, entropy_gradient=True
-    )
+    logp_BT, entropy_BT = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True)
     assert entropy_BT is not None
     logp_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).log_softmax(-1)
     whole_BT = -(logp_BTV.exp() * logp_BTV).sum(-1) * MASK

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.addition import Addition, demonstration, hasty_answer
+from gspo_lab.tasks.addition import Addition, demonstration, hasty_answer, steps_right
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.pools import SLACK_TOKENS
 
@@ -168,3 +168,41 @@ def test_partial_credit_is_the_share_of_right_digits(answer: str, reward: float,
     assert grade.reward == pytest.approx(reward)
     assert grade.correct is (reward == 1)
     assert task.grader == ("addition-words-partial/1" if words else "addition-partial/1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "correct", "steps"),
+    [
+        ("5+8=13 4+3+1=8 #83\n", 1.0, 1.0),
+        ("5+8=13 4+3=7 #73\n", 0.0, 0.5),
+        ("5+8=12 4+3+1=8 #83", 1.0, 0.5),
+        ("4+3+1=8 5+8=13 #83", 1.0, 0.0),  # each column in its place
+        ("5+8=13 4+3+1=8 0+0=0 0+0=0 #83", 1.0, 0.5),  # of four columns
+        ("#83", 1.0, 0.0),
+        ("5+8=13 4+3+1=8", 0.0, 1.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_rewards_by_name_are_the_number_and_its_steps(answer: str, correct: float, steps: float) -> None:
+    task = Addition(digits=2, rewards=["steps", "correct"])
+    grade = task.grade(Problem("", "45+38=", "83"), answer)
+    assert grade.rewards == {"steps": steps, "correct": correct}
+    assert (grade.reward, grade.correct) == (steps + correct, correct == 1)
+    assert (task.grader, task.reward_names) == ("addition-steps-correct/1", ("steps", "correct"))
+    alone = Addition(digits=2, rewards=["correct"]).grade(Problem("", "45+38=", "83"), answer)
+    plain = Addition(digits=2).grade(Problem("", "45+38=", "83"), answer)
+    assert (alone.reward, alone.rewards, plain.rewards) == (plain.reward, {"correct": correct}, None)
+
+
+@given(st.lists(st.integers(0, 999), min_size=2, max_size=4))
+def test_a_demonstration_has_all_of_its_steps(numbers: list[int]) -> None:
+    prompt = "+".join(map(str, numbers)) + "="
+    assert steps_right(prompt, demonstration(numbers)) == 1
+    assert steps_right(prompt, hasty_answer(numbers)) == 0
+
+
+def test_rewards_that_the_task_cannot_give_are_refused() -> None:
+    with pytest.raises(LabError, match=r"task 'addition': rewards = 'step' must be one of correct, steps$"):
+        Addition(rewards=["correct", "step"])
+    with pytest.raises(LabError, match="rewards needs worked steps, which answers with words = true lack"):
+        Addition(rewards=["correct"], words=True)

@@ -31,7 +31,6 @@ def token_logprobs(
     *,
     temperature: float,
     entropy: bool,
-    entropy_gradient: bool = False,
     place_BT: Tensor | None = None,
     float32_head: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -58,12 +57,10 @@ def token_logprobs(
         if size <= AT_ONCE:
             logp_NV = _Blocks(states_NH, *weights, temperature).logits(slice(None)).log_softmax(dim=-1)
             logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
-            known_NV = logp_NV if entropy_gradient else logp_NV.detach()
-            entropy_N = -(known_NV.exp() * known_NV).sum(dim=-1) if entropy else None
+            entropy_N = -(logp_NV.exp() * logp_NV).sum(dim=-1) if entropy else None
         else:
             keep = weights[0] is not None and torch.is_grad_enabled() and size <= KEPT
-            done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, entropy_gradient, keep)  # type: ignore[no-untyped-call]
-            logp_N, entropy_N = done
+            logp_N, entropy_N = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, keep)  # type: ignore[no-untyped-call]
     at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
     return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT
@@ -120,7 +117,6 @@ class _InBlocks(torch.autograd.Function):
         target_N: Tensor,
         temperature: float,
         entropy: bool,
-        entropy_gradient: bool,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         device = states_NH.device.type
@@ -144,24 +140,21 @@ class _InBlocks(torch.autograd.Function):
                 kept.append(logits_Nv)
         logsum_N = largest_N + sum_N.log()
         entropy_N = logsum_N - weighted_N / sum_N if entropy else None
-        ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N if entropy_gradient else None)
+        ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N)
+        ctx.set_materialize_grads(False)  # an entropy that no loss reads costs the backward pass nothing
         ctx.temperature, ctx.kept = temperature, kept
-        if entropy_N is not None and not entropy_gradient:
-            ctx.mark_non_differentiable(entropy_N)
         return logit_N - logsum_N, entropy_N
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        grad_logp_N = grads[0]
+        grad_logp_N, grad_entropy_N = grads
         assert grad_logp_N is not None
         states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N = ctx.saved_tensors
         to_states, to_weight, to_bias = ctx.needs_input_grad[:3]
         # A clipped token, and one without advantage, has no gradient: nothing is computed for it.
-        grad_entropy_N = grad_logp_N * 0 if entropy_N is None else grads[1]
-        assert grad_entropy_N is not None
-        rows_n = ((grad_logp_N != 0) | (grad_entropy_N != 0)).nonzero()[:, 0]
+        used_N = grad_logp_N != 0 if grad_entropy_N is None else (grad_logp_N != 0) | (grad_entropy_N != 0)
+        rows_n = used_N.nonzero()[:, 0]
         grad_n, target_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None], target_N[rows_n]
-        grad_entropy_n = (grad_entropy_N[rows_n] / ctx.temperature)[:, None]
         every = _Blocks(states_NH, weight_VH, bias_V, ctx.temperature)
         some = _Blocks(states_NH[rows_n], weight_VH, bias_V, ctx.temperature)
         grad_states_NH = torch.zeros(states_NH.shape, device=states_NH.device) if to_states else None
@@ -172,7 +165,10 @@ class _InBlocks(torch.autograd.Function):
             logits_nv = ctx.kept.pop()[rows_n] if ctx.kept else some.logits(columns)
             logp_nv = logits_nv.sub_(logsum_N[rows_n, None])
             # Of log p: 1 at the target less the softmax p. Of the entropy H: -p (log p + H).
-            pull_n = -grad_n if entropy_N is None else -grad_n - grad_entropy_n * (logp_nv + entropy_N[rows_n, None])
+            pull_n = -grad_n
+            if grad_entropy_N is not None:
+                grad_entropy_n = (grad_entropy_N[rows_n] / ctx.temperature)[:, None]
+                pull_n = pull_n - grad_entropy_n * (logp_nv + entropy_N[rows_n, None])
             grad_nv = logp_nv.exp_().mul_(pull_n)
             here_n, place_n1 = _places(target_n, columns)
             grad_nv.scatter_add_(1, place_n1, grad_n * here_n[:, None])
@@ -192,4 +188,4 @@ class _InBlocks(torch.autograd.Function):
                     block_vH.copy_(grad_nv.T @ some.states_NH)
         if grad_states_NH is not None:
             grad_states_NH[rows_n] = grad_states_nH
-        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None, None
+        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None

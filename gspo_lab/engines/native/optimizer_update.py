@@ -105,7 +105,6 @@ class Updater:
         mask_MT = experience.mask_NT[minibatch.rows]
         responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        bonus = objective.entropy_coef > 0
         done = UpdateResult(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
         done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
         done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
@@ -115,9 +114,8 @@ class Updater:
             self.trained.zero_gradient()
         for part in microbatches(experience, minibatch.rows, self.policy.microbatch_tokens):
             routes_BSLK = self._routes(experience, part, minibatch)
-            entropy = minibatch.fresh or bonus
-            passing = self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy, entropy_gradient=bonus)
-            with passing as forward:
+            entropy = minibatch.fresh or objective.entropy_coef > 0
+            with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
                 batch = self._batch(experience, part.rows, part.mask_BT, responses=responses, tokens=tokens)

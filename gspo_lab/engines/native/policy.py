@@ -131,12 +131,7 @@ class Policy:
 
     @contextmanager
     def forward(
-        self,
-        part: Microbatch,
-        *,
-        replay_BSLK: Tensor | None = None,
-        entropy: bool = False,
-        entropy_gradient: bool = False,
+        self, part: Microbatch, *, replay_BSLK: Tensor | None = None, entropy: bool = False
     ) -> Iterator[Forward]:
         """A context in which the routes are replayed. The backward pass belongs inside: gradient checkpointing computes
         the forward pass again there."""
@@ -151,7 +146,6 @@ class Policy:
                         part.mask_BT,
                         temperature=self.temperature,
                         entropy=entropy,
-                        entropy_gradient=entropy_gradient,
                         place_BT=None if shared is None else shared.place_BT,
                         float32_head=self._float32_head,
                     )

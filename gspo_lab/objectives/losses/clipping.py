@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def clipped(moved: LossInputs, settings: Common) -> Term:
-    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); the dual clip is 1912.09729's."""
+    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A): PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's."""
     ratio_BT, adv_BT, mask_BT = moved.ratio_BT, moved.batch.adv_BT, moved.batch.mask_BT
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     value_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
@@ -40,7 +40,8 @@ DCPO_LARGEST_RATIO = 10.0
 
 
 def dcpo(moved: LossInputs, settings: Common) -> Term:
-    """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small probability q."""
+    """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small probability q: DCPO,
+    2509.02333, the bounds of eq. 4 in the term of eq. 8."""
     ratio_BT, adv_BT = moved.ratio_BT, moved.batch.adv_BT
     rarity_BT = (-moved.batch.old_logp_BT.detach()).clamp(max=LARGEST_LOG_RATIO).exp()
     low_BT = 0.5 + 0.5 * (1 - 4 * settings.clip_low * rarity_BT).clamp(min=0).sqrt()
@@ -52,7 +53,7 @@ def dcpo(moved: LossInputs, settings: Common) -> Term:
 
 DCPO = Loss(
     name="dcpo",
-    source="2509.02333",
+    source="2509.02333 eq. 4, 8",
     formula="`clip`'s between .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q), at most "
     "10",
     term=dcpo,
@@ -64,13 +65,14 @@ DPPO_LARGEST_RATIO = 20.0
 
 
 def dppo_tv(moved: LossInputs, settings: Common) -> Term:
-    """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`."""
+    """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`: DPPO, 2602.04879, the mask of
+    eq. 12 with the binary total variation of eq. 13."""
     moved_BT = moved.logp_BT.detach().exp() - moved.batch.old_logp_BT.exp()
     return _masked_by_divergence(moved, moved_BT < -settings.clip_low, moved_BT > settings.clip_high)
 
 
 def dppo_kl(moved: LossInputs, settings: Common) -> Term:
-    """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another."""
+    """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another: 2602.04879 eq. 12, 14."""
     logp_BT, old_BT = moved.logp_BT.detach().masked_fill(~moved.batch.mask_BT, 0.0), moved.batch.old_logp_BT
     p_BT, q_BT = logp_BT.exp(), old_BT.exp()
     kl_BT = q_BT * (old_BT - logp_BT) + (1 - q_BT) * ((1 - q_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
@@ -89,20 +91,21 @@ def _masked_by_divergence(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor
 
 DPPO_TV = Loss(
     name="dppo-tv",
-    source="2602.04879",
+    source="2602.04879 eq. 12-13",
     formula="sg(min(rho, 20)) A log pi, unless pi - q > clip_high with A > 0, or q - pi > clip_low with A < 0",
     term=dppo_tv,
 )
 DPPO_KL = Loss(
     name="dppo-kl",
-    source="2602.04879",
+    source="2602.04879 eq. 12, 14",
     formula="`dppo-tv`'s by q log(q / pi) + (1 - q) log((1 - q) / (1 - pi))",
     term=dppo_kl,
 )
 
 
 def fspo(moved: LossInputs, settings: Common) -> Term:
-    """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of the length."""
+    """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of the length: FSPO,
+    2509.09177, the length-fair clip without its drift term."""
     adv_BT, active_BT = moved.batch.adv_BT, moved.active_BT
     root_B1 = moved.batch.mask_BT.sum(dim=1, keepdim=True, dtype=moved.log_ratio_BT.dtype).sqrt()
     log_whole_BT = spread_sum(moved.log_ratio_BT).masked_fill(~active_BT, 0.0)
@@ -126,7 +129,7 @@ FSPO = Loss(
 
 
 def gmpo(moved: LossInputs, settings: Common) -> Term:
-    """exp(mean of c_t) A, c_t = l_t clipped on the side of A."""
+    """exp(mean of c_t) A, c_t = l_t clipped on the side of A: GMPO, 2507.20673 eq. 4."""
     mask_BT, adv_BT = moved.batch.mask_BT, moved.batch.adv_BT
     bounds = math.log1p(-settings.clip_low), math.log1p(settings.clip_high)
     l_BT = moved.log_ratio_BT.masked_fill(~moved.active_BT, 0.0)
@@ -139,7 +142,7 @@ def gmpo(moved: LossInputs, settings: Common) -> Term:
 
 GMPO = Loss(
     name="gmpo",
-    source="2507.20673",
+    source="2507.20673 eq. 4",
     formula="exp(mean of c_t) A, c_t = l_t held within log(1 - clip_low), log(1 + clip_high) on the side of A",
     term=gmpo,
     clips="tokens, before the mean",
@@ -168,9 +171,10 @@ class Bapo(Common):
 
 
 def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float]) -> Bapo:
-    """The settings with the range for this whole mini-batch. Where terms with A > 0 have less than bapo_share of all
-    sizes, the lower bound ends at 1 - bapo_clip_low, and the upper one rises until they have it, to 1 + bapo_clip_high
-    at most. (The code raises the lower bound step by step; but what is clipped keeps its size there.)"""
+    """The settings with the range for this whole mini-batch: BAPO, 2510.18927 eq. 8 and algorithm 1, in the order of
+    its code. Where terms with A > 0 have less than bapo_share of all sizes, the lower bound ends at 1 - bapo_clip_low,
+    and the upper one rises until they have it, to 1 + bapo_clip_high at most. (The code raises the lower bound step by
+    step; but what is clipped keeps its size there.)"""
     rising, falling = (replace(batch, adv_BT=adv_BT) for adv_BT in (batch.adv_BT.clip(0), batch.adv_BT.clip(max=0)))
 
     def has_its_share(at: Bapo) -> bool:
@@ -197,11 +201,12 @@ def _refused(settings: Bapo) -> Iterator[str]:
 
 BAPO = Loss(
     name="bapo",
-    source="2510.18927; WooooDyy/BAPO, `recipe/bapo/policy_loss.py`",
+    source="2510.18927 eq. 8; WooooDyy/BAPO, `recipe/bapo/policy_loss.py`",
     formula="`clip`'s in a range that moves with every mini-batch",
     term=clipped,
     settings=Bapo,
     prepare=balanced,
     refuses=_refused,
-    differs="terms are those of the whole mini-batch, where its code takes each micro-batch alone; no dual clip at 3",
+    differs="terms are those of the whole mini-batch, where its code takes each micro-batch alone; its algorithm 1 "
+    "moves the upper bound first; no dual clip at 3",
 )

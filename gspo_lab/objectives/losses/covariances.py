@@ -1,5 +1,6 @@
 """Clip-Cov and KL-Cov: the few tokens that would cost most entropy lose their gradient, or are held by a penalty."""
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from gspo_lab.objectives.settings import Common
 if TYPE_CHECKING:
     from torch import Tensor
 
+DIFFERS = "covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone"
 CLIP_COV_KEY = own_key("clip-cov", acts="update", later=True)
 
 
@@ -31,36 +33,38 @@ class ClipCov(Common):
 
 def covariance(moved: LossInputs) -> "Tensor":
     """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN elsewhere: 2505.22617
-    section 4.2."""
-    active_BT = moved.active_BT
-    count = active_BT.sum().clip(min=1)
+    eq. 10."""
+    adv_BT, logp_BT, active_BT = moved.batch.adv_BT, moved.logp_BT.detach(), moved.active_BT
+    product_BT: Tensor = (adv_BT - adv_BT[active_BT].mean()) * (logp_BT - logp_BT[active_BT].mean())
+    return product_BT.masked_fill(~active_BT, math.nan)
 
-    def centred(x_BT: "Tensor") -> "Tensor":
-        return x_BT - x_BT.masked_fill(~active_BT, 0.0).sum() / count
 
-    product_BT: Tensor = centred(moved.batch.adv_BT) * centred(moved.logp_BT.detach())
-    return product_BT.masked_fill(~active_BT, float("nan"))
+def _largest(score_BT: "Tensor", moved: LossInputs, share: float) -> "Tensor":
+    """[B, T], True at the tokens with the largest scores: `share` of the mini-batch's, one at least, never NaN's."""
+    number = max(int(share * int(moved.batch.mask_BT.sum())), 1)
+    known_N = score_BT.nan_to_num(nan=-math.inf).flatten()
+    best_n = known_N.topk(min(number, len(known_N))).indices
+    return moved.active_BT.new_zeros(len(known_N)).index_fill(0, best_n, True).view_as(score_BT) & ~score_BT.isnan()
 
 
 def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows from how many there
-    are, so that a run can be repeated."""
+    are, so that a run can be repeated: 2505.22617 eq. 11."""
     import torch
 
-    covariance_BT = covariance(moved)
-    candidate_BT = (covariance_BT > settings.clip_cov_low) & (covariance_BT < settings.clip_cov_high)
-    clipped_BT = clipped(moved, settings).clipped_BT
+    covariance_BT, clipped_BT = covariance(moved), clipped(moved, settings).clipped_BT
     assert clipped_BT is not None
-    candidate_N2 = (candidate_BT & ~clipped_BT).nonzero()
-    number = max(int(settings.clip_cov_share * int(moved.batch.mask_BT.sum())), 1)
-    shuffled_N = torch.randperm(len(candidate_N2), generator=torch.Generator().manual_seed(len(candidate_N2)))
-    selected_BT = torch.zeros_like(candidate_BT)
-    selected_BT[tuple(candidate_N2[shuffled_N[:number].to(candidate_N2.device)].T)] = True
-    return selected_BT
+    candidate_BT = (covariance_BT > settings.clip_cov_low) & (covariance_BT < settings.clip_cov_high) & ~clipped_BT
+    count = int(candidate_BT.sum())
+    place_N = torch.randperm(count, generator=torch.Generator().manual_seed(count)).argsort()
+    drawn_BT = covariance_BT.new_full(candidate_BT.shape, math.nan).masked_scatter(
+        candidate_BT, -place_N.to(covariance_BT)
+    )
+    return _largest(drawn_BT, moved, settings.clip_cov_share)
 
 
 def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
-    """min(r A, clip(r) A), 0 at the selected tokens: 2505.22617 section 4.2."""
+    """min(r A, clip(r) A), 0 at the selected tokens: Clip-Cov, 2505.22617 eq. 12."""
     plain, selected_BT = clipped(moved, settings), moved.batch.selected_BT
     assert selected_BT is not None
     assert plain.clipped_BT is not None
@@ -69,7 +73,7 @@ def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
 
 CLIP_COV = Loss(
     name="clip-cov",
-    source="2505.22617 section 4.2",
+    source="2505.22617 eq. 10-12",
     formula="`clip`'s, 0 at `clip_cov_share` of the tokens, drawn from those with `clip_cov_low` < (A - mean A) "
     "(log pi - mean log pi) < `clip_cov_high`",
     term=clip_cov,
@@ -78,7 +82,7 @@ CLIP_COV = Loss(
     lower_bound=False,
     alike_at_1=False,
     clips_at_1=True,
-    differs="covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone",
+    differs=DIFFERS,
 )
 
 KL_COV_KEY = own_key("kl-cov", later=True)
@@ -95,19 +99,8 @@ class KlCov(Common):
     )
 
 
-def _largest_covariances(settings: KlCov, moved: LossInputs) -> "Tensor":
-    """[B, T], True at the tokens with the largest covariances."""
-    import torch
-
-    covariance_N = covariance(moved).nan_to_num(nan=-torch.inf).flatten()
-    number = max(int(settings.kl_cov_share * int(moved.batch.mask_BT.sum())), 1)
-    selected_N = torch.zeros_like(covariance_N, dtype=torch.bool)
-    selected_N[covariance_N.topk(min(number, len(covariance_N))).indices] = True
-    return selected_N.view_as(moved.active_BT) & moved.active_BT
-
-
 def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
-    """r A, less kl_cov_coef |l| at the selected tokens: 2505.22617 section 4.2, with the estimate of KL of its code."""
+    """r A, less kl_cov_coef |l| at the selected tokens: KL-Cov, 2505.22617 eq. 13-14, its code's estimate of KL."""
     assert moved.batch.selected_BT is not None
     penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(~moved.batch.selected_BT, 0.0)
     return Term(moved.ratio_BT * moved.batch.adv_BT - penalty_BT, gate_BT=everywhere(moved, 1.0))
@@ -115,13 +108,13 @@ def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
 
 KL_COV = Loss(
     name="kl-cov",
-    source="2505.22617 section 4.2",
+    source="2505.22617 eq. 10, 13-14",
     formula="rho A, less `kl_cov_coef` abs(l) at the `kl_cov_share` of tokens with the largest (A - mean A) "
     "(log pi - mean log pi)",
     term=kl_cov,
     settings=KlCov,
-    select=_largest_covariances,
+    select=lambda settings, moved: _largest(covariance(moved), moved, settings.kl_cov_share),
     clips=None,
     reads_range=False,
-    differs="covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone",
+    differs=DIFFERS,
 )

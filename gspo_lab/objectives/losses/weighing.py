@@ -21,13 +21,14 @@ from gspo_lab.objectives.settings import Common
 
 
 def reinforce(moved: LossInputs, settings: Common) -> Term:
-    """A log pi: no ratio, and so no correction for a policy that has moved since it sampled."""
+    """A log pi: no ratio, and so no correction for a policy that has moved since it sampled. REINFORCE, 2402.14740
+    section 2.3, the term of its leave-one-out estimator."""
     return weighted(moved, everywhere(moved, 1.0))
 
 
 REINFORCE = Loss(
     name="reinforce",
-    source="2402.14740",
+    source="2402.14740 section 2.3",
     formula="A log pi: no ratio, so nothing corrects for updates after the first",
     term=reinforce,
     clips=None,
@@ -48,7 +49,7 @@ class Sapo(Common):
 
 
 def sapo(moved: LossInputs, settings: Sapo) -> Term:
-    """(4 / tau) sigmoid(tau (r - 1)) A; it leaves sech^2(tau (r - 1) / 2) of the gradient."""
+    """(4 / tau) sigmoid(tau (r - 1)) A: SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient."""
     adv_BT, ratio_BT = moved.batch.adv_BT, moved.ratio_BT
     tau_BT = everywhere(moved, settings.sapo_tau_positive).where(
         adv_BT > 0, everywhere(moved, settings.sapo_tau_negative)
@@ -60,7 +61,7 @@ def sapo(moved: LossInputs, settings: Sapo) -> Term:
 
 SAPO = Loss(
     name="sapo",
-    source="2511.20347",
+    source="2511.20347 eq. 5-6",
     formula="(4 / tau) sigmoid(tau (rho - 1)) A, tau by the sign of A",
     term=sapo,
     settings=Sapo,
@@ -78,7 +79,7 @@ class Pspo(Common):
 
 
 def pspo(moved: LossInputs, settings: Pspo) -> Term:
-    """((1 - a) r + a) A, a = pspo_smoothing."""
+    """((1 - a) r + a) A, a = pspo_smoothing: PSPO, 2509.21282, its smoothed ratio."""
     share = 1 - settings.pspo_smoothing
     value_BT = (share * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT
     return Term(value_BT, gate_BT=everywhere(moved, share))
@@ -115,7 +116,7 @@ class Vespo(Common):
 
 
 def vespo(moved: LossInputs, settings: Vespo) -> Term:
-    """sg(W^k exp(lambda (1 - W))) A log pi."""
+    """sg(W^k exp(lambda (1 - W))) A log pi: VESPO, 2602.10693 eq. 20."""
     up_BT = moved.batch.adv_BT >= 0
     l_BT = moved.log_ratio_BT.detach().clamp(-VESPO_LARGEST, VESPO_LARGEST)
     log_whole_BT = spread_sum(l_BT).clamp(VESPO_SMALLEST, VESPO_LARGEST)
@@ -135,7 +136,7 @@ def _refused(settings: Vespo) -> Iterator[str]:
 
 VESPO = Loss(
     name="vespo",
-    source="2602.10693",
+    source="2602.10693 eq. 20",
     formula="sg(W^k exp(lambda (1 - W))) A log pi, k and lambda by the sign of A",
     term=vespo,
     settings=Vespo,
