@@ -1,4 +1,4 @@
-"""Every test gets a study folder of its own; the warm start is made once for all of them."""
+"""Every test gets a study folder of its own; the warm start is made once for all."""
 
 import os
 import sys
@@ -13,7 +13,11 @@ from trained import recorded
 
 @pytest.fixture(scope="session")
 def starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("starts")
+    """The cache of warm starts, which pytest's own workers share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "starts"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ class Job:
 
     folder: Path
     slot: Slot
+    pool: LocalPool
     says: Iterator[State]
     gives_up: bool
     worker: WorkerProcess | None = None
@@ -39,7 +40,7 @@ class Job:
         if (state := next(self.says)) is State.RUNNING:
             if self.gives_up:
                 return Exit.LOST
-            self.worker = LocalPool().start(self.folder, self.slot)
+            self.worker = self.pool.start(self.folder, self.slot)
         else:
             self.says = chain([state], self.says)
         return None
@@ -62,15 +63,15 @@ class SlowQueue:
     jobs: int | None = None
     gives_up: str = field(default="", kw_only=True)
 
+    def __post_init__(self) -> None:
+        self.pool = LocalPool(self.jobs)
+
     def slots(self, device: str) -> list[Slot]:
-        return [
-            Slot("node", str(i), one.environment, host="far")
-            for i, one in enumerate(LocalPool(self.jobs).slots(device))
-        ]
+        return [Slot("node", str(i), one.environment, host="far") for i, one in enumerate(self.pool.slots(device))]
 
     def start(self, folder: Path, slot: Slot) -> Job:
         gives_up = bool(self.gives_up) and folder.match(self.gives_up)
-        return Job(folder, slot, chain(QUEUED, LOST, repeat(State.RUNNING)), gives_up)
+        return Job(folder, slot, self.pool, chain(QUEUED, LOST, repeat(State.RUNNING)), gives_up)
 
     def find_worker(self, folder: Path) -> None:
         pass

@@ -21,6 +21,8 @@ def grade(problem, answer):
     return float(sum(answer.encode()) % 2 == 0)
 """
 BENCH = "lottery.py:grade"
+SMALL = {"layers": 1, "width": 16}
+"""The shape of models whose answers need not be good."""
 
 
 def write_task(folder: Path, problems: int = 12) -> Path:
@@ -32,7 +34,7 @@ def write_task(folder: Path, problems: int = 12) -> Path:
 
 
 def save_model(folder: Path, seed: int) -> Path:
-    build("tiny-qwen3", seed).save_pretrained(folder)
+    build("tiny-qwen3", seed, SMALL).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder
 

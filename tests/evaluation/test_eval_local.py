@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from asking import BENCH, declared_runs, kept, rows, save_model
+from asking import BENCH, SMALL, declared_runs, kept, rows, save_model
 from calling import gspo_lab
 
 from gspo_lab.atomic_files import SEAL, SEALED
@@ -42,17 +42,17 @@ def asking(model: object, *more: object) -> tuple[object, ...]:
 
 def test_a_dead_model_is_not_asked_and_gets_nothing_right(here: Path, problems: Path) -> None:
     save_model(here / "mine", seed=1)
-    model = build("tiny-qwen3", 1)
+    model = build("tiny-qwen3", 1, SMALL)
     with torch.no_grad():
         model.model.norm.weight[3] = torch.nan
     model.save_pretrained(here / "mine")
     asked = gspo_lab(*asking("mine"))
     assert asked.code == 0, asked
-    assert "its weights are not finite (model.norm.weight; 1 of 46 tensors), so it was not asked" in asked.err
+    assert "its weights are not finite (model.norm.weight; 1 of 13 tensors), so it was not asked" in asked.err
     [score] = json.loads(asked.out)["scores"]
     assert score["score"] == 0.0
     reasons = rows(here / "runs", "select distinct reason, correct, tokens from answers")
-    assert reasons == [("not asked, its weights are not finite (model.norm.weight; 1 of 46 tensors)", 0, 0)]
+    assert reasons == [("not asked, its weights are not finite (model.norm.weight; 1 of 13 tensors)", 0, 0)]
 
 
 def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problems: Path) -> None:
@@ -148,7 +148,7 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     for run, folder in declared_runs(here, "alike", STUDY, start):
         save_model(folder / "checkpoints" / "final", seed=9 if run.seed == 1 else len(run.arm + run.arm[1]) + run.seed)
         if run.arm == "gspo" and run.seed == 0:
-            model = build("tiny-qwen3", 3)
+            model = build("tiny-qwen3", 3, SMALL)
             with torch.no_grad():
                 model.model.embed_tokens.weight.mul_(3)
             model.save_pretrained(folder / "checkpoints" / "final")
@@ -202,7 +202,7 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
     (here / "lottery.py").write_text("def grade(problem, answer):\n    return 1.0\n")
     for name, kept_lines in (("problems.jsonl", lines[:1]), ("held.jsonl", lines[1:])):
         (here / name).write_text("".join(json.dumps(line) + "\n" for line in kept_lines))
-    model = build("tiny-qwen3", 0)
+    model = build("tiny-qwen3", 0, SMALL)
     model.config.max_position_embeddings = 32
     model.save_pretrained(save_model(here / "short", 0))
     options = {"problems": "problems.jsonl", "held_out": "held.jsonl", "max_tokens": 8}

@@ -19,7 +19,7 @@ TOKENIZER = byte_tokenizer()
 
 
 class TinyServer(ThreadingHTTPServer):
-    """Serves `tiny-qwen3`, drawn from seed 0, one request at a time.
+    """Serves a model of one layer, drawn from seed 0, one request at a time.
 
     `faults` are taken one per request for an answer: a status (429, 500), "drop" (the connection is closed),
     "garbage" (no JSON), "echo" and "echoed refusal" (the key is said back), "think" (the answer's thinking comes apart
@@ -42,7 +42,7 @@ class TinyServer(ThreadingHTTPServer):
         self.times: list[float] = []
         self.waiting = self.most_waiting = 0
         self.counting = threading.Lock()
-        self._sampler = TransformersSampler(build("tiny-qwen3", seed=0), TOKENIZER)
+        self._sampler = TransformersSampler(build("tiny-qwen3", 0, {"layers": 1, "width": 16}), TOKENIZER)
         self._one_by_one = threading.Lock()
 
     @property

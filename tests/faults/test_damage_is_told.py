@@ -106,14 +106,15 @@ def test_eval_refuses_to_go_on_with_the_answers_of_another_model(tmp_path: Path)
     assert any(line in said.said for said in refused), refused
 
 
-def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path) -> None:
+def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_study(tmp_path)
-    assert run(tmp_path, COUNT).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert gspo_lab(*COUNT).code == 0
     journal = tmp_path / "runs/count/a/s0/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
-    said = run(tmp_path, COUNT)
-    assert "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is missing" in said.said
+    said = gspo_lab(*COUNT).err
+    assert "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is missing" in said
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

@@ -1,9 +1,19 @@
 """A full disk, for which a limit on the size of files stands: one line that names the file, and nothing lost."""
 
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.errors import LabError, refused
+from gspo_lab.journal import Journal
+from gspo_lab.records import StepRecord
 
 LIMITED = """
 import resource, signal, sys
@@ -22,54 +32,59 @@ def ran(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Within the block no file of this process grows beyond so many bytes. Python ignores the signal that says so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Weights:
+    def state(self) -> dict[str, Any]:
+        import torch
+
+        return {"weights": torch.zeros(100_000)}
+
+
+class NoTokenizer:
+    def save_pretrained(self, folder: Path) -> None: ...
+
+
 def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(tmp_path: Path) -> None:
-    code = """
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from gspo_lab.engines.native import checkpoint
-from gspo_lab.errors import LabError
-class Held:
-    def state(self): return {"weights": torch.zeros(100_000)}
-class Words:
-    def save_pretrained(self, folder): pass
-def save(path):
-    if path.name == "final":
-        size = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=300)
-        checkpoint.save_model(path, LlamaForCausalLM(LlamaConfig(**size)), Words())
-    else:
-        checkpoint.save(path, "s/a/s0", 1, {"policy": Held()}, {})
-folder = Path(sys.argv[1])
-paths = folder / "resume.pt", folder / "final"
-for path in paths: save(path)
-files = paths[0], paths[1] / "model.safetensors"
-before = [file.read_bytes() for file in files]
-at_most(50_000)
-for path in paths:
-    try: save(path)
-    except LabError as error: print(error)
-assert [file.read_bytes() for file in files] == before
-assert {*folder.iterdir()} == {*paths}
-"""
-    done = ran(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert len(told) == 2
-    for name, line in zip(("resume.pt", "final"), told, strict=True):
-        assert line.startswith(f"{tmp_path / name} cannot be written (")
-        assert line.endswith("make room and start the study again, the run goes on from its last checkpoint")
+    from gspo_lab.engines.native import checkpoint
+    from gspo_lab.models.builtin_models import build
+
+    model = build("tiny-qwen3", 0, {"layers": 1, "width": 64})
+
+    def save(path: Path) -> None:
+        if path.name == "final":
+            checkpoint.save_model(path, model, NoTokenizer())
+        else:
+            checkpoint.save(path, "s/a/s0", 1, {"policy": Weights()}, {})  # type: ignore[dict-item]
+
+    paths = tmp_path / "resume.pt", tmp_path / "final"
+    for path in paths:
+        save(path)
+    files = paths[0], paths[1] / "model.safetensors"
+    before = [file.read_bytes() for file in files]
+    for path in paths:
+        with files_of_at_most(50_000), pytest.raises(LabError) as told:
+            save(path)
+        assert str(told.value).startswith(f"{path} cannot be written (")
+        end = "make room and start the study again, the run goes on from its last checkpoint"
+        assert str(told.value).endswith(end)
+    assert [file.read_bytes() for file in files] == before
+    assert {*tmp_path.iterdir()} == {*paths}
 
 
 def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:
-    code = """
-from gspo_lab.errors import refused
-from gspo_lab.journal import Journal
-from gspo_lab.records import StepRecord
-at_most(100)
-with Journal(Path(sys.argv[1])) as sink:
-    try: sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
-    except OSError as error: print(refused(error))
-"""
-    assert ran(code, tmp_path).stdout == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large\n"
+    with Journal(tmp_path) as sink, files_of_at_most(100), pytest.raises(OSError, match="File too large") as told:
+        sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
+    assert str(refused(told.value)) == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
 
 
 def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.atomic_files import exclusive_lock, lock_holder
-from gspo_lab.tasks import build_task, grade_answer
+from gspo_lab.tasks import build_task, custom, grade_answer
 
 GRADERS = """
 import time
@@ -32,16 +32,20 @@ def stubborn(problem, answer):
 
 
 @pytest.mark.parametrize("name", ["sleeps", "computes", "stubborn"])
-def test_a_grader_that_hangs_has_failed_at_its_limit(tmp_path: Path, name: str) -> None:
+def test_a_grader_that_hangs_has_failed_at_its_limit(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom, "AGAIN_SECONDS", 0.2)
     (tmp_path / "own.py").write_text(GRADERS)
     (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{n}?", "reference": {n}}}\n' for n in range(20)))
-    task = build_task(f"own.py:{name}", {"problems": "problems.jsonl", "seconds": 1}, tmp_path)
+    task = build_task(f"own.py:{name}", {"problems": "problems.jsonl"}, tmp_path)
+    task.seconds = 0.2
     grade = grade_answer(task, task.problems("train")[0], "1", truncated=False)
     if name == "stubborn":  # interrupted again and again, until it goes on
         assert (grade.reward, grade.error) == (1.0, None)
     else:
-        assert (grade.reward, grade.error) == (None, "it has not graded the answer after 1 s")
-    time.sleep(1.5)  # no later signal is under way
+        assert (grade.reward, grade.error) == (None, "it has not graded the answer after 0.2 s")
+    time.sleep(0.5)  # no later signal is under way
 
 
 def test_a_forked_child_that_outlives_its_worker_keeps_no_lock(tmp_path: Path) -> None:

@@ -18,4 +18,4 @@ def test_every_test_and_attack_that_is_named_is_there() -> None:
     assert seen > 40
     attacks = (ROOT / "tests" / "sandbox" / "attacks.py").read_text()
     for attack in re.findall(r'"([^"]+)"', page):
-        assert re.search(rf'Attack\(\s*"{attack}"', attacks), attack
+        assert re.search(rf"^== {attack}( \(|$)", attacks, re.M), attack

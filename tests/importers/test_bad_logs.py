@@ -35,7 +35,7 @@ def folder_of(path: Path, rows: list[tuple[int, dict[str, float]]]) -> Path:
 
 TWO_RUNS = "r begins again at step 1, after step 3: two runs in one log"
 NO_NUMBER = "it holds no step with a number"
-WANDB, EVENTS = "run-a.wandb", "events.out.tfevents.1"
+WANDB, EVENTS, STATE = "run-a.wandb", "events.out.tfevents.1", "trainer_state.json"
 LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     # source and what it is: who writes it, the file's name and content, what is said
     "trackio: no database": (written, "a.db", b"step,r\n" * 100, "not a database of trackio (file is not a database)"),
@@ -73,6 +73,28 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     "tensorboard: two runs": (folder_of, "tb", [(step, {"r": 0.5}) for step in BACK], TWO_RUNS),
     "jsonl: two runs": (json_lines, "a.jsonl", [{"step": step, "metric": "r", "value": 1} for step in BACK], TWO_RUNS),
     "csv: one line of 17 MB": (written, "a.csv", b"step,r\n" + b"1," * (17 << 19), "16 million characters and more"),
+    "csv: empty": (written, "a.csv", b"", "the file is empty"),
+    "csv: no row": (written, "a.csv", b"step,reward\n", "it holds no row"),
+    "csv: texts": (written, "a.csv", b"step,reward\n1,high\n2,low\n", NO_NUMBER),
+    "csv: two runs": (written, "a.csv", b"step,reward\n1,0\n3,0\n2,0\n", "its steps go back from 3 to 2"),
+    "csv: half steps": (written, "a.csv", b"step,reward\n1.5,0\n", "its step is '1.5', not a whole number"),
+    "csv: a name twice": (written, "a.csv", b"step,r,r\n1,0,0\n", "two of its columns have one name"),
+    "csv: too much": (written, "a.csv", b"step,r\n1,0,0\n", "line 2: it has more fields than the header"),
+    "csv: no UTF-8": (written, "a.csv", b"step,r\n1,\xe9\n", "not UTF-8 text"),
+    "jsonl: a list": (written, "a.jsonl", b"[1, 2]\n", "line 1: list, no JSON object"),
+    "jsonl: pretty": (written, "a.jsonl", b'{\n "step": 1\n}\n', "line 1: no JSON object"),
+    "jsonl: no step": (json_lines, "a.jsonl", [{"step": 1, "r": 1}, {"r": 1, "step": None}], "line 2: it has no step"),
+    "trl: empty": (written, STATE, b"", "the file is empty"),
+    "trl: no JSON": (written, STATE, b"{", "not JSON"),
+    "trl: another's": (written, STATE, b'{"metrics": []}', "it has no 'log_history'"),
+    "trl: no step": (written, STATE, b'{"log_history": [{"loss": 1}]}', "its step is None"),
+    "trl: begun": (written, STATE, b'{"log_history": []}', NO_NUMBER),
+    "trl: two runs": (
+        written,
+        STATE,
+        b'{"log_history": [{"step": 2, "loss": 1}, {"step": 1, "loss": 1}]}',
+        "its steps go back from 2 to 1",
+    ),
     "csv: a mean of counts": (
         written,
         "a.csv",

@@ -84,30 +84,6 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
     assert "problem p0 of sums was 1" in refused(tmp_path, "items", path, "--study", "x", "--bench", "sums")
 
 
-WRONG = {
-    "empty.csv": ("", "the file is empty"),
-    "header.csv": ("step,reward\n", "it holds no row"),
-    "texts.csv": ("step,reward\n1,high\n2,low\n", "it holds no step with a number"),
-    "back.csv": ("step,reward\n1,0\n3,0\n2,0\n", "its steps go back from 3 to 2"),
-    "half.csv": ("step,reward\n1.5,0\n", "its step is '1.5', not a whole number"),
-    "twice.csv": ("step,r,r\n1,0,0\n", "two of its columns have one name"),
-    "wide.csv": ("step,r\n1,0,0\n", "line 2: it has more fields than the header"),
-    "list.jsonl": ("[1, 2]\n", "line 1: list, no JSON object"),
-    "pretty.jsonl": ('{\n "step": 1\n}\n', "line 1: no JSON object"),
-    "stepless.jsonl": ('{"step": 1, "r": 1}\n{"r": 1, "step": null}\n', "line 2: it has no step"),
-    "latin.csv": ("step,r\n1,é\n", "not UTF-8 text"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_table_that_is_none_is_one_line(tmp_path: Path, name: str) -> None:
-    text, what = WRONG[name]
-    (tmp_path / name).write_text(text, encoding="latin-1" if name == "latin.csv" else "utf-8")
-    options = ("--study", "x", "--arm", "a", "--seed", 0)
-    assert what in refused(tmp_path, name.rpartition(".")[2], tmp_path / name, *options)
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -156,23 +156,6 @@ def test_two_logs_cannot_be_one_run(tmp_path: Path) -> None:
     assert "the past has changed" in line
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "the file is empty"),
-        ("{", "not JSON"),
-        ('{"metrics": []}', "it has no 'log_history'"),
-        ('{"log_history": [{"loss": 1}]}', "its step is None"),
-        ('{"log_history": []}', "it holds no step with a number"),
-        ('{"log_history": [{"step": 2, "loss": 1}, {"step": 1, "loss": 1}]}', "its steps go back from 2 to 1"),
-    ],
-)
-def test_a_foreign_json_is_one_line(tmp_path: Path, text: str, what: str) -> None:
-    (tmp_path / "trainer_state.json").write_text(text)
-    options = ("--study", "x", "--arm", "a", "--seed", 0)
-    assert what in refused(tmp_path, "trl", tmp_path / "trainer_state.json", *options)
-
-
 def test_a_study_imports_whole_or_not_at_all(tmp_path: Path) -> None:
     for arm in ("grpo", "gspo"):
         for seed in (0, 1, 2):

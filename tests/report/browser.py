@@ -29,6 +29,21 @@ FLAGS = (
 )
 
 
+Y = "Math.round(scrollY)"
+SETTLED = """
+new Promise((done) => {
+  let last = -1, same = 0;
+  const look = () => {
+    same = scrollY === last ? same + 1 : 0;
+    last = scrollY;
+    same > 20 ? done(true) : setTimeout(look, 20);
+  };
+  look();
+})
+"""
+"""Resolves once the page has not scrolled for 20 looks, 20 ms apart."""
+
+
 class Browser:
     """One tab. `events` holds everything the browser reported: console lines, log entries, requests."""
 
@@ -87,7 +102,7 @@ class Browser:
 
     def open(self, path: Path, fragment: str = "", *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Load a file and wait for its `load` event."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.resize(width, height)
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.bringToFront")
@@ -95,6 +110,10 @@ class Browser:
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri() + fragment)
         self.wait_for("document.readyState === 'complete'")
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """The size of the window, in pixels."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression (of its promise)."""
@@ -173,6 +192,10 @@ def scroll_through(browser: Browser) -> None:
     while browser.evaluate("(before => (scrollBy({top: 600, behavior: 'instant'}), scrollY > before))(scrollY)"):
         browser.frame()
     browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
+
+
+def axis_title(browser: Browser, figure: str) -> str:
+    return browser.evaluate(f"document.querySelector('#{figure} .plot').layout.xaxis.title.text")
 
 
 def saved(folder: Path, name: str) -> bytes:

@@ -29,6 +29,14 @@ def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two arms and three seeds, whose study declares claims."""
+    folder = tmp_path_factory.mktemp("small")
+    claims = "".join(f'[[claim]]\nname = "{name}"\n' for name in ("C04-clip-gap", "C12-grpo-needs-replay"))
+    return write(rendered(synthetic_lab.make_lab(folder, synthetic_lab.TWO_ARMS + claims)), folder)[0]
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

@@ -18,11 +18,7 @@ from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
 from gspo_lab.report.page import Figures, legend
 from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
-from gspo_lab.report.sections.curves import (
-    CLIPPED,
-    EXPERT_CHANGE,
-    curves,
-)
+from gspo_lab.report.sections.curves import CLIPPED, EXPERT_CHANGE, curves
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 

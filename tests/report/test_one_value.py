@@ -247,12 +247,7 @@ def surfaces(found: Source, study: StudyFile) -> list[Any]:
     terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
     section = clipping(found)
     name = "clip_fraction_tokens_later"
-    return [
-        row,
-        *terminal,
-        section.data["arms"]["gspo"][name],
-        (section.data["readings"][name], section.data["seeds"]),
-    ]
+    return [row, *terminal, section.data["arms"]["gspo"][name], (section.data["readings"][name], section.data["seeds"])]
 
 
 def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:

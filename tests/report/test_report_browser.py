@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import Browser, saved, scroll_through
-from laboratory import rendered
+from browser import SETTLED, Browser, Y, axis_title, saved, scroll_through
 from synthetic_lab import FOUR_ARMS, HOSTILE, make_lab
 
 from gspo_lab.readings import Source
@@ -36,9 +35,9 @@ TOUCHING = """
 HEIGHTS = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingClientRect().height)"
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (1200, False)], ids=["phone-dark", "desktop-light"])
-def test_every_figure_comes_alive_in_its_place(browser: Browser, page: Path, width: int, dark: bool) -> None:
-    """Without a complaint, a request, words that stand in each other, or a page that scrolls sideways."""
+def comes_alive(browser: Browser, page: Path, width: int, dark: bool = False) -> None:
+    """Every figure in its place, without a complaint, a request, words that stand in each other, or a page that scrolls
+    sideways."""
     browser.open(page, width=width, dark=dark)
     before = browser.evaluate(HEIGHTS)
     assert min(before) >= 100, "every place has its height before anything is drawn"
@@ -51,6 +50,40 @@ def test_every_figure_comes_alive_in_its_place(browser: Browser, page: Path, wid
     assert background == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(TOUCHING.replace("SELECTOR", "'.plot .svg-container'")) == []
+
+
+def test_every_figure_of_a_dark_phone_comes_alive_and_a_dark_page_is_printed_in_light_colours(
+    browser: Browser, page: Path
+) -> None:
+    comes_alive(browser, page, 390, dark=True)
+    plot = "document.querySelector('#m-reward .plot')"
+    colours = f"[{plot}._fullLayout.paper_bgcolor, {plot}.data.at(-1).line.color]"
+    assert browser.evaluate(colours) == ["#14171a", "#f0803c"]
+    for event, shown in (("beforeprint", ["#ffffff", "#c24e00"]), ("afterprint", ["#14171a", "#f0803c"])):
+        browser.evaluate(f"dispatchEvent(new Event('{event}'))")
+        assert browser.evaluate(colours) == shown
+
+
+def test_every_figure_comes_alive_and_one_switch_changes_their_x_axes_in_place(browser: Browser, page: Path) -> None:
+    comes_alive(browser, page, 1200)
+    assert axis_title(browser, "m-reward") == "step"
+    before = plotted(browser, "m-reward")
+    browser.evaluate("document.querySelector('.axis input[value=\\'\\']').focus()")
+    browser.press("ArrowRight")
+    browser.wait_for("location.hash.includes('x=prompts')")
+    assert axis_title(browser, "m-reward") == axis_title(browser, "m-score-addition") == "prompts"
+    assert plotted(browser, "m-reward")[0] == [32 * (step + 1) for step in before[0]]
+    assert axis_title(browser, "m-grad-norm") == "step", "it has no such positions"
+    browser.evaluate("document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior: 'instant'})")
+    browser.frame()
+    place = browser.evaluate(Y)
+    assert place > 2000
+    for axis in ("FLOPs", "prompts", ""):
+        browser.click(f"document.querySelector('.axis input[value=\"{axis}\"]').parentElement")
+        browser.wait_for(f"document.querySelector('.axis :checked').value === '{axis}'")
+        browser.evaluate(SETTLED)
+        assert browser.evaluate(Y) == place
+    assert browser.complaints() == []
 
 
 def test_without_scripts_the_page_reads_and_no_dead_control_shows(browser: Browser, page: Path) -> None:
@@ -86,27 +119,6 @@ def plotted(browser: Browser, figure: str) -> list[list[float]]:
     return found
 
 
-def axis_title(browser: Browser, figure: str) -> str:
-    return browser.evaluate(f"document.querySelector('#{figure} .plot').layout.xaxis.title.text")
-
-
-def test_one_switch_changes_the_x_axis_of_all_training_curves(browser: Browser, page: Path) -> None:
-    browser.open(page, "#m-reward")
-    browser.wait_for("document.querySelector('#m-reward .main-svg')")
-    assert axis_title(browser, "m-reward") == "step"
-    before = plotted(browser, "m-reward")
-    browser.evaluate("document.querySelector('.axis input[value=\\'\\']').focus()")
-    browser.press("ArrowRight")
-    browser.wait_for("location.hash === '#m-reward;x=prompts'")
-    assert axis_title(browser, "m-reward") == "prompts"
-    assert plotted(browser, "m-reward")[0] == [32 * (step + 1) for step in before[0]]
-    # A chart that comes alive later follows, one without such positions keeps its own.
-    scroll_through(browser)
-    assert axis_title(browser, "m-score-addition") == "prompts"
-    assert axis_title(browser, "m-grad-norm") == "step"
-    assert browser.complaints() == []
-
-
 SCORES = "[...document.querySelectorAll('#scores table')][0]"
 
 
@@ -114,7 +126,7 @@ def first_cells(browser: Browser) -> list[str]:
     return browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => row.cells[0].textContent)")
 
 
-def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> None:
+def test_tables_sort_by_keyboard_and_transcripts_are_filtered_and_linked(browser: Browser, page: Path) -> None:
     browser.open(page, "#scores")
     declared = first_cells(browser)
     values = browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => Number(row.cells[1].textContent))")
@@ -126,11 +138,9 @@ def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> Non
         assert browser.evaluate(f"{head}.getAttribute('aria-sort')") == state
         assert first_cells(browser) == order
     assert rising != declared
-
-
-def test_the_filter_of_the_transcripts_and_the_links_to_it_and_to_one(browser: Browser, page: Path) -> None:
-    browser.open(page, "#transcripts")
+    browser.evaluate("location.hash = 'transcripts'")
     shown = "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
+    browser.wait_for(shown)
     every = browser.evaluate(shown)
     browser.evaluate("document.querySelector('.filters [data-show=longest]').click()")
     longest = browser.evaluate("document.querySelectorAll('.item[data-tags~=longest]').length")
@@ -182,13 +192,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return write(render([Source(evidence, "moe")]), folder)[0]
 
 
-@pytest.mark.parametrize("width", [390, 1200])
-def test_a_hostile_transcript_does_nothing_and_breaks_nothing(browser: Browser, hostile: Path, width: int) -> None:
-    browser.open(hostile, width=width)
+def test_a_hostile_transcript_does_nothing_and_breaks_nothing(browser: Browser, hostile: Path) -> None:
+    browser.open(hostile, width=390)
     browser.evaluate("window.alert = () => console.error('the page was broken into')")
     browser.evaluate("for (const one of document.querySelectorAll('.item')) one.open = true")
     assert browser.evaluate("document.querySelectorAll('.item .answer').length") > 4
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    for width in (390, 1200):
+        browser.resize(width)
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate("[...document.querySelectorAll('.item img, .item script')].length") == 0
     said = browser.evaluate("document.querySelector('.answer pre').textContent")
     assert said.startswith("</script><script>alert(1)</script>U+0000U+001B[31mU+202Ereversed")
@@ -215,13 +226,6 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     kept = "document.querySelector('.item')?.open && document.querySelector('.axis :checked')?.value === 'prompts'"
     newer = "document.querySelector('h1')?.textContent === 'moe, newer' && document.readyState === 'complete'"
     browser.wait_for(f"{newer} && {kept} && {place}")
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of two arms and three seeds."""
-    folder = tmp_path_factory.mktemp("live")
-    return write(rendered(make_lab(folder)), folder)[0]
 
 
 def shown(browser: Browser, figure: str) -> list[tuple[str, int | None]]:
@@ -275,8 +279,10 @@ def middle(browser: Browser, figure: str) -> dict[str, float]:
     return found
 
 
-def test_pointing_at_a_step_tells_all_arms_and_dragging_zooms(browser: Browser, small: Path) -> None:
-    browser.open(small, "#m-reward")
+def test_pointing_at_a_step_tells_all_arms_dragging_zooms_and_figures_are_saved(
+    browser: Browser, small: Path, tmp_path: Path
+) -> None:
+    browser.open(small, "#m-reward", dark=True)
     drawn(browser, "m-reward")
     area = middle(browser, "m-reward")
     x, y = area["x"] + area["w"] / 2, area["y"] + area["h"] / 2
@@ -295,11 +301,7 @@ def test_pointing_at_a_step_tells_all_arms_and_dragging_zooms(browser: Browser, 
                            ("mouseReleased", x + 80, 0)):  # fmt: skip
         browser.call("Input.dispatchMouseEvent", type=kind, x=at, y=y, button="left", buttons=held, clickCount=1)
     browser.wait_for(f"({span})[1] - ({span})[0] < {(high - low) / 2}")
-    assert browser.complaints() == []
-
-
-def test_a_figure_can_be_saved_as_png_and_svg(browser: Browser, small: Path, tmp_path: Path) -> None:
-    browser.open(small, "#m-clip", dark=True)
+    browser.evaluate("location.hash = 'm-clip'")
     drawn(browser, "m-clip")
     browser.downloads_to(tmp_path)
     buttons = "[...document.querySelectorAll('#m-clip .save')]"

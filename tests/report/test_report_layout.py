@@ -4,51 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import Browser, scroll_through
+from browser import SETTLED, Browser, axis_title
 from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.report import write
-
-
-@pytest.fixture(scope="module")
-def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a study that declares claims."""
-    folder = tmp_path_factory.mktemp("claimed")
-    declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in ("C04-clip-gap", "C12-grpo-needs-replay"))
-    toml = TWO_ARMS + declared
-    return write(rendered(make_lab(folder, toml)), folder)[0]
-
-
-Y = "Math.round(scrollY)"
-
-
-def test_the_axis_switch_leaves_the_page_where_it_is(browser: Browser, page: Path) -> None:
-    browser.open(page)
-    scroll_through(browser)
-    browser.evaluate("document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior: 'instant'})")
-    browser.frame()
-    place = browser.evaluate(Y)
-    assert place > 2000
-    for axis in ("prompts", "FLOPs", ""):
-        browser.click(f"document.querySelector('.axis input[value=\"{axis}\"]').parentElement")
-        browser.wait_for(f"document.querySelector('.axis :checked').value === '{axis}'")
-        browser.evaluate(SETTLED)
-        assert browser.evaluate(Y) == place
-
-
-SETTLED = """
-new Promise((done) => {
-  let last = -1, same = 0;
-  const look = () => {
-    same = scrollY === last ? same + 1 : 0;
-    last = scrollY;
-    same > 20 ? done(true) : setTimeout(look, 20);
-  };
-  look();
-})
-"""
-"""Resolves once the page has not scrolled for 20 looks, 20 ms apart."""
 
 
 @pytest.mark.parametrize("target", ["m-grad-norm", "limits"])
@@ -65,11 +25,19 @@ def test_a_link_lands_on_its_target_though_charts_above_grow(browser: Browser, p
     assert 0 <= below < 40
 
 
-def test_the_open_part_of_four_arms_is_three_screens(browser: Browser, page: Path) -> None:
+def test_the_open_part_is_three_screens_and_the_keyboard_first_skips_to_the_answer(
+    browser: Browser, page: Path
+) -> None:
     browser.open(page, width=1280, height=900)
     assert browser.evaluate("scrollY + document.getElementById('believe').getBoundingClientRect().top") <= 3 * 900
     folded = "[...document.querySelectorAll('.group details')].every((one) => !one.open)"
     assert browser.evaluate(folded)
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.textContent") == "Skip to the answer"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press("Enter", "\r")
+    browser.wait_for("document.activeElement === document.querySelector('main')")
+    assert browser.evaluate("document.querySelectorAll('summary :is(a, button)').length") == 0
 
 
 def test_the_baseline_is_part_of_the_link(browser: Browser, page: Path) -> None:
@@ -87,44 +55,17 @@ def test_the_baseline_is_part_of_the_link(browser: Browser, page: Path) -> None:
     browser.evaluate("document.querySelector('a[href=\\'#m-entropy\\']').click()")
     browser.wait_for("location.hash.startsWith('#m-entropy;') && location.hash.includes('x=prompts')")
     browser.wait_for("document.getElementById('m-entropy').classList.contains('aimed')")
+    browser.evaluate("document.getElementById('m-score-addition').scrollIntoView({behavior: 'instant'})")
+    for figure, axis in (("m-entropy", "step"), ("m-score-addition", "prompts")):
+        browser.wait_for(f"document.querySelector('#{figure} .main-svg')")
+        assert axis_title(browser, figure) == axis, "what comes alive later follows, if it has such positions"
 
 
 PAPER = 718
 """Pixels between the margins of a sheet of A4."""
 
 
-def sheets(browser: Browser) -> int:
-    return len(re.findall(rb"/Type\s*/Page\b(?!s)", browser.pdf()))
-
-
-def test_two_sheets_are_printed_with_every_figure(browser: Browser, page: Path) -> None:
-    browser.open(page, width=PAPER)
-    browser.wait_for("window.Plotly")
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    shown = "[...document.querySelectorAll('section')].filter((s) => s.checkVisibility()).map((s) => s.id)"
-    assert browser.evaluate(shown) == ["answer", "curves"]
-    drawn = "'.printed > .figures .plot'"
-    wide = "(b => b.width > 330 && b.right <= 719)(one.querySelector('.main-svg').getBoundingClientRect())"
-    assert browser.evaluate(f"[...document.querySelectorAll({drawn})].every((one) => one.checkVisibility() && {wide})")
-    assert not browser.evaluate("[...document.querySelectorAll('details, .top')].some((s) => s.checkVisibility())")
-    assert browser.evaluate("document.querySelector('.paper').checkVisibility()")
-    assert sheets(browser) == 2
-
-
-def test_a_dark_page_is_printed_in_light_colours(browser: Browser, page: Path) -> None:
-    browser.open(page, "#m-reward", dark=True)
-    browser.wait_for("document.querySelector('#m-reward .main-svg')")
-    paper = "document.querySelector('#m-reward .plot')._fullLayout.paper_bgcolor"
-    line = "document.querySelector('#m-reward .plot').data.at(-1).line.color"
-    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#14171a", "#f0803c")
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#ffffff", "#c24e00")
-    browser.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert browser.evaluate(paper) == "#14171a"
-
-
-def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page: Path) -> None:
+def test_two_sheets_are_printed_with_every_figure_and_all_of_it_on_request(browser: Browser, page: Path) -> None:
     browser.open(page, width=PAPER)
     browser.call("Emulation.setEmulatedMedia", media="print")
     outside = (
@@ -143,10 +84,20 @@ def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page
     browser.evaluate("document.querySelector('button[data-print]').click()")
     assert browser.evaluate("window.seen") == {"outside": [], "clipped": 0, "hidden": 0, "controls": False}
     assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
+    browser.wait_for("window.Plotly")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    shown = "[...document.querySelectorAll('section')].filter((s) => s.checkVisibility()).map((s) => s.id)"
+    assert browser.evaluate(shown) == ["answer", "curves"]
+    drawn = "'.printed > .figures .plot'"
+    wide = "(b => b.width > 330 && b.right <= 719)(one.querySelector('.main-svg').getBoundingClientRect())"
+    assert browser.evaluate(f"[...document.querySelectorAll({drawn})].every((one) => one.checkVisibility() && {wide})")
+    assert not browser.evaluate("[...document.querySelectorAll('details, .top')].some((s) => s.checkVisibility())")
+    assert browser.evaluate("document.querySelector('.paper').checkVisibility()")
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", browser.pdf())) == 2
 
 
-def test_a_phone_reads_the_claims_without_scrolling_sideways(browser: Browser, claimed: Path) -> None:
-    browser.open(claimed, "#claims", width=390)
+def test_a_phone_reads_the_claims_without_scrolling_sideways(browser: Browser, small: Path) -> None:
+    browser.open(small, "#claims", width=390)
     browser.evaluate("document.querySelector('#claims details').open = true")
     boxes = "[...document.querySelectorAll('#claims .scroll')]"
     assert browser.evaluate(f"{boxes}.length") == 2
@@ -165,16 +116,6 @@ def test_on_a_phone_names_are_whole_and_a_caption_stays_while_its_table_scrolls(
     browser.evaluate(f"{wide}.scrollTo({{left: 100, behavior: 'instant'}})")
     assert browser.evaluate(f"{wide}.scrollLeft") == 100
     assert browser.evaluate(left) == before >= 0
-
-
-def test_the_first_stop_of_the_keyboard_skips_to_the_answer(browser: Browser, page: Path) -> None:
-    browser.open(page)
-    browser.press("Tab")
-    assert browser.evaluate("document.activeElement.textContent") == "Skip to the answer"
-    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
-    browser.press("Enter", "\r")
-    browser.wait_for("document.activeElement === document.querySelector('main')")
-    assert browser.evaluate("document.querySelectorAll('summary :is(a, button)').length") == 0
 
 
 LONG = "a-variant-with-a-long-name-whose-learning-rate-is-" + "very-" * 9

@@ -294,12 +294,7 @@ def not_finite(run: Run, record: Record) -> Record:
             "| grpo s0 |  |  |  | 51 |",
         ),
         ({"steps": 20}, "0 of 6 runs were unstable.", [], ""),
-        (
-            {"steps": 4},
-            "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.",
-            [],
-            "",
-        ),
+        ({"steps": 4}, "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.", [], ""),
         ({"change": not_finite}, "6 of 6 runs", [(3, "non-finite", None, None)] * 6, "too few steps to judge"),
     ],
     ids=["an entropy", "stable", "too short", "all"],

@@ -285,22 +285,26 @@ def no_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedOrExclusive, "turn", beside)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import time; time.sleep(60)",
-        "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)",
-        "import threading, time\nshort = threading.Thread(target=print); short.start(); short.join()\ntime.sleep(60)",
-        "import os, time\nif not os.fork(): os._exit(0)\nos.wait()\ntime.sleep(60)",
-        "import os; os.posix_spawn('/bin/sh', ['sh', '-c', 'sleep 60; true'], {}); os.wait()",
-        "import ctypes, time\nif not ctypes.CDLL(None).vfork(): time.sleep(60)",
-        "import os, time; os.write(1, bytes(1 << 16)); time.sleep(60)",
-    ],
+SLEEPERS = (
+    "import time; time.sleep(60)",
+    "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)",
+    "import threading, time\nshort = threading.Thread(target=print); short.start(); short.join()\ntime.sleep(60)",
+    "import os, time\nif not os.fork(): os._exit(0)\nos.wait()\ntime.sleep(60)",
+    "import os; os.posix_spawn('/bin/sh', ['sh', '-c', 'sleep 60; true'], {}); os.wait()",
+    "import ctypes, time\nif not ctypes.CDLL(None).vfork(): time.sleep(60)",
+    "import os, time; os.write(1, bytes(1 << 16)); time.sleep(60)",
 )
-def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, no_turn_alone: None) -> None:
+
+
+@pytest.mark.usefixtures("no_turn_alone")
+def test_a_sleeper_has_nobody_wait_for_it(crowded: Sandbox) -> None:
     """Late by the clock alone, but of its own will: it is not tried again with nobody beside it."""
-    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.5))
-    assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True)
+    limits = replace(TIGHT, seconds=1.5)
+    with ThreadPoolExecutor(len(SLEEPERS)) as pool:
+        waiting = [pool.submit(crowded.run, Program(source), [b""], limits) for source in SLEEPERS]
+    for source, future in zip(SLEEPERS, waiting, strict=True):
+        (outcome,) = future.result()
+        assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True), source
 
 
 def test_a_late_kill_has_nobody_wait_for_it(sandbox: Sandbox, no_turn_alone: None, monkeypatch: Any) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from gspo_lab.errors import LabError
 from gspo_lab.report.verdict_details import record
 from gspo_lab.stats import calibration, simulation_cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
-from gspo_lab.stats.power import detection_chance
 from gspo_lab.stats.simulation_cells import NOISE, Benchmark, benchmark_scores, curves, scores
 from gspo_lab.stats.verdict import Comparison, decide
 
@@ -63,18 +61,6 @@ def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibrat
     for n, power in ((5, 0.63), (8, 0.97)):
         rate = said["seed sd 0.3, answers' sd 0.5 margins", n]
         assert rate.low < power < rate.high
-
-
-def test_the_table_of_power_is_that_of_the_noncentral_t() -> None:
-    """A pair of sd .05 sqrt(2) at a third of alpha and at alpha, and the contrast of sd .05 at alpha."""
-    text = (Path(__file__).parents[2] / "docs" / "explanation" / "calibration.md").read_text(encoding="utf-8")
-    rows = text.partition("| seeds | .04: pair of three |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert [row.split("|")[1].strip() for row in rows] == ["3", "5", "7", "8", "10"]
-    ways = [(0.05 * math.sqrt(2), 0.05 / 3), (0.05 * math.sqrt(2), 0.05), (0.05, 0.05)]
-    for row in rows:
-        seeds, *shown = (float(cell) for cell in row.strip("|").split("|"))
-        chances = [detection_chance(int(seeds), effect / sd, alpha) for effect in (0.04, 0.08) for sd, alpha in ways]
-        assert shown == pytest.approx(chances, abs=0.0051)
 
 
 def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

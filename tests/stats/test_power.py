@@ -3,7 +3,14 @@ import pytest
 from scipy import special, stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.power import detectable_factor, equivalence_factor, sd_range, seeds_for_equivalence, seeds_needed
+from gspo_lab.stats.power import (
+    detectable_factor,
+    detection_chance,
+    equivalence_factor,
+    sd_range,
+    seeds_for_equivalence,
+    seeds_needed,
+)
 
 FACTORS = {3: 3.26, 4: 2.13, 5: 1.68, 6: 1.44, 8: 1.16, 10: 1.00, 16: 0.75, 20: 0.66}
 
@@ -11,6 +18,7 @@ FACTORS = {3: 3.26, 4: 2.13, 5: 1.68, 6: 1.44, 8: 1.16, 10: 1.00, 16: 0.75, 20: 
 @pytest.mark.parametrize(("n", "factor"), FACTORS.items())
 def test_detectable_effect(n: int, factor: float) -> None:
     assert detectable_factor(n) == pytest.approx(factor, abs=0.006)
+    assert detection_chance(n, factor, 0.05) == pytest.approx(0.8, abs=0.006)
 
 
 def _intervals(rng: np.random.Generator, n: int, effect: float, t: float) -> tuple[np.ndarray, np.ndarray]:

@@ -370,7 +370,8 @@ def thread(problem, answer):
 @pytest.mark.parametrize("grader", ["sleeps", "computes"])
 def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader: str) -> None:
     (write(tmp_path, numbered(40)) / "hangs.py").write_text(HANGS)
-    task = build_task(f"hangs.py:{grader}", {"problems": "problems.jsonl", "seconds": 1}, tmp_path)
+    task = build_task(f"hangs.py:{grader}", {"problems": "problems.jsonl"}, tmp_path)
+    task.seconds = 0.2
     [problem, *_] = task.problems("train")
 
     def graded(answer: str) -> Grade:
@@ -378,7 +379,7 @@ def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader
 
     with ThreadPoolExecutor(1) as pool:
         for place in (graded, lambda answer: pool.submit(graded, answer).result(60)):
-            assert place("hang").error == "it has not graded the answer after 1 s"
+            assert place("hang").error == "it has not graded the answer after 0.2 s"
             assert place("goes on").reward == 1.0
 
 
