@@ -9,7 +9,6 @@ from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.shapes import model_shape
 from gspo_lab.paths import database_of
-from gspo_lab.readings import average
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps
 from gspo_lab.study import Settings
@@ -69,6 +68,8 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
         return None
     if not steps:
         return None
+    from gspo_lab.readings import average
+
     per_step, per_answer = average(steps) or 0.0, average(samples) or 0.0
     basis = f"measured on {len(steps)} steps of {', '.join(names)}"
     return Pace(per_step, per_answer, _warm_start_seconds(settings, on_gpu=False), basis)
