@@ -11,34 +11,39 @@ The numbers are those that the report is written from; nothing here computes one
 are told in the method that makes it; what was not measured is NaN, None or absent, never 0.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pandas import DataFrame, Series
+
+from gspo_lab import readings
+from gspo_lab.claims import answer, judge
 from gspo_lab.errors import LabError
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.run_outcomes import outcomes
+from gspo_lab.findings.stability import verdicts
 from gspo_lab.paths import database_of
+from gspo_lab.readings.answers import scores
 from gspo_lab.registry import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pandas import DataFrame
-
-    from gspo_lab.readings import Source
-    from gspo_lab.store import Evidence
+from gspo_lab.stats.stability import comparison
+from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_steps, read_updates
+from gspo_lab.store.schema import RECORD_TABLES
+from gspo_lab.words import because, label, lines, sentence
 
 
 class Lab:
     """A folder of runs, as its database stood when it was opened; open it again to see what came in later."""
 
-    def __init__(self, evidence: "Evidence") -> None:
+    def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._studies: dict[str, Study] = {}
 
     @classmethod
     def open(cls, runs: str | Path = "runs") -> "Lab":
         """Open the folder's database, which every command but this brings up to date. LabError where there is none."""
-        from gspo_lab.store import Evidence
-
         folder = Path(runs)
         if not database_of(folder).exists():
             raise LabError(f"no database {database_of(folder)}: gspo-lab list --runs {folder} makes it from the runs")
@@ -54,30 +59,24 @@ class Lab:
         """Let the database go; frames that were made stay."""
         self._evidence.close()
 
-    def studies(self) -> "DataFrame":
+    def studies(self) -> DataFrame:
         """A row per study, the one with the most recent activity last.
 
         study; question; arms (names, with commas); runs (count of those begun or done); finished (count).
         """
-        from pandas import DataFrame
-
-        from gspo_lab.readings import runs
-
         rows = []
         for name in self._evidence.studies():
             source = self.study(name).source
-            recorded, declared = runs(source), source.declaration
+            recorded, declared = readings.runs(source), source.declaration
             finished = sum(run.finished for run in recorded)
             rows.append((name, declared.question, ", ".join(declared.arms), len(recorded), finished))
         return DataFrame(rows, columns=["study", "question", "arms", "runs", "finished"])
 
     def study(self, name: str) -> "Study":
         """One study. LabError for one that the database lacks."""
-        from gspo_lab.readings import Source
-
         if name not in self._studies:
             self._evidence.study(name)
-            self._studies[name] = Study(Source(self._evidence, name))
+            self._studies[name] = Study(readings.Source(self._evidence, name))
         return self._studies[name]
 
 
@@ -85,10 +84,10 @@ class Study:
     """One study's frames. `source` is what they are read from, for functions of `gspo_lab.readings` and
     `gspo_lab.findings`."""
 
-    def __init__(self, source: "Source") -> None:
+    def __init__(self, source: readings.Source) -> None:
         self.source = source
 
-    def runs(self, bench: str | None = None) -> "DataFrame":
+    def runs(self, bench: str | None = None) -> DataFrame:
         """A row per run: what became of it, on a benchmark (default: the one that decides).
 
         arm; seed; state; start (score before training, share 0 to 1); final (score at the end by the declared rule,
@@ -96,10 +95,6 @@ class Study:
         nonfinite (updates); errors (answers not graded); collapsed, fell (bool; NA: not judged, for too few steps or
         evaluations).
         """
-        from pandas import DataFrame, Series
-
-        from gspo_lab.findings.run_outcomes import outcomes
-
         names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
         ended = outcomes(self.source, bench or self.source.declaration.primary)
         frame = DataFrame([[getattr(run, name) for name in names] for run in ended], columns=list(names))
@@ -107,27 +102,22 @@ class Study:
         frame["fell"] = Series([run.unstable if run.stability_judged else None for run in ended], dtype="boolean")
         return frame
 
-    def scores(self) -> "DataFrame":
+    def scores(self) -> DataFrame:
         """A row per run, benchmark and evaluated step, of what runs recorded as they trained.
 
         run_id; arm; seed; bench; step (rollout batches done); problems, answers (counts); score (mean over problems of
         the share of right answers, 0 to 1); errors (answers not graded, left out of the score); truncated (answers cut
         at the limit).
         """
-        from gspo_lab.readings.answers import scores
-
         return scores(self.source).drop(columns="evaluation")
 
-    def records(self, metric: str, *more: str) -> "DataFrame":
+    def records(self, metric: str, *more: str) -> DataFrame:
         """A row per rollout batch or per update, whichever the metrics are recorded of, and a column per metric.
 
         run_id; arm; seed; step (from 0); of updates also minibatch (from 0; -1: a mean that another program logged).
         `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's (docs/reference/metrics.md). LabError
         for a name that is no metric, or metrics of both kinds at once.
         """
-        from gspo_lab.store.records import read_steps, read_updates
-        from gspo_lab.store.schema import RECORD_TABLES
-
         metrics = [metric, *more]
         steps, updates = RECORD_TABLES["steps"], RECORD_TABLES["updates"]
         known = {*steps.names, *updates.names}
@@ -151,7 +141,7 @@ class Study:
         reduce: str = "mean",
         weight: str = "own",
         seeds: str = "finished",
-    ) -> "DataFrame":
+    ) -> DataFrame:
         """A row per run: one number of its record, the very one that the report shows under that window.
 
         arm; seed; value (None: not measured); weight (what the mean was made of). `steps` is "settled" (after the
@@ -160,11 +150,6 @@ class Study:
         `seeds` "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the reading's stable key.
         LabError for any other word, or an unknown metric.
         """
-        from pandas import DataFrame
-
-        from gspo_lab import readings
-        from gspo_lab.findings.decision import decision
-
         window = readings.Window(
             readings.Steps(_word("steps", steps, readings.Steps)),
             readings.Minibatch(_word("minibatch", minibatch, readings.Minibatch)),
@@ -181,7 +166,7 @@ class Study:
         frame.attrs |= {"reading": chosen.key, "seeds": counted.label(), "unit": chosen.column.unit}
         return frame
 
-    def verdicts(self) -> "DataFrame":
+    def verdicts(self) -> DataFrame:
         """A row per verdict on the declared question; empty where no score can decide.
 
         arm; baseline; question (score, stability, contrast); word (a code); direction (1 for the arm, -1 against it,
@@ -190,12 +175,6 @@ class Study:
         (two-sided); margin (differences within +- it are equivalent); detectable (smallest true difference that n
         seeds would have seen); reason (why there is no verdict); sentence.
         """
-        from pandas import DataFrame
-
-        from gspo_lab.findings.stability import verdicts
-        from gspo_lab.stats.stability import comparison
-        from gspo_lab.words import because, label, sentence
-
         rule, paired = ("baseline", "question", "word", "direction"), ("n", "estimate", "low", "high", "p")
         rows: list[list[Any]] = [
             [
@@ -213,16 +192,11 @@ class Study:
         names = ["arm", *rule, "label", *paired, "margin", "detectable", "reason", "sentence"]
         return DataFrame(rows, columns=names)
 
-    def claims(self, every: bool = False) -> "DataFrame":
+    def claims(self, every: bool = False) -> DataFrame:
         """A row per declared claim; with `every` the rest of the library too, descriptive.
 
         claim (its id); word; statement; reason; p (its own), p_adjusted (Holm's, over the declared ones); declared.
         """
-        from pandas import DataFrame
-
-        from gspo_lab.claims import judge
-        from gspo_lab.words import because
-
         rows = [
             [
                 *(result.claim.id, result.word, result.claim.statement, because(result.verdict) or ""),
@@ -232,16 +206,12 @@ class Study:
         ]
         return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])
 
-    def certificate(self) -> "DataFrame":
+    def certificate(self) -> DataFrame:
         """A row per check and pair of runs: whether they were matched.
 
         check; arms (two, "a / b") and seed of the pair, missing where the check is of the whole study; state; detail.
         `frame.attrs` has `headline` and `ok` (whether nothing forbids a verdict).
         """
-        from pandas import DataFrame
-
-        from gspo_lab.findings.matched import study_certificate
-
         certificate = study_certificate(self.source)
         rows = [
             [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None, None)), check.state, check.detail]
@@ -254,13 +224,10 @@ class Study:
 
     def answer(self) -> str:
         """The three lines that `gspo-lab show` and the report open with."""
-        from gspo_lab.claims import answer
-        from gspo_lab.words import lines
-
         return "\n".join(lines(answer(self.source)))
 
 
-def _word(name: str, word: str, known: "Iterable[str]") -> str:
+def _word(name: str, word: str, known: Iterable[str]) -> str:
     words = [str(word_) for word_ in known]
     if word not in words:
         raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")

@@ -8,24 +8,9 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
 from gspo_lab.findings.run_outcomes import RunOutcome, outcomes, stabilities
-from gspo_lab.readings import (
-    Curve,
-    Minibatch,
-    Reading,
-    Source,
-    Steps,
-    Value,
-    Weight,
-    Window,
-    average,
-    by_minibatch,
-    by_step,
-    deciding,
-    once,
-    read,
-    runs,
-)
+from gspo_lab.readings import Source, average, by_minibatch, by_step, deciding, once, read, runs
 from gspo_lab.readings.answers import answers_variance, counted_wrong, evaluations
+from gspo_lab.readings.reading import Curve, Minibatch, Reading, Steps, Value, Weight, Window
 from gspo_lab.readings.runs import deciding_runs, first_settled
 from gspo_lab.stats.array_checks import Floats
 from gspo_lab.stats.collapse import Stability

@@ -14,6 +14,7 @@ from gspo_lab.cli.output import print_json, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, warn
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
@@ -171,7 +172,6 @@ def _runs_and_benches(
 ) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
     from gspo_lab.evaluation.evaluated_models import run_chats, run_subjects
-    from gspo_lab.runfolder import RunFolder
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, run.partition("/")[0] if run else study, runs)

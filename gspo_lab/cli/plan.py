@@ -2,7 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from itertools import chain
+from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -127,8 +129,6 @@ def plan(
     runs: Runs = RUNS,
 ) -> None:
     """Estimate time, memory and the smallest detectable effect."""
-    from dataclasses import asdict
-
     from gspo_lab.plan import plan as plan_study
     from gspo_lab.plan.detectable_effect import detectable
 
@@ -168,8 +168,6 @@ def advise(
 
     The pilots train GRPO and GSPO on this model, task and length. The same command resumes stopped pilots.
     """
-    from dataclasses import asdict
-
     from gspo_lab.conduct.run_pilots import advise as advice_on
     from gspo_lab.plan.detectable_effect import detectable
 
@@ -194,9 +192,6 @@ def advise(
 
 def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
     """The study in a TOML file, or one made of a model; a relative path starts in the working directory."""
-    from dataclasses import replace
-    from json import dumps
-
     if subject.endswith(".toml"):
         return make_study(Path(subject), overrides)
     file, colon, thing = task.rpartition(":")

@@ -3,15 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gspo_lab.atomic_files import lock_holder
+from gspo_lab.cli.evaluate import scores
 from gspo_lab.cli.output import cell, print_either, print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, run_named, study_named, update_lab
 from gspo_lab.errors import LabError
+from gspo_lab.paths import CONDUCTOR_LOCK, SUBJECTS
 from gspo_lab.registry import nearest
+from gspo_lab.runfolder import RunFolder, run_folders
 
 if TYPE_CHECKING:
     from gspo_lab.claims import Estimate, Result
@@ -56,10 +61,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    from gspo_lab.atomic_files import lock_holder
     from gspo_lab.launch.remote_workers import latest_record
-    from gspo_lab.paths import CONDUCTOR_LOCK
-    from gspo_lab.runfolder import run_folders
 
     shown = []
     for row in rows:
@@ -102,8 +104,6 @@ def show(
 
     Default: the latest study.
     """
-    from gspo_lab.paths import SUBJECTS
-
     with evidence_of(runs) as evidence:
         name = name and run_named(evidence, name)
         named, _, run = (name or "").partition("/")
@@ -148,7 +148,6 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
-    from gspo_lab.cli.evaluate import scores
     from gspo_lab.store.traces import read_later_evaluations, read_subjects
 
     subjects = read_subjects(evidence).set_index("run_id")
@@ -193,8 +192,6 @@ def _unread_keys(evidence: "Evidence", study: str, run: str) -> set[str]:
 
 def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
     """A run's state, then each setting that has a value and is read, as a study file writes it."""
-    import json
-
     from gspo_lab.study import flat
 
     settings = dict(row["settings"] or {})
@@ -203,7 +200,7 @@ def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
     return [
         *(f"{name}: {cell(value)}" for name, value in _line(row).items()),
         "settings:",
-        *(f"  {key} = {json.dumps(value, ensure_ascii=False)}" for key, value in known.items()),
+        *(f"  {key} = {dumps(value, ensure_ascii=False)}" for key, value in known.items()),
         *(["--json has the rest: settings without effect, packages, device, weights ..."] if row["facts"] else []),
     ]
 
@@ -213,14 +210,11 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
 
     `with_clipped` adds the clipped share. `readings` has the key of each number that is read from records.
     """
-    import json
-
     from gspo_lab.launch.remote_workers import latest_record
     from gspo_lab.readings import Source, read
     from gspo_lab.readings.answers import benches, evaluations
     from gspo_lab.readings.curves import grader_errors
     from gspo_lab.readings.reading import CLIP, LATEST_REWARD
-    from gspo_lab.runfolder import RunFolder
 
     source = Source(evidence, study)
     failed = grader_errors(source)
@@ -238,7 +232,7 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
             "grader_errors": failed.get(run),
             "scores": {bench: float(curves[run][1][-1]) for bench, curves in scores.items() if run in curves},
             "launched": latest_record(RunFolder(runs / run)),
-            **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
+            **{name: loads(row[name] or "null") for name in ("settings", "facts")},
         }
         for row in frame.to_dict("records")
         for run in [row["run_id"]]

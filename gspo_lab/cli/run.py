@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gspo_lab.atomic_files import lock_holder
 from gspo_lab.cli import shared_options as options
 from gspo_lab.cli.output import console as console_for
 from gspo_lab.cli.output import print_either, print_json, print_lines
 from gspo_lab.errors import LabError
-from gspo_lab.paths import database_of
+from gspo_lab.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.registry import nearest
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 
 if TYPE_CHECKING:
@@ -132,7 +135,6 @@ def _carry_out(
     """
     from gspo_lab.conduct import conduct
     from gspo_lab.conduct import outcome as outcome_of
-    from gspo_lab.runfolder import RunFolder
     from gspo_lab.store import ingest
     from gspo_lab.words import lines
 
@@ -277,8 +279,6 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
-    from gspo_lab.atomic_files import lock_holder
-    from gspo_lab.paths import CONDUCTOR_LOCK
     from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:
@@ -297,8 +297,6 @@ def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) ->
 
 def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
     """The named studies in all folders, or each folder's latest, with labels: a repeated name gets its folder."""
-    from gspo_lab.registry import nearest
-
     opened = {folder: stack.enter_context(options.evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()

@@ -10,6 +10,7 @@ import typer
 from gspo_lab.cli.output import print_lines
 from gspo_lab.errors import LabError
 from gspo_lab.paths import STUDY, SUBJECT, SUBJECTS, database_of
+from gspo_lab.registry import nearest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -166,7 +167,6 @@ def make_study(
     aa: AgainstItself = None,
 ) -> "Study":
     """The study of a file with these options, the same for every command. LabError for a mistake in either."""
-    from gspo_lab.registry import nearest
     from gspo_lab.study import aa_study, load_study
 
     names = None if arms is None else [part.strip() for part in arms.split(",") if part.strip()]

@@ -8,6 +8,7 @@ from gspo_lab.progress import Progress
 from gspo_lab.records import ROLLOUT
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Phase
+from gspo_lab.stats.collapse import stability
 from gspo_lab.study import Run
 
 
@@ -118,8 +119,6 @@ class RunWatch:
             self._nonfinite = {step for step in self._nonfinite if step < record["step"]}
 
     def _judge(self) -> None:
-        from gspo_lab.stats.collapse import stability  # here, because it imports numpy
-
         steps = sorted(self._rewards)
         rewards = [self._rewards[step] for step in steps]
         judged = stability(steps, rewards, self.progress.steps, nonfinite_steps=sorted(self._nonfinite))

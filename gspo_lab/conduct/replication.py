@@ -8,8 +8,11 @@ from pathlib import Path
 
 from gspo_lab.atomic_files import read_json
 from gspo_lab.errors import LabError
+from gspo_lab.findings.decision import decision
 from gspo_lab.paths import ARCHIVE, STUDY, database_of
 from gspo_lab.plan.preparation import needs_start
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.registry import nearest
 from gspo_lab.runfolder import run_folders
 from gspo_lab.states import State
@@ -114,10 +117,6 @@ def _repeats(declared: Declaration, name: str) -> bool:
 
 def _missing_runs(name: str, runs: Path) -> list[str]:
     """The unfinished runs that a study's decision needs, with their states."""
-    from gspo_lab.findings.decision import decision
-    from gspo_lab.readings import Source
-    from gspo_lab.readings import runs as runs_of
-
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, name)
         states = {(run.arm, run.seed): run.state for run in runs_of(source)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from gspo_lab.claims import answer
 from gspo_lab.conduct.worker_pool import WorkItemResult
 from gspo_lab.findings.answer import StudyAnswer
 from gspo_lab.findings.clip_fractions import NO_CLIP, clips
@@ -101,8 +102,6 @@ def outcome(
     study: Study, runs: Path, results: Sequence[WorkItemResult], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
     """The outcome of a study whose journals under `runs` are in the database."""
-    from gspo_lab.claims import answer
-
     failures = tuple(result.line for result in results if result.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gspo_lab.readings import Source
+from gspo_lab.readings import Source, once
 from gspo_lab.stats.array_checks import Floats
-from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_spans, span_width
 
 AXES = {
@@ -78,12 +77,10 @@ class TrainingCurves:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-def course(source: "Source") -> TrainingCurves:
-    """All series over steps, in one pass of SQL per table, read once per evidence."""
-    return source.evidence.once(("course", source.study), lambda: _course(source.evidence, source.study))
-
-
-def _course(evidence: Evidence, study: str) -> TrainingCurves:
+@once
+def course(source: Source) -> TrainingCurves:
+    """All series over steps, in one pass of SQL per table."""
+    evidence, study = source.evidence, source.study
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (

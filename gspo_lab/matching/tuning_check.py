@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching.run_pair import DECLARED, UNKNOWN, Check, Fault, differs, format_value
+from gspo_lab.readings import average
 from gspo_lab.states import State
+from gspo_lab.stats.collapse import stability
+from gspo_lab.stats.curve_summaries import carry_forward, last_fifth
 from gspo_lab.store import Evidence
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_series, read_updates
@@ -74,8 +77,6 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
 
 
 def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
-    from gspo_lab.readings import average
-
     known = list(results)
     failures = [result.failure for result in known if result.failure]
     return CandidateResult(None, "; ".join(failures)) if failures else CandidateResult(average(r.score for r in known))
@@ -90,9 +91,6 @@ def _results(
     """
     if name not in evidence.studies():
         return lambda run, steps: None
-    from gspo_lab.stats.collapse import stability
-    from gspo_lab.stats.curve_summaries import carry_forward, last_fifth
-
     ended = {row["run_id"]: row for row in evidence.runs(name).to_dict("records")}
     rewards = read_series(evidence, name, "steps", "reward_mean")
     # Count prompts, not rewards: a step that completed no group has no reward.

@@ -5,16 +5,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.paths import database_of
+from gspo_lab.readings import Source, average, middle
+from gspo_lab.readings.answers import answers_variance
+from gspo_lab.stats.power import (
+    detectable_factor,
+    detection_chance,
+    pooled_sd,
+    sd_range,
+    seeds_for_equivalence,
+    seeds_needed,
+)
+from gspo_lab.stats.verdict import Rule, strictest
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
 from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.verdict_tables import score_named
-
-if TYPE_CHECKING:
-    from gspo_lab.readings import Source
 
 LEAST_DEGREES = 2
 """With fewer degrees of freedom a spread over seeds is not reported."""
@@ -117,9 +125,6 @@ def _count(seeds: int | None) -> str:
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
-    from gspo_lab.stats.power import detectable_factor, detection_chance, seeds_for_equivalence, seeds_needed
-    from gspo_lab.stats.verdict import Rule, strictest
-
     rule, n = study.verdict, len(study.deciding)
     noise = pairs = SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
     if rule.contrast is not None and assumed_sd is not None:
@@ -173,9 +178,6 @@ def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measure
 
     Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent pairs.
     """
-    from gspo_lab.stats.power import detectable_factor
-    from gspo_lab.stats.verdict import Rule
-
     rule = study.verdict
     design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
     if design is None or rule.contrast is not None:
@@ -196,8 +198,6 @@ def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mappi
 
     Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a pair.
     """
-    from gspo_lab.stats.power import sd_range
-
     first, second = sides(weights)
     signed = second | {arm: -weight for arm, weight in first.items()}
     share = math.sqrt(squared_weights(weights) / 2)
@@ -218,9 +218,6 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
 
     None with fewer than LEAST_DEGREES.
     """
-    from gspo_lab.readings import Source
-    from gspo_lab.stats.power import pooled_sd
-
     if not database_of(runs).exists():
         return None, 0
     groups = []
@@ -254,9 +251,6 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     """The pooled sd of pair differences over earlier pairs of arms like those of this study, with their studies."""
     if not database_of(runs).exists():
         return SpreadEstimate(None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05")
-    from gspo_lab.readings import Source, average, middle
-    from gspo_lab.stats.power import pooled_sd, sd_range
-
     planned = [arm.settings for arm in study.arms.values()]
     levels: list[float | None] = []
     pairs: list[_ArmPair] = []
@@ -282,10 +276,8 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     )
 
 
-def _comparable_scores(source: "Source", study: Study) -> dict[str, dict[int, float]]:
+def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
     """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and benchmark."""
-    from gspo_lab.findings.run_outcomes import outcomes
-
     declared = source.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
@@ -306,11 +298,8 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     return settings.model, settings.task, settings.steps, settings.warm_start, benches
 
 
-def _pairs(source: "Source", study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
+def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
     """Each pair of arms that are like this study's, on the seeds that both have finished."""
-    from gspo_lab.readings import average
-    from gspo_lab.readings.answers import answers_variance
-
     same = source.declaration.primary == study.primary
     for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
         both = sorted(a.keys() & b.keys())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED
+from gspo_lab.models.shapes import model_shape
 from gspo_lab.paths import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps
@@ -103,9 +105,6 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
 
 def active_parameters(model: str) -> float:
     """Of an embedded model, of a known shape, or a rough count from a name such as Qwen3-30B-A3B."""
-    from gspo_lab.models.check import EMBEDDED
-    from gspo_lab.models.shapes import model_shape
-
     if model in EMBEDDED:
         return EMBEDDED_ACTIVE[EMBEDDED[model].is_moe]
     shape = model_shape(model)

@@ -63,11 +63,10 @@ class Run:
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
         """The run of run.json's content. KeyError or TypeError for other data."""
-        if data.get(ORIGIN) is None:
-            return read(Run, data)
-        run = read(Run, data | {"settings": completed(data["settings"])})
-        partly = run.settings.model_dump(mode="json") != data["settings"]
-        return replace(run, known=frozenset(flat(data["settings"]))) if partly else run
+        settings, imported = data["settings"], data.get(ORIGIN) is not None
+        run = read(Run, data | {"settings": completed(settings) if imported else settings})
+        partly = imported and run.settings.model_dump(mode="json") != settings
+        return replace(run, known=frozenset(flat(settings))) if partly else run
 
 
 @dataclass(frozen=True, kw_only=True)

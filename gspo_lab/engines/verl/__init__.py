@@ -197,6 +197,7 @@ PLUGIN = "gspo_lab.engines.verl.plugin"
 TRAIN, VAL, AGENT, OVERRIDES = "train.jsonl", "val.jsonl", "agent.yaml", "overrides.txt"
 DEVICE = "gspo-lab"
 """The device by whose name verl finds the lab's engines (VERL_ENGINE_DEVICE)."""
+REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
 PREFIX = "lab-"
 """Before the names of verl's policy losses that the lab records."""
 
@@ -221,8 +222,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     """verl's keys and their values. LabError where `options.set` names one that the study decides."""
     run = prepared.attempt.run
-    out = _trainer(prepared, options) | _data(prepared) | _algorithm(run)
-    out |= _model_and_actor(prepared, options) | _rollout(prepared, options)
+    out = _training(prepared, options) | _model_and_actor(prepared, options) | _rollout(prepared, options)
     out |= _critic(prepared) if run.settings.objective.advantage == "gae" else {}
     out |= _machine(prepared, options)
     for key, value in options.set.items():
@@ -275,10 +275,12 @@ def _word(value: Any) -> str:
     return json.dumps(value)
 
 
-def _trainer(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
-    run, home, first = prepared.attempt.run, prepared.attempt.home, prepared.attempt.first
-    settings = run.settings
-    evaluates = bool(settings.bench)
+def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+    """The trainer, its prompts and its advantages."""
+    attempt, settings = prepared.attempt, prepared.attempt.run.settings
+    run, path, home, first = attempt.run, attempt.path, attempt.home, attempt.first
+    evaluates, objective = bool(settings.bench), settings.objective
+    estimator, by_std = ESTIMATORS[objective.advantage]
     resume = {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
     return {
         **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
@@ -301,28 +303,15 @@ def _trainer(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
         "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{PLUGIN}.ordered_batch",
         "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
-    }
-
-
-def _data(prepared: PreparedAttempt) -> dict[str, Any]:
-    run, path = prepared.attempt.run, prepared.attempt.path
-    return {
         "data.train_files": str(path / TRAIN),
-        "data.val_files": str(path / (VAL if run.settings.bench else TRAIN)),
-        "data.train_batch_size": run.settings.rollout.prompts_per_step,
+        "data.val_files": str(path / (VAL if evaluates else TRAIN)),
+        "data.train_batch_size": settings.rollout.prompts_per_step,
         "data.max_prompt_length": prepared.prompt_tokens,
         "data.max_response_length": prepared.response_tokens,
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "data.filter_overlong_prompts": False,
         "reward.num_workers": 1,
-    }
-
-
-def _algorithm(run: Run) -> dict[str, Any]:
-    objective = run.settings.objective
-    estimator, by_std = ESTIMATORS[objective.advantage]
-    return {
         "algorithm.adv_estimator": estimator,
         "algorithm.norm_adv_by_std_in_grpo": by_std,
         "algorithm.gamma": objective.gamma,
@@ -344,6 +333,22 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         update.microbatch_tokens,
     )
     loss = "vanilla" if objective.importance_sampling_level == "token" else "gspo"
+    backend: dict[str, Any]
+    if megatron := options.backend == "megatron":
+        backend = {
+            "strategy": "megatron",
+            "megatron.tensor_model_parallel_size": options.tensor_parallel,
+            "megatron.dtype": update.dtype,
+            "megatron.router_replay.mode": REPLAY[run.settings.routing_replay],
+        }
+    else:
+        backend = {
+            "strategy": "fsdp2",
+            "use_torch_compile": False,
+            "fsdp_config.use_torch_compile": False,
+            "fsdp_config.model_dtype": "fp32",
+            "fsdp_config.dtype": update.dtype,
+        }
     actor = {
         "ppo_mini_batch_size": prompts,
         "ppo_micro_batch_size_per_gpu": rows,
@@ -364,7 +369,7 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         "optim.clip_grad": update.max_grad_norm,
         "checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         "checkpoint.load_contents": ["model", "optimizer", "extra"],
-        **(_megatron(run, options) if options.backend == "megatron" else _fsdp2(run)),
+        **backend,
     }
     return {
         "actor_rollout_ref.model.path": prepared.model,
@@ -373,23 +378,9 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
         **({} if prepared.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
         **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
-        **(
-            {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}
-            if options.backend == "fsdp2"
-            else {}
-        ),
+        **({} if megatron else {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": rows,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": rows,
-    }
-
-
-def _fsdp2(run: Run) -> dict[str, Any]:
-    return {
-        "strategy": "fsdp2",
-        "use_torch_compile": False,
-        "fsdp_config.use_torch_compile": False,
-        "fsdp_config.model_dtype": "fp32",
-        "fsdp_config.dtype": run.settings.update.dtype,
     }
 
 
@@ -398,18 +389,6 @@ def _precision(run: Run) -> dict[str, str]:
     table is given, the forward pass is in bfloat16."""
     short = {"float32": "fp32", "bfloat16": "bf16"}[run.settings.update.dtype]
     return {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-
-
-REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
-
-
-def _megatron(run: Run, options: VerlEngine) -> dict[str, Any]:
-    return {
-        "strategy": "megatron",
-        "megatron.tensor_model_parallel_size": options.tensor_parallel,
-        "megatron.dtype": run.settings.update.dtype,
-        "megatron.router_replay.mode": REPLAY[run.settings.routing_replay],
-    }
 
 
 def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
