@@ -51,14 +51,12 @@ class KeyMask:
             plain = _SEPARATORS.sub("", form).lower()
             self._pieces.update(plain[place : place + PIECE] for place in range(len(plain) - PIECE + 1))
 
-    def hide_in_json(self, content: bytes) -> bytes:
-        """The JSON with the key hidden in its texts; empty if it is not JSON, which is never shown."""
-        if not self._pieces:
-            return content
+    def json_of(self, content: bytes) -> Any:
+        """The JSON value with the key hidden in its texts; None if it is not JSON, which is never shown."""
         try:
-            return json.dumps(self._hidden(json.loads(content))).encode()
+            return self._hidden(json.loads(content))
         except (ValueError, RecursionError):
-            return b""
+            return None
 
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -189,20 +187,22 @@ class ServerSampler:
         assert self._client is not None
         where = f"the server {self.server.url}"
         try:
-            answer = await self._client.get("models", timeout=10.0)
-            response = self._without_key(answer, answer.content)
+            response = await self._client.get("models", timeout=10.0)
         except httpx.HTTPError as error:
             raise LabError(
                 f"{where} does not answer ({_error_text(error)}): is it running, is the address right?"
             ) from error
+        data = self._mask.json_of(response.content)
         if response.status_code in (401, 403):
             raise LabError(f"{where} refuses the key (HTTP {response.status_code}); it is read from the environment")
         if response.status_code in (404, 405):
             return None  # some servers list no models
         if not response.is_success:
-            raise LabError(f"{where} answers GET models with HTTP {response.status_code}{_reason(response)}")
-        entries = _models(response, where)
-        known = {str(entry["id"]): entry for entry in entries}
+            raise LabError(f"{where} answers GET models with HTTP {response.status_code}{_reason(data)}")
+        entries = data.get("data") if isinstance(data, dict) else None
+        if not isinstance(entries, list):
+            raise LabError(f"{where} lists no models as OpenAI's does; does the address end in /v1?")
+        known = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
         if self.server.model not in known:
             near = nearest(self.server.model, known)
             raise LabError(f"{where} has no model '{self.server.model}'{near}; it has {', '.join(known) or 'none'}")
@@ -239,11 +239,13 @@ class ServerSampler:
         for attempt in range(1, self.server.tries + 1):
             wait = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
             try:
-                response = await self._read_response(path, body)
+                response, data = await self._read_response(path, body)
+                if response.is_success and data is not None:
+                    return data
+                failure = f"HTTP {response.status_code}{_reason(data)}"
                 if response.is_success:
-                    return response.json()
-                failure = f"HTTP {response.status_code}{_reason(response)}"
-                if response.status_code not in (408, 409, 425, 429) and response.status_code < 500:
+                    failure = "the answer is not JSON"
+                elif response.status_code not in (408, 409, 425, 429) and response.status_code < 500:
                     raise NoReply(failure, refused=True)
                 wait = max(wait, _retry_after(response))
                 if wait > PATIENCE_SECONDS:
@@ -252,14 +254,15 @@ class ServerSampler:
                 failure = _error_text(error)
             except TimeoutError:
                 failure = f"no complete answer within {self.server.seconds:.0f} s"
-            except (ValueError, RecursionError):
-                failure = "the answer is not JSON"
             if attempt < self.server.tries:
                 await asyncio.sleep(wait)
         raise NoReply(f"{failure}, {self.server.tries} times")
 
-    async def _read_response(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """The response with its content. TimeoutError after `seconds`; NoReply if it is too long."""
+    async def _read_response(self, path: str, body: dict[str, Any]) -> tuple[httpx.Response, Any]:
+        """The response, and its JSON without the key, which a server may repeat.
+
+        TimeoutError after `seconds`; NoReply if it is too long.
+        """
         assert self._client is not None
         async with asyncio.timeout(self.server.seconds):
             async with self._client.stream("POST", path, json=body) as response:
@@ -268,17 +271,7 @@ class ServerSampler:
                     content += piece
                     if len(content) > LARGEST_BYTES:
                         raise NoReply(f"the answer does not end: more than {LARGEST_BYTES >> 20} MiB")
-        return self._without_key(response, bytes(content))
-
-    def _without_key(self, response: httpx.Response, content: bytes) -> httpx.Response:
-        """The response with the key hidden: a server may repeat it in an answer or refusal, which are stored."""
-        headers = {
-            name: text
-            for name, text in response.headers.items()
-            if name not in ("content-encoding", "content-length", "transfer-encoding")
-        }
-        content = self._mask.hide_in_json(content)
-        return httpx.Response(response.status_code, headers=headers, content=content, request=response.request)
+        return response, self._mask.json_of(bytes(content))
 
 
 def _reply(data: Any, chat: bool) -> Reply:
@@ -313,14 +306,6 @@ def _message(message: dict[str, Any]) -> Any:
     return f"<think>{thought}" + ("" if content is None else f"</think>{content}")
 
 
-def _models(response: httpx.Response, where: str) -> list[dict[str, Any]]:
-    try:
-        entries = response.json()["data"]
-        return [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LabError(f"{where} lists no models as OpenAI's does; does the address end in /v1?") from error
-
-
 def _context(entry: dict[str, Any]) -> int | None:
     """vLLM and SGLang report max_model_len, llama.cpp meta.n_ctx, others context_length."""
     meta = entry.get("meta") or {}
@@ -339,12 +324,8 @@ def _retry_after(response: httpx.Response) -> float:
         return 0.0
 
 
-def _reason(response: httpx.Response) -> str:
+def _reason(data: Any) -> str:
     """The server's reason for its refusal, in one line."""
-    try:
-        data = response.json()
-    except (ValueError, RecursionError):
-        return ""
     detail = data.get("error", data) if isinstance(data, dict) else None
     message = detail.get("message") if isinstance(detail, dict) else detail
     return f": {' '.join(message.split())[:200]}" if isinstance(message, str) else ""
