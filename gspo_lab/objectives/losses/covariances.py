@@ -34,13 +34,8 @@ class ClipCov(Common):
 def covariance(moved: LossInputs) -> "Tensor":
     """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN elsewhere: 2505.22617
     eq. 10."""
-    active_BT = moved.active_BT
-    count = active_BT.sum().clip(min=1)
-
-    def centred(x_BT: "Tensor") -> "Tensor":
-        return x_BT - x_BT.masked_fill(~active_BT, 0.0).sum() / count
-
-    product_BT: Tensor = centred(moved.batch.adv_BT) * centred(moved.logp_BT.detach())
+    adv_BT, logp_BT, active_BT = moved.batch.adv_BT, moved.logp_BT.detach(), moved.active_BT
+    product_BT: Tensor = (adv_BT - adv_BT[active_BT].mean()) * (logp_BT - logp_BT[active_BT].mean())
     return product_BT.masked_fill(~active_BT, math.nan)
 
 
