@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.atomic_files import sums_digest
-from gspo_lab.imported_runs import leave_run, write_study
+from gspo_lab.imported_runs import write_study
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus, from_dict
 from gspo_lab.report import Report, render
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study
 
@@ -31,7 +32,12 @@ def added_later(runs: Path, study: str, *seeds: int) -> None:
 
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
     """A run's folder with its run.json and, where there are any, its records."""
-    return leave_run(run, runs, records).path
+    folder = RunFolder(run.folder(runs))
+    folder.specify(run.to_json())
+    if records:
+        with folder.append() as journal:
+            journal.write(records)
+    return folder.path
 
 
 def finish(home: Path, step: int, at: float | None = None) -> None:

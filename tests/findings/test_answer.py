@@ -241,7 +241,7 @@ def dying(**stands: float) -> Change:
 )
 def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float, gspo: float, word: str) -> None:
     """Where none dies the edge was not reached."""
-    said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, change=dying(grpo=grpo, gspo=gspo)))
+    said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo)))
     assert said.word == word
     assert words.ground_text(said).endswith("4 values of update.learning_rate were swept.")
 
@@ -250,7 +250,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and 3e-3 above."""
     three = SWEPT + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
-    said = answered(make_lab(tmp_path, three, seeds=4, steps=20, change=change))
+    said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
     assert "): inconclusive" in words.answer_text(said)
 

@@ -14,7 +14,7 @@ from matched_lab import Lab, Lines, SealedLab
 from gspo_lab.cli import main
 from gspo_lab.errors import LabError
 from gspo_lab.matching import Difference, first_difference
-from gspo_lab.store import Evidence, rebuild
+from gspo_lab.store import Evidence, ingest, rebuild
 
 TWIN, OTHER = "toy/grpo/s0", "copy/grpo/s0"
 
@@ -24,6 +24,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study `toy`, and a copy of it with nothing changed."""
     lab = Lab(tmp_path_factory.mktemp("whole"))
     shutil.copytree(lab.home, lab.runs / "copy")
+    ingest(lab.runs)
     return lab.folder
 
 
