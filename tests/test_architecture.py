@@ -63,7 +63,7 @@ LIGHT = (
 )
 HEAVY = {
     *("torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"),
-    *("tensorboard", "wandb", "trackio"),
+    *("tensorboard", "wandb", "trackio", "pyarrow"),
 }
 
 
@@ -153,7 +153,7 @@ def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
 
 
 def test_light_rooms_are_light_when_imported() -> None:
-    names = ", ".join(f"gspo_lab.{name}" for name in LIGHT if name != "__main__")
+    names = ", ".join(f"gspo_lab.{name}" for name in (*LIGHT, "matching") if name != "__main__")
     code = f"import sys, {names}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not HEAVY & set(done.stdout.split())

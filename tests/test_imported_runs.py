@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
-from laboratory import rendered
+from laboratory import rendered, source
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
@@ -74,8 +74,7 @@ def certified(database: Path) -> Certificate:
 
 def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Study, tmp_path: Path) -> None:
     database = imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": replace(TRL, source="b.json")})
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "toy")
+    with source(database) as found:
         assert {(run.arm, run.seed): run.state for run in runs_of(found)} == {
             (arm, seed): "finished" for arm in ("grpo", "gspo") for seed in (0, 1)
         }

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 from claim_lab import PAIR, Fields, Numbers, evidence, gives, result, results, why
+from laboratory import source
 
 from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
@@ -15,7 +16,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import not_counted
 from gspo_lab.stats import Reason
-from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.store import DATABASE
 from gspo_lab.study import Run
 from gspo_lab.study.claim_validation import claim_names
 from gspo_lab.study.verdict_tables import Statistic
@@ -92,8 +93,7 @@ def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[in
     assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {gap.parts[0].n}
     if not counts:
         assert (gap.p, gap.parts[0].estimate) == (pytest.approx(0.0289, abs=1e-4), pytest.approx(100))
-    with Evidence.open(tmp_path / "runs" / DATABASE) as opened:
-        found = Source(opened, "toy")
+    with source(tmp_path / "runs" / DATABASE) as found:
         said = answer(found)
     assert (said.word, said.colour) == (word, "grey" if counts else "green")
     assert sentences(not_counted(found)) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])

@@ -1,20 +1,16 @@
 """A real run small enough for a test: an untrained embedded model and a reward that any text can win."""
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from small_models import small_start
 
 from gspo_lab.engines.native.build_run import RunComponents, set_up
 from gspo_lab.engines.native.experience import Experience, pack_routes, pad_rollouts
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import silence_transformers
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout, noise_key
 from gspo_lab.study import Run, load_study
@@ -110,21 +106,6 @@ def write_study(folder: Path) -> Path:
 
 def run_of(study: Path, arm: str, overrides: Sequence[str] = (), seed: int = 0) -> Run:
     return next(run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm)
-
-
-MODELS = tempfile.TemporaryDirectory(prefix="gspo-lab-tests-")
-
-
-@cache
-def small_start(name: str) -> Path | None:
-    """A folder like that of a warm start: the embedded model at two layers of width 64. None for any other model."""
-    if name not in EMBEDDED:
-        return None
-    folder = Path(MODELS.name) / name
-    with silence_transformers():
-        build(name, 11, {"layers": 2, "width": 64}).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
 
 
 def components(run: Run) -> RunComponents:

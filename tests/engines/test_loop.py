@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, small_start, train
+from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, train
 from safetensors.torch import load_file
+from small_models import small_start
 
 import gspo_lab.objectives.losses.cispo as builtin
 from gspo_lab import worker
