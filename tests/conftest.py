@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 
 # One thread, as a worker has: several wait for each other wherever the cores have other work, such as a second test.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A hundred processes import the package; without compiled modules each would compile all of it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does without it
     from hypothesis import HealthCheck, settings
@@ -32,6 +37,13 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In whatever order files are run, those of a folder come together: one worker makes what they share."""
+    folders = {folder: place for place, folder in enumerate(dict.fromkeys(item.path.parent for item in items))}
+    items.sort(key=lambda item: folders[item.path.parent])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,8 @@
 """A laboratory without training: studies declared and runs recorded as conductor and workers leave them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,6 +69,13 @@ def recorded_instead(journal: Path, old: str, new: str) -> None:
     """A journal as if its first `old` had been recorded as `new`: its lines lose their digests."""
     lines = [json.dumps(item, separators=(",", ":")) + "\n" for item in scan(journal).items]
     journal.write_text("".join(lines).replace(old, new, 1))
+
+
+@contextmanager
+def source(database: Path, study: str = "toy") -> Iterator[Source]:
+    """A study as findings read it."""
+    with Evidence.open(database) as evidence:
+        yield Source(evidence, study)
 
 
 def rendered(database: Path, *studies: str, **how: Any) -> Report:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -61,7 +62,7 @@ LIGHT = (
 )
 HEAVY = {
     *("torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"),
-    *("tensorboard", "wandb", "trackio"),
+    *("tensorboard", "wandb", "trackio", "pyarrow"),
 }
 
 
@@ -69,9 +70,15 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def files() -> list[Path]:
-    """Every Python file of the package but its front door, which holds the version and `open`."""
-    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Every Python file of the package, parsed, but its front door, which holds the version and `open`."""
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -103,45 +110,49 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def test_the_plan_names_every_room() -> None:
-    assert {room(path) for path in files()} == set(FLOORS)
+    assert {room(path) for path in trees()} == set(FLOORS)
     plan = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     for name, floor in FLOORS.items():
         path = PACKAGE / name
-        shown = f"{name}/" if path.is_dir() else f"{name}.py"
-        assert re.search(rf"^\| {floor} \|.*`{re.escape(shown)}`", plan, re.M), f"{shown} on floor {floor}"
+        written = f"{name}/" if path.is_dir() else f"{name}.py"
+        assert re.search(rf"^\| {floor} \|.*`{re.escape(written)}`", plan, re.M), f"{written} on floor {floor}"
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_down_and_through_no_wall(path: Path) -> None:
-    own = room(path)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for other, line in imported_rooms(tree):
-        if other != own:
-            assert FLOORS[other] < FLOORS[own], f"line {line}: {own} imports {other}, which does not lie lower"
-            assert other not in WALLS.get(own, ()), f"line {line}: {own} imports {other}"
+def test_imports_go_down_and_through_no_wall() -> None:
+    wrong = [
+        f"{shown(path)}:{line} imports {other}"
+        for path, tree in trees().items()
+        for other, line in imported_rooms(tree)
+        if other != room(path) and (FLOORS[other] >= FLOORS[room(path)] or other in WALLS.get(room(path), ()))
+    ]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", [path for path in files() if room(path) in LIGHT], ids=lambda path: path.stem)
-def test_light_rooms_import_no_heavy_package_at_the_top(path: Path) -> None:
-    for node in at_import(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for module, line in imports(node):
-                assert module.partition(".")[0] not in HEAVY, f"line {line}: {module}"
+def test_light_rooms_import_no_heavy_package_at_the_top() -> None:
+    wrong = [
+        f"{shown(path)}:{line} imports {module}"
+        for path, tree in trees().items()
+        if room(path) in LIGHT
+        for node in at_import(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module, line in imports(node)
+        if module.partition(".")[0] in HEAVY
+    ]
+    assert wrong == []
 
 
 def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
     """Who calls backward() or makes an optimizer trains; only the engine and its models' warm start do."""
     homes = set()
-    for path in files():
-        names = {node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)}
-        if names & {"backward", "optim", "AdamW"}:
-            homes.add(path.relative_to(PACKAGE).as_posix())
+    for path, tree in trees().items():
+        if {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {"backward", "optim", "AdamW"}:
+            homes.add(shown(path))
     assert {home for home in homes if not home.startswith("engines/native/")} == {"models/warm_start.py"}
     assert len(homes) > 1
 
 
 def test_light_rooms_are_light_when_imported() -> None:
-    names = ", ".join(f"gspo_lab.{name}" for name in LIGHT if name != "__main__")
+    names = ", ".join(f"gspo_lab.{name}" for name in (*LIGHT, "matching") if name != "__main__")
     code = f"import sys, {names}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not HEAVY & set(done.stdout.split())
@@ -157,17 +168,16 @@ IN_A_RUN = {
 def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
     """The store follows files by their names, a worker says which one is missing; all others ask a RunFolder."""
     by_hand = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in files()
-        for module, _ in imports(ast.parse(path.read_text(encoding="utf-8")))
+        shown(path)
+        for path, tree in trees().items()
+        for module, _ in imports(tree)
         if module.removeprefix("gspo_lab.paths.") in IN_A_RUN
     }
     assert {name for name in by_hand if not name.startswith("store/")} <= {"runfolder.py", "journal.py", "worker.py"}
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_file_is_two_rooms(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
+def test_no_file_is_two_rooms() -> None:
+    assert [shown(path) for path in trees() if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
 
 
 def tracked() -> list[Path]:
@@ -199,11 +209,12 @@ def test_records_and_runs_are_not_under_version_control() -> None:
 def imported_modules() -> dict[str, set[str]]:
     """The package's import graph: module -> modules that it names in any import, also one for types alone."""
     modules = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files()
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): tree
+        for path, tree in trees().items()
     }
     graph: dict[str, set[str]] = {}
-    for module, path in modules.items():
-        named = {name for name, _ in imports(ast.parse(path.read_text(encoding="utf-8")))}
+    for module, tree in modules.items():
+        named = {name for name, _ in imports(tree)}
         # `from a.b import c` names module a.b.c, or something of module a.b.
         targets = {name if name in modules else name.rpartition(".")[0] for name in named}
         graph[module] = targets & set(modules) - {module}
@@ -220,10 +231,10 @@ def test_the_import_graph_has_no_cycle() -> None:
 def test_no_class_is_a_room_of_its_own() -> None:
     """What grows beyond fifteen methods is functions of a thing, and not the thing."""
     large = [
-        f"{path.relative_to(PACKAGE)}: {node.name}"
-        for path in files()
+        f"{shown(path)}: {node.name}"
+        for path, tree in trees().items()
         if room(path) in ("readings", "findings", "store", "claims")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(entry, ast.FunctionDef) for entry in node.body) > MOST_METHODS
     ]
@@ -252,9 +263,5 @@ def pooled_in(tree: ast.AST) -> int:
 
 def test_numbers_are_pooled_in_one_room() -> None:
     """Two places that pool the same rows are two numbers under one name, sooner or later."""
-    found = {
-        str(path.relative_to(PACKAGE)): count
-        for path in files()
-        if room(path) in THEIRS and (count := pooled_in(ast.parse(path.read_text(encoding="utf-8"))))
-    }
-    assert found == {}
+    pooled = {shown(path): pooled_in(tree) for path, tree in trees().items() if room(path) in THEIRS}
+    assert [path for path, count in pooled.items() if count] == []

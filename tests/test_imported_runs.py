@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
-from laboratory import rendered
+from laboratory import rendered, source
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
@@ -72,8 +72,7 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     database = imported(tmp_path)
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "toy")
+    with source(database) as found:
         assert {(run.arm, run.seed): run.state for run in runs_of(found)} == {
             (arm, seed): "finished" for arm in ("grpo", "gspo") for seed in (0, 1)
         }

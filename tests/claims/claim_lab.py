@@ -86,6 +86,11 @@ def results(
         return {one.claim.id: one for one in judge(found, every=library)}
 
 
+def result(folder: Path, numbers: Numbers, claim: str, **settings: Any) -> Result:
+    """The result of one built-in claim, which the study declares and which is judged alone."""
+    return results(folder, numbers, claims=[claim], library=False, **settings)[claim]
+
+
 def evidence(
     folder: Path, numbers: Numbers, *, arms: str = PAIR, claims: Sequence[str] = (), tables: str = "", **settings: Any
 ) -> Evidence:

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
 from claim_lab import PAIR, Fields, Numbers, evidence, gives
-from typer.testing import CliRunner
 
 from gspo_lab.claims import LIBRARY, judge
-from gspo_lab.cli import app
 from gspo_lab.cli.verify import lines
 from gspo_lab.readings import Source
 from gspo_lab.report import render
@@ -36,9 +35,9 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(*words: str, code: int = 0) -> str:
-    found = CliRunner().invoke(app, list(words))
-    assert found.exit_code == code, found.output
-    return found.output
+    found = gspo_lab(*words)
+    assert found.code == code, found
+    return found.out
 
 
 def test_the_library_is_listed_with_what_each_claim_needs() -> None:

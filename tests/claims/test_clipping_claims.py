@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claim_lab import Fields, Numbers, gives, results, why
+from claim_lab import Fields, Numbers, gives, result, results, why
 
 from gspo_lab.study import Run
 
@@ -50,7 +50,7 @@ above = 0.0
 
 
 def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Path) -> None:
-    found = results(tmp_path, clips(GRPO, GSPO))["C04-clip-gap"]
+    found = result(tmp_path, clips(GRPO, GSPO), "C04-clip-gap")
     part = found.parts[0]
     assert part.estimate == pytest.approx(100)
     assert [part.low, part.high] == pytest.approx([10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4)
@@ -75,7 +75,7 @@ def test_where_the_gap_lies_decides(
     tmp_path: Path, gspo: dict[int, float], active: float, word: str, published: str, said: str
 ) -> None:
     """Beyond ten and short of what was published, below ten, on both sides of it, and with a saturated arm."""
-    found = results(tmp_path, clips(GRPO, gspo, active))["C04-clip-gap"]
+    found = result(tmp_path, clips(GRPO, gspo, active), "C04-clip-gap")
     assert (found.word, found.supplementary[0].word) == (word, published)
     assert said in why(found)
     assert found.parts[0].estimate == pytest.approx(1000 * math.prod(gspo.values()) ** (1 / 3))
@@ -86,7 +86,7 @@ def test_where_the_gap_lies_decides(
 def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(tmp_path: Path) -> None:
     # 8 updates x 1000 tokens: of 8, 7 and 6 tokens against one that is assumed, the interval lies below 10
     none, few = {0: 0.0, 1: 0.0, 2: 0.0}, {0: 0.001, 1: 0.000875, 2: 0.00075}
-    found = results(tmp_path, clips(none, few))["C04-clip-gap"]
+    found = result(tmp_path, clips(none, few), "C04-clip-gap")
     assert found.parts[0].estimate == pytest.approx((8 * 7 * 6) ** (1 / 3))
     assert found.parts[0].high < 10.1
     assert found.word == "not resolved"
@@ -115,7 +115,7 @@ def bands(grpo: list[int], gspo: list[int]) -> Numbers:
 def test_the_grid_decides_by_the_cells_that_a_ratio_is_reached_in(
     tmp_path: Path, grpo: list[int], most: float, half: float, word: str
 ) -> None:
-    found = results(tmp_path, bands(grpo, [800, 400, 200, 100, 50]))["C05-gap-robust"]
+    found = result(tmp_path, bands(grpo, [800, 400, 200, 100, 50]), "C05-gap-robust")
     assert [part.estimate for part in found.parts] == pytest.approx([most, half], rel=0.02)
     assert found.word == word
 
@@ -131,14 +131,14 @@ def rising(sign: int = 1, first: float = 0.0) -> Numbers:
 
 
 def test_growth_with_the_minibatch_is_a_difference_of_the_last_and_the_second(tmp_path: Path) -> None:
-    found = results(tmp_path / "rises", rising())["C06-grows-with-mb"]
+    found = result(tmp_path / "rises", rising(), "C06-grows-with-mb")
     zero, grpo, gspo = found.parts
     assert (zero.estimate, grpo.estimate, gspo.estimate) == pytest.approx((0, 0.22, 0.22))
     # .2, .22, .24: sd .02, half-width .04968
     assert grpo.low == pytest.approx(0.22 - 0.04968, abs=1e-5)
     assert found.word == "supported"
-    assert results(tmp_path / "falls", rising(sign=-1))["C06-grows-with-mb"].word == "contradicted"
-    found = results(tmp_path / "first", rising(first=0.01))["C06-grows-with-mb"]
+    assert result(tmp_path / "falls", rising(sign=-1), "C06-grows-with-mb").word == "contradicted"
+    found = result(tmp_path / "first", rising(first=0.01), "C06-grows-with-mb")
     assert found.word == "contradicted"
     assert "largest cf on mini-batch 0 is 0.01, exactly 0 is required" in why(found)
 
@@ -164,15 +164,15 @@ def weights(partly: int = 0, largest: dict[int, float] | None = None) -> Numbers
 
 
 def test_gspo_weights_alike_and_grpo_beyond_its_range(tmp_path: Path) -> None:
-    found = results(tmp_path / "alike", weights())["C03-equal-weights"]
+    found = result(tmp_path / "alike", weights(), "C03-equal-weights")
     spread = sum(math.sqrt(0.04 + s / 1000) for s in range(3)) / 3
     assert [part.estimate for part in found.parts] == pytest.approx([0, spread, (3 * 3.1 * 3.2) ** (1 / 3)])
     assert found.word == "supported"
     # 2 steps x 3 later mini-batches x one response clipped in part
-    found = results(tmp_path / "partly", weights(partly=1))["C03-equal-weights"]
+    found = result(tmp_path / "partly", weights(partly=1), "C03-equal-weights")
     assert found.word == "contradicted"
     assert "this is a bug: GSPO's responses clipped in part is 6" in why(found)
-    found = results(tmp_path / "inside", weights(largest={0: 1.1, 1: 1.11, 2: 1.12}))["C03-equal-weights"]
+    found = result(tmp_path / "inside", weights(largest={0: 1.1, 1: 1.11, 2: 1.12}), "C03-equal-weights")
     assert found.word == "contradicted"
     assert "GRPO: largest weight at A < 0" in why(found)
 
@@ -194,7 +194,7 @@ def first(**changed: Any) -> Numbers:
     ],
 )
 def test_a_broken_identity_is_a_bug(tmp_path: Path, changed: Fields, said: str) -> None:
-    found = results(tmp_path, first(**changed))["C01-first-minibatch"]
+    found = result(tmp_path, first(**changed), "C01-first-minibatch")
     assert found.word == "contradicted"
     assert f"this is a bug: {said}" in why(found)
     assert "s1" in why(found)
@@ -217,7 +217,7 @@ def test_gradients_of_nothing_prove_nothing(tmp_path: Path) -> None:
 
 def test_first_updates_of_other_responses_are_not_compared(tmp_path: Path) -> None:
     halved = TOKEN.replace('objective = "gspo-token"', 'objective = "gspo-token"\nupdate.minibatches = 2')
-    found = results(tmp_path, Numbers(), arms=TWO_RULES + halved)["C02-token-variant"]
+    found = result(tmp_path, Numbers(), "C02-token-variant", arms=TWO_RULES + halved)
     assert found.word == "not testable here"
     assert "split into 2 and 4 mini-batches" in why(found)
 
@@ -235,4 +235,4 @@ def test_the_token_variant_is_the_same(tmp_path: Path, changed: Fields, word: st
     def update(run: Run, step: int, minibatch: int) -> Fields:
         return changed if run.arm == "gspo-token" and minibatch == 2 else {}
 
-    assert results(tmp_path, gives(update=update), arms=TWO_RULES + TOKEN)["C02-token-variant"].word == word
+    assert result(tmp_path, gives(update=update), "C02-token-variant", arms=TWO_RULES + TOKEN).word == word

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from claim_lab import PAIR, Fields, Numbers, evidence, gives, results, why
+from claim_lab import PAIR, Fields, Numbers, evidence, gives, result, results, why
+from laboratory import source
 
 from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
@@ -15,7 +16,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import not_counted
 from gspo_lab.stats import Reason
-from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.store import DATABASE
 from gspo_lab.study import Run
 from gspo_lab.study.claim_validation import claim_names
 from gspo_lab.study.verdict_tables import Statistic
@@ -57,7 +58,7 @@ above = 0.0
 
 
 def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> None:
-    alone = results(tmp_path / "alone", update_clips(), claims=["C04-clip-gap"])["C04-clip-gap"]
+    alone = result(tmp_path / "alone", update_clips(), "C04-clip-gap")
     assert alone.word == "supported"
     assert (alone.declared, alone.p_adjusted) == (True, alone.p)
     both = results(tmp_path / "two", update_clips(), claims=["C04-clip-gap"], tables=LOSS)
@@ -92,8 +93,7 @@ def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[in
     assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {gap.parts[0].n}
     if not counts:
         assert (gap.p, gap.parts[0].estimate) == (pytest.approx(0.0289, abs=1e-4), pytest.approx(100))
-    with Evidence.open(tmp_path / "runs" / DATABASE) as opened:
-        found = Source(opened, "toy")
+    with source(tmp_path / "runs" / DATABASE) as found:
         said = answer(found)
     assert (said.word, said.colour) == (word, "grey" if counts else "green")
     assert sentences(not_counted(found)) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
@@ -116,7 +116,7 @@ def test_unstable_runs_stand_beside_a_claim(tmp_path: Path) -> None:
 
     numbers = update_clips()
     numbers.right = right  # type: ignore[method-assign]
-    found = results(tmp_path, numbers, claims=["C04-clip-gap"], library=False)["C04-clip-gap"]
+    found = result(tmp_path, numbers, "C04-clip-gap")
     assert found.unstable == {"grpo": (0, 3), "gspo": (1, 3)}
     assert "unstable runs: grpo 0 of 3, gspo 1 of 3" in why(found)
 
@@ -171,7 +171,7 @@ def test_unstable_runs_stand_beside_a_claim(tmp_path: Path) -> None:
 def test_an_unmet_need_is_named_with_what_was_measured(
     tmp_path: Path, claim: str, settings: dict[str, Any], arms: str, numbers: Numbers, said: str
 ) -> None:
-    found = results(tmp_path, numbers, arms=arms, **settings)[claim]
+    found = result(tmp_path, numbers, claim, arms=arms, **settings)
     assert found.word == "not testable here"
     assert said in why(found)
 
@@ -179,7 +179,7 @@ def test_an_unmet_need_is_named_with_what_was_measured(
 def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None:
     numbers = update_clips()
     numbers.facts = lambda run: {"weights": run.arm}  # type: ignore[method-assign]
-    found = results(tmp_path, numbers, accept=False)["C04-clip-gap"]
+    found = result(tmp_path, numbers, "C04-clip-gap", accept=False)
     assert found.word == "not testable here"
     assert why(found).startswith(
         "grpo and gspo are not matched: undeclared difference in weights: weights (seeds 0, 1, 2)"

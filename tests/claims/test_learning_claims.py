@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from claim_lab import PAIR, Fields, Numbers, gives, results, why
+from claim_lab import PAIR, Fields, Numbers, gives, result, why
 
 from gspo_lab.stats import Reason
 from gspo_lab.study import Run
@@ -19,7 +19,7 @@ def learning(run: Run, step: int) -> int:
 
 
 def test_efficiency_is_an_area_against_prompts(tmp_path: Path) -> None:
-    found = results(tmp_path, gives(right=learning), arms=TUNED, steps=10)["C14-more-efficient"]
+    found = result(tmp_path, gives(right=learning), "C14-more-efficient", arms=TUNED, steps=10)
     area, threshold = found.parts
     # trapezoids: grpo .4; gspo (.45 + (.6 + x) / 2) / 2 = .525, .55, .575: differences .125, .15, .175, sd .025
     assert area.estimate == pytest.approx(0.15)
@@ -34,7 +34,7 @@ def test_equal_tokens_end_where_the_shorter_budget_ends(tmp_path: Path) -> None:
     def step(run: Run, step: int) -> Fields:
         return {"tokens_sampled_total": (1000 if run.arm == "grpo" else 2000) * (step + 1)}
 
-    found = results(tmp_path, gives(right=learning, step=step), arms=TUNED, steps=10)["C14-more-efficient"]
+    found = result(tmp_path, gives(right=learning, step=step), "C14-more-efficient", arms=TUNED, steps=10)
     # 10,000 tokens are gspo's first 5 steps: mean of .3 and .6 = .45 in every seed, against .4
     assert found.supplementary[0].estimate == pytest.approx(0.05)
 
@@ -43,7 +43,7 @@ def test_efficiency_needs_tuned_ranges_and_the_same_first_rollout(tmp_path: Path
     def step(run: Run, step: int) -> Fields:
         return {"rollout_digest": run.arm}
 
-    found = results(tmp_path, gives(step=step))["C14-more-efficient"]
+    found = result(tmp_path, gives(step=step), "C14-more-efficient")
     assert found.word == "not testable here"
     assert "gspo has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of 10" in why(found)
     assert "the first rollouts of grpo and gspo differ at seed 0" in why(found)
@@ -65,7 +65,7 @@ def test_stable_rules_end_alike(tmp_path: Path, more: dict[int, int], word: str,
     def right(run: Run, step: int) -> int:
         return 100 + (more[run.seed] if run.arm == "gspo" else 0)
 
-    found = results(tmp_path, gives(right=right), problems=200)["C23-stable-then-equal"]
+    found = result(tmp_path, gives(right=right), "C23-stable-then-equal", problems=200)
     assert found.word == word
     assert said in why(found)
 
@@ -74,7 +74,7 @@ def test_a_collapsed_run_is_not_stable(tmp_path: Path) -> None:
     def update(run: Run, step: int, minibatch: int) -> Fields:
         return {"nonfinite": int(run.arm == "gspo" and run.seed == 2 and step == 1)}
 
-    found = results(tmp_path, gives(update=update))["C23-stable-then-equal"]
+    found = result(tmp_path, gives(update=update), "C23-stable-then-equal")
     assert found.word == "not testable here"
     assert "gspo, seed 2, collapsed at step 1 (non-finite)" in why(found)
 
@@ -94,7 +94,7 @@ def sigmoid(midpoint: dict[str, float], asymptote: dict[str, int]) -> Callable[[
 )
 def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote: dict[str, int], word: str) -> None:
     curves = sigmoid({"grpo": 4.0, "gspo": 2.0}, asymptote)
-    found = results(tmp_path, gives(right=curves), problems=200, steps=16, every=1)["C26-same-asymptote"]
+    found = result(tmp_path, gives(right=curves), "C26-same-asymptote", problems=200, steps=16, every=1)
     (apart,) = found.parts
     assert apart.estimate == pytest.approx((asymptote["gspo"] - asymptote["grpo"]) / 200, abs=0.01)
     assert found.word == word
@@ -110,7 +110,8 @@ def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
     curves = sigmoid(
         {"grpo": 4.0, "gspo": 2.0, "dapo": 3.0, "slow": 20.0}, {"grpo": 160, "gspo": 160, "dapo": 120, "slow": 160}
     )
-    found = results(tmp_path, gives(right=curves), arms=arms, problems=200, steps=16, every=1)["C26-same-asymptote"]
+    shape = {"arms": arms, "problems": 200, "steps": 16, "every": 1}
+    found = result(tmp_path, gives(right=curves), "C26-same-asymptote", **shape)
     assert found.word == "supported"
     asymptote, later = found.supplementary[5:]
     assert (asymptote.name, later.name) == ("asymptote of dapo", "FLOPs until half of the gain, dapo / grpo")
@@ -120,7 +121,7 @@ def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
 
 def test_runs_whose_curve_does_not_bend_are_not_fitted(tmp_path: Path) -> None:
     curves = sigmoid({"grpo": 20.0, "gspo": 20.0}, {"grpo": 160, "gspo": 160})
-    found = results(tmp_path, gives(right=curves), problems=200, steps=16, every=1)["C26-same-asymptote"]
+    found = result(tmp_path, gives(right=curves), "C26-same-asymptote", problems=200, steps=16, every=1)
     assert found.word == "not testable here"
     assert "grpo, seed 0: 16 evaluations after the start show too little of the curve for an asymptote" in why(found)
 
@@ -155,7 +156,7 @@ def mismatch(grpo: float, gspo: float, spread: float = 1.1) -> Numbers:
 def test_precision_is_read_from_means_and_flipped_clips(
     tmp_path: Path, grpo: float, gspo: float, spread: float, word: str
 ) -> None:
-    found = results(tmp_path, mismatch(grpo, gspo, spread), arms=LOW_PAIR)["C15-precision-tolerant"]
+    found = result(tmp_path, mismatch(grpo, gspo, spread), "C15-precision-tolerant", arms=LOW_PAIR)
     assert found.word == word
     assert found.parts[0].estimate == pytest.approx(spread * (1.01 * 1.02) ** (1 / 3))
     assert found.parts[1].estimate == pytest.approx((gspo - grpo) * 1.01)
@@ -163,9 +164,9 @@ def test_precision_is_read_from_means_and_flipped_clips(
 
 
 def test_precision_needs_another_precision_and_the_trainers_log_probs(tmp_path: Path) -> None:
-    same = results(tmp_path / "a", mismatch(0.2, 0.1), arms=LOW_PAIR.replace(LOW, ""))["C15-precision-tolerant"]
+    same = result(tmp_path / "a", mismatch(0.2, 0.1), "C15-precision-tolerant", arms=LOW_PAIR.replace(LOW, ""))
     assert "own engine and precision" in why(same)
     old = LOW_PAIR.replace(LOW, LOW + 'update = {old_logprobs = "sampler"}\n')
-    found = results(tmp_path / "b", mismatch(0.2, 0.1), arms=old)["C15-precision-tolerant"]
+    found = result(tmp_path / "b", mismatch(0.2, 0.1), "C15-precision-tolerant", arms=old)
     assert found.word == "not testable here"
     assert "takes the sampler's log-probs" in why(found)

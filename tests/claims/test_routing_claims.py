@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from claim_lab import MOE, Fields, Numbers, gives, results, why
+from claim_lab import MOE, Fields, Numbers, gives, result, results, why
 
 from gspo_lab.stats import Reason
 from gspo_lab.study import Run
@@ -75,7 +75,7 @@ def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(tmp_path: Path
     """It gains .2, .25 and .3 whether or not a run fell and however little routing moves: those needs keep a claim
     from being supported too easily, and hide no contradiction."""
     numbers = routed({"grpo": NOTHING, "gspo": HELPS}, change=0.01, fell=fell)
-    found = results(tmp_path, numbers, arms=MOE, verdict="reward_margin = 0.02")["C13-gspo-no-replay"]
+    found = result(tmp_path, numbers, "C13-gspo-no-replay", arms=MOE, verdict="reward_margin = 0.02")
     assert found.word == "contradicted"
     assert "support would also have needed what is lacking here: routing hardly moves" in why(found)
 
@@ -83,12 +83,10 @@ def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(tmp_path: Path
 def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
     """GSPO gains .045, .05, .055 of reward: half-width .0124; wholly beyond a margin of .02, inside one of .1."""
     gains = routed({"grpo": HELPS, "gspo": {0: 0.045, 1: 0.05, 2: 0.055}})
-    words = {}
-    for margin in ("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001"):
-        words[margin] = results(tmp_path / f"of {margin}".replace("\n", " "), gains, arms=MOE, verdict=margin)[
-            "C13-gspo-no-replay"
-        ]
-    undeclared, narrow, wide = words.values()
+    undeclared, narrow, wide = (
+        result(tmp_path / f"{place}", gains, "C13-gspo-no-replay", arms=MOE, verdict=margin)
+        for place, margin in enumerate(("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001"))
+    )
     assert undeclared.word == "not testable here"
     assert "declares no verdict.reward_margin" in why(undeclared)
     assert undeclared.parts[1].criterion == "supported if inside a margin, which is not declared"
@@ -104,12 +102,12 @@ def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) ->
         fell = run.arm == "grpo-replay" and step == run.settings.steps - 1
         return {**plain.update(run, step, minibatch), "nonfinite": int(fell)}
 
-    found = results(tmp_path, gives(update=update, step=plain.step), arms=MOE)["C12-grpo-needs-replay"]
+    found = result(tmp_path, gives(update=update, step=plain.step), "C12-grpo-needs-replay", arms=MOE)
     assert found.word == "contradicted"
 
 
 def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
-    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE)["C09-expert-change"]
+    found = result(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), "C09-expert-change", arms=MOE)
     change, slope = found.parts
     # mini-batch 1 of change .06: .02 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
     assert change.estimate == pytest.approx(0.02 * 1.01)
@@ -130,6 +128,6 @@ def test_the_need_of_an_unstable_run_counts_what_the_page_counts(tmp_path: Path)
 
     numbers = routed({"grpo": HELPS, "gspo": NOTHING}, fell=False)
     numbers.right = right  # type: ignore[method-assign]
-    found = results(tmp_path, numbers, arms=MOE, verdict="reward_margin = 0.02")["C12-grpo-needs-replay"]
+    found = result(tmp_path, numbers, "C12-grpo-needs-replay", arms=MOE, verdict="reward_margin = 0.02")
     assert "no unstable runs" not in {reason.code for reason in found.reasons}
     assert "0 of 6 judged runs" not in why(found)

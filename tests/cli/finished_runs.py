@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from gspo_lab.atomic_files import write_json
-from gspo_lab.conduct.study_lock import declare
-from gspo_lab.journal import Journal
-from gspo_lab.paths import RUN
+from laboratory import declare, leave
+
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
@@ -46,14 +44,13 @@ def write_study(folder: Path, name: str = "seen", seeds: int = 2) -> Path:
 def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = "") -> None:
     """The run folders that conducting the study `path` leaves; the run of arm/seed `unfinished` has only begun."""
     study = load_study(path)
-    declare(study, runs / study.name)
+    declare(study, runs)
     for run in study.runs():
-        folder = run.folder(runs)
-        write_json(folder / RUN, run.to_json())
-        begun = f"{run.arm}/s{run.seed}" == unfinished
-        with Journal(folder) as journal:
-            journal.write(_records(run, at, 1 if begun else run.settings.steps))
-            journal.write([] if begun else [RunStatus(state="finished", step=run.settings.steps, at=at + 60)])
+        if f"{run.arm}/s{run.seed}" == unfinished:
+            leave(run, runs, _records(run, at, 1))
+        else:
+            end = RunStatus(state="finished", step=run.settings.steps, at=at + 60)
+            leave(run, runs, [*_records(run, at, run.settings.steps), end])
 
 
 def _records(run: Run, at: float, steps: int) -> list[Record]:

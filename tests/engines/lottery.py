@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from small_models import small_start
 
 from gspo_lab.engines.native.build_run import RunComponents, set_up
 from gspo_lab.engines.native.experience import Experience, pack_routes, pad_rollouts
@@ -42,7 +43,7 @@ detail_every = 1
 [[bench]]
 name = "lottery"
 problems = 5
-every = 1
+every = 2
 [arm.grpo]
 objective = "grpo"
 [arm.gspo]
@@ -107,13 +108,18 @@ def run_of(study: Path, arm: str, overrides: Sequence[str] = (), seed: int = 0) 
     return next(run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm)
 
 
+def components(run: Run) -> RunComponents:
+    """What its loop works with; an embedded model is a small one."""
+    return set_up(run, small_start(run.settings.model))
+
+
 def train(
     run: Run, folder: Path, stop: Callable[[], bool] = lambda: False, *, parts: RunComponents | None = None
 ) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     memory = Memory(folder)
-    Loop(run, parts or set_up(run, None), memory, folder).run(stop)
+    Loop(run, parts or components(run), memory, folder).run(stop)
     return memory
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, Trained, final, recorded, train
+from lottery import MakeRun, Memory, Trained, components, final, recorded, train
 
 from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.asynchrony import Asked, PendingGroups
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.errors import LabError
 from gspo_lab.samplers import Request, Rollout
@@ -31,7 +30,7 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
     assert [(s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in whole.steps] == [(0.0, 0, 0)] * 3
 
     # The synchronous run in its own words: sample, grade, update, with nothing between a step and the next.
-    parts = set_up(plain, None)
+    parts = components(plain)
     loop = Loop(plain, parts, Memory(), tmp_path / "own")
     for step in range(3):
         each = [one for one in loop.prompts.step(step) for _ in range(4)]
@@ -49,7 +48,7 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
 
 def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "steps=5", "rollout.staleness=2", "bench.lottery.every=1")
-    parts = set_up(run, None)
+    parts = components(run)
     loop = Loop(run, parts, Memory(), tmp_path)
     assert parts.lag.model is not parts.policy.model
 

@@ -59,7 +59,7 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write = "sink.write([StepRecord("
-    done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(2)\n            {write}"))
+    done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(1.3)\n            {write}"))
     assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, Trained, experience_of, rollouts
+from lottery import MakeRun, Memory, Trained, components, experience_of, rollouts
 
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.experience import Experience, pad_rollouts
 from gspo_lab.engines.native.optimizer_update import MinibatchRows
@@ -17,7 +16,7 @@ OF_STEPS = ("value_explained_variance", "seconds_values")
 
 def critic_of(make_run: MakeRun, arm: str, *overrides: str) -> tuple[Critic, Experience]:
     """A critic at its start, and sixteen responses to four prompts."""
-    setting = set_up(make_run(arm, GAE, *overrides), None)
+    setting = components(make_run(arm, GAE, *overrides))
     return setting.critic, experience_of(setting)
 
 
@@ -91,7 +90,7 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
 
 def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
     """Of the first response a tool wrote the middle two of four tokens: no value, no return, no advantage, no count."""
-    setting = set_up(make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5"), None)
+    setting = components(make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5"))
     experience = pad_rollouts(rollouts(tool=True), 0, setting.device)
     reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
     assert torch.equal(setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0]))
@@ -149,7 +148,7 @@ def test_one_response_to_a_prompt_is_enough(trained: Trained) -> None:
 
 
 def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
-    setting = set_up(make_run("grpo", GAE), None)
+    setting = components(make_run("grpo", GAE))
     experience = experience_of(setting)
     with torch.no_grad():
         setting.critic.trained.model.head.weight.fill_(float("nan"))

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, Memory, train
+from lottery import MakeRun, Memory, components, train
 
 from gspo_lab.engines.check import check_tasks
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.errors import LabError
 from gspo_lab.samplers import Rollout
@@ -96,7 +95,7 @@ def test_which_others_are_asked_does_not_follow_from_how_many_may_be(make_run: M
     asked = []
     for rounds in (2, 20):
         run = make_run("gspo", f"rollout.dynamic_sampling={rounds}")
-        loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+        loop = Loop(run, components(run), Memory(), tmp_path)
         asked.append(
             [*loop._replacement_groups(5, 1, 3), *loop._replacement_groups(5, 3, 4), *loop._replacement_groups(6, 1, 3)]
         )
@@ -160,7 +159,7 @@ def test_length_costs_reward_and_gives_an_equal_group_a_signal(make_run: MakeRun
 
 def test_replies_of_an_environment_count_as_the_limit_counts_them(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("grpo", "rollout.overlong_buffer=4")
-    loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+    loop = Loop(run, components(run), Memory(), tmp_path)
     nine = Rollout(loop.requests(0)[0], [1] * 9, [0.0] * 9, "", False, loss_mask=[True] * 3 + [False] * 6)
     assert loop.penalties([nine] * GROUP).tolist() == [[0.75] * GROUP]  # the third of four before a limit of ten
 

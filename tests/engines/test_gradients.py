@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from lottery import MakeRun, experience_of
+from lottery import MakeRun, components, experience_of
 
-from gspo_lab.engines.native.build_run import RunComponents, set_up, without_dropout
+from gspo_lab.engines.native.build_run import RunComponents, without_dropout
 from gspo_lab.engines.native.experience import Experience, microbatches
 from gspo_lab.engines.native.optimizer_update import MinibatchRows, update_record
 
@@ -52,7 +52,7 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         ("objective.entropy_coef=0.1",),
     ):
         run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
-        setting = set_up(run, None)
+        setting = components(run)
         experience = experience_of(setting, routes="rollout" in str(overrides))
         rows = torch.arange(16)
         setting.policy.fill_old_policy(experience, rows)
@@ -67,7 +67,7 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on it."""
     wanted = ("policy_loss=bapo", "importance_sampling_level=token", "clip_low=0.01", "clip_high=0.01")
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
-    setting = set_up(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))), None)
+    setting = components(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))))
     experience, rows = experience_of(setting), torch.arange(16)
     fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
     assert fresh is setting.updater.objective
@@ -86,7 +86,7 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
 
 def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     """Also of a mini-batch that takes no pass: 0 is measured there."""
-    setting = set_up(make_run("grpo", "objective.dual_clip=1.001"), None)
+    setting = components(make_run("grpo", "objective.dual_clip=1.001"))
     experience, rows = experience_of(setting), torch.arange(16)
     setting.policy.fill_old_policy(experience, rows)
     drift(setting)
@@ -105,7 +105,7 @@ def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun)
     for model in ("tiny-qwen3", "tiny-qwen3-moe"):
         gradients = []
         for arm in ("grpo", "gspo"):
-            setting = set_up(make_run(arm, f"model={model}"), None)
+            setting = components(make_run(arm, f"model={model}"))
             gradients.append(gradient(setting, experience_of(setting), fresh=True))
         assert relative(gradients[1], gradients[0]) < 1e-5
         assert torch.nn.functional.cosine_similarity(gradients[0], gradients[1], dim=0) > 1 - 1e-6
@@ -120,7 +120,7 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
             "routing_replay=old-policy",
             f"update.gradient_checkpointing={checkpointing}",
         )
-        setting = set_up(run, None)
+        setting = components(run)
         experience = experience_of(setting)
         setting.policy.fill_old_policy(experience, torch.arange(16))
         drift(setting, 0.1)
@@ -131,7 +131,7 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
 def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> None:
     """The experts' inputs, caught while a drifted policy trains in several parts, are the old policy's choice."""
     for replay in ("old-policy", "rollout"):
-        setting = set_up(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), None)
+        setting = components(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"))
         experience = experience_of(setting, routes=replay == "rollout")
         setting.policy.fill_old_policy(experience, torch.arange(16))
         recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
@@ -162,7 +162,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
 def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(make_run: MakeRun, dtype: str) -> None:
     """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the updates' grouping."""
     run = make_run("gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30")
-    setting = set_up(run, None)
+    setting = components(run)
     experience = experience_of(setting)
     minibatches = torch.arange(16).chunk(4)
     for rows in minibatches[1:]:
@@ -196,7 +196,7 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
     """Half of the responses have A = 0; the same update with and without passes over them."""
     found = []
     for skip in (False, True):
-        setting = set_up(make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides), None)
+        setting = components(make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides))
         experience = experience_of(setting)
         experience.adv_NT[::2] = 0.0
         if skip:
@@ -213,7 +213,7 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
     """Momentum and decay of the updates before it go on, exactly as after passes over responses with A = 0."""
     ends = []
     for skip in (False, True):
-        setting = set_up(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"), None)
+        setting = components(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"))
         experience = experience_of(setting)
         rows = torch.arange(16)
         setting.updater.update(experience, MinibatchRows(0, 0, rows, True))
@@ -233,7 +233,7 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
 def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
     gradients = []
     for arm in ("grpo", "gspo"):
-        setting = set_up(make_run(arm), None)
+        setting = components(make_run(arm))
         experience = experience_of(setting)
         setting.policy.fill_old_policy(experience, torch.arange(16))
         drift(setting)

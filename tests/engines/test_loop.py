@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from lottery import Killed, MakeRun, Memory, Trained, final, recorded, train
+from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, train
 from safetensors.torch import load_file
+from small_models import small_start
 
 import gspo_lab.objectives.losses.cispo as builtin
 from gspo_lab import worker
 from gspo_lab.atomic_files import write_json
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.errors import LabError
 from gspo_lab.journal import scan
@@ -63,7 +63,7 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
 
 
 def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: Trained) -> None:
-    grpo, gspo = trained("grpo"), trained("gspo")
+    grpo, gspo = (trained(arm, "update.learning_rate=1e-2") for arm in ("grpo", "gspo"))
     other = trained("grpo", seed=1)
     assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest != other.steps[0].rollout_digest
     assert grpo.steps[0].logprob_digest == gspo.steps[0].logprob_digest
@@ -93,7 +93,7 @@ def test_a_kill_at_the_very_end_loses_nothing(
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
     calm, harried = tmp_path / "calm", tmp_path / "harried"
     for folder in (calm, harried):
-        write_json(folder / RUN, run.to_json())
+        write_json(folder / RUN, run.to_json() | {"warm_start": str(small_start(run.settings.model))})
     work(calm)
     assert not (calm / CHECKPOINTS / RESUME).exists()
 
@@ -135,11 +135,10 @@ def test_records_hold_what_happened(trained: Trained) -> None:
     assert step.mismatch_abs_max < 1e-4
     assert 0 < step.entropy < 6
     benchmarks = [a for a in memory.answers if a.bench == "lottery"]
-    assert sorted({a.step for a in benchmarks}) == [0, 1, 2]
-    assert len(benchmarks) == 15
-    detail = memory.updates[1].response_detail
-    assert sum(detail["length"]) == memory.updates[1].response_tokens
-    assert sum(detail["clipped_tokens"]) == memory.updates[1].clipped_tokens
+    assert [a.step for a in benchmarks] == [0] * 5 + [2] * 5
+    moved = next(update for update in memory.updates if update.clipped_tokens and update.evaluated_responses == 4)
+    assert sum(moved.response_detail["length"]) == moved.response_tokens
+    assert sum(moved.response_detail["clipped_tokens"]) == moved.clipped_tokens
     # A dense model has no experts to measure, and says so by saying nothing.
     assert memory.updates[0].expert_change is None
     assert step.replay_bytes is None
@@ -232,7 +231,7 @@ def test_expert_change_is_measured_with_and_without_replay(trained: Trained) -> 
         changes = [u.expert_change for u in memory.updates if u.step == 0]
         assert changes[0] == 0.0
         assert all(change > 0 for change in changes[1:])
-        assert all(len(u.expert_change_layers) == 4 for u in memory.updates)
+        assert all(len(u.expert_change_layers) == 2 for u in memory.updates)
         assert all((u.router_grad_norm > 0) is (u.grad_norm > 0) for u in memory.updates)
         assert any(u.router_grad_norm for u in memory.updates)
         assert (memory.steps[0].replay_bytes > 0) is (replay != "none")
@@ -257,7 +256,7 @@ def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_s
     with pytest.raises(
         LabError, match=r"failed on 9 of 16 responses of step 1, more than .* = 0\.5 allows; .*no"
     ) as told:
-        Loop(run, set_up(run, None), memory, tmp_path / "run").run(lambda: False)
+        Loop(run, components(run), memory, tmp_path / "run").run(lambda: False)
     assert "\n" not in str(told.value)
     assert [(step.grader_errors, step.reward_mean) for step in memory.steps] == [(8, 0.5)]
     failed = [answer for answer in memory.answers if answer.error]
@@ -278,7 +277,7 @@ def test_a_weight_that_is_no_number_is_in_every_update(
     overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run("gspo", *overrides)
-    parts = set_up(run, None)
+    parts = components(run)
     with torch.no_grad():
         parts.policy.model.model.norm.weight[0] = torch.nan
     memory = train(run, tmp_path / "run", parts=parts)
@@ -289,7 +288,7 @@ def test_a_weight_that_is_no_number_is_in_every_update(
 
 def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "rollout.dtype=bfloat16")
-    parts = set_up(run, None)
+    parts = components(run)
     assert isinstance(parts.sampler, TransformersSampler)
     with torch.no_grad():
         parts.sampler._model.model.norm.weight[0] = torch.nan  # of its own copy, until the first refresh
@@ -298,7 +297,8 @@ def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: P
 
 
 def test_a_run_whose_ratios_underflow_ends(trained: Trained) -> None:
-    on_policy, *moved = trained("gspo", "update.learning_rate=10", "steps=1").updates
+    overrides = ("update.learning_rate=10", "update.skip_zero_advantage=false", "steps=1")
+    on_policy, *moved = trained("gspo", *overrides).updates
     assert on_policy.ess_tokens == 1.0
     assert [update.ess_tokens for update in moved] == [None] * 3
     assert all(update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved)
@@ -311,8 +311,8 @@ def test_a_copy_of_cispo_s_file_trains_the_same(tmp_path: Path, make_run: MakeRu
         [one for one in recorded(memory) if one["kind"] == "update"]
         for memory in (trained("gspo", "steps=1", "objective.policy_loss=cispo"), own)
     )
-    assert len(of_lab) > 1
-    assert all(row.get("gate_mean") is not None and row.get("clipped_tokens") is None for row in of_lab)
+    assert sum(row.get("gate_mean") is not None for row in of_lab) > 1
+    assert all(row.get("clipped_tokens") is None for row in of_lab)
     assert updates == of_lab
     check(load_study(tmp_path / "study.toml", overrides=["objective.policy_loss=mine.py:LOSS"]))
 
@@ -357,14 +357,3 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     critics = [memory.statuses[0].facts.get("critic") for memory in (whole, first, second)]
     assert critics[0] == critics[1]
     assert (critics[1] != critics[2]) is (critics[0] is not None), "what the critic has learnt is kept"
-
-
-def test_bfloat16_rollouts_show_as_mismatch(trained: Trained) -> None:
-    exact, coarse = trained("gspo").steps[0], trained("gspo", "rollout.dtype=bfloat16").steps[0]
-    assert coarse.mismatch_k3 > 100 * exact.mismatch_k3
-    assert coarse.mismatch_abs_max > 1e-4
-
-
-def test_frozen_routers_have_no_gradient_to_measure(trained: Trained) -> None:
-    memory = trained("gspo", "model=tiny-qwen3-moe", "update.lora_rank=4")
-    assert {update.router_grad_norm for update in memory.updates} == {None}

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from lottery import MakeRun, train
+from lottery import MakeRun, components, train
 
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.prompt_stream import check_fit
 from gspo_lab.errors import LabError
 from gspo_lab.models.builtin_models import build, byte_tokenizer
@@ -37,7 +36,7 @@ def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(make_run:
             far = {"prompt": "?" * 100_000 + str(place), "reference": "", "id": f"far-{place}"}
             problems.write("\n" + json.dumps(far))
     with pytest.raises(LabError, match=r"training problems leave no room .* 'far-\d', has 100001"):
-        set_up(run, None)
+        components(run)
 
 
 IN_WORDS = """
@@ -77,4 +76,4 @@ def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
     assert {(one.prompt_version, one.grader) for one in answers} == {("words/1", "addition-words/1")}
     assert all(one.prompt.startswith("Calculate ") for one in answers)
     (bare,) = load_study(study, overrides=["task.words=false"]).runs()
-    assert set_up(bare, None).task.prompt_version == "bare/1"
+    assert components(bare).task.prompt_version == "bare/1"

@@ -19,7 +19,7 @@ DECISIVE = ("bench.lottery.decisive_samples=8", "verdict.last=1")
 
 
 def test_the_last_evaluation_is_asked_more_often(make_run: MakeRun, tmp_path: Path, trained: Trained) -> None:
-    run = make_run("gspo", *DECISIVE)
+    run = make_run("gspo", *DECISIVE, "bench.lottery.every=1")
     answers = [one for one in train(run, tmp_path / "run").answers if one.bench == "lottery"]
     assert Counter(one.step for one in answers) == {0: 5, 1: 5, 2: 5 * 8}
     first = {one.problem: one.text for one in answers if one.step == 2 and one.sample == 0}

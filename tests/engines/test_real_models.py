@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from lottery import MakeRun, train
+from lottery import MakeRun, components, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.evaluation.evaluated_models import run_subjects
@@ -125,7 +124,7 @@ def test_adapters_train_alone_and_end_up_in_the_weights(
 
 
 def test_adapters_begin_as_nothing_and_can_be_switched_off(make_run: MakeRun) -> None:
-    parts = set_up(make_run("gspo", "model=tiny-qwen3", *LORA), None)
+    parts = components(make_run("gspo", "model=tiny-qwen3", *LORA))
     model = parts.policy.model
     start = logits(model)
     with torch.no_grad():
@@ -148,7 +147,7 @@ def test_adapters_begin_as_nothing_and_can_be_switched_off(make_run: MakeRun) ->
 
 def test_the_kl_term_s_reference_is_the_model_without_adapters(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("grpo", "model=tiny-qwen3", *LORA, "objective.kl_coef=0.1", "update.epochs=2")
-    parts = set_up(run, None)
+    parts = components(run)
     assert parts.reference is parts.policy, "no second copy of the weights"
     memory = train(run, tmp_path / "run")
     assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
@@ -157,7 +156,7 @@ def test_the_kl_term_s_reference_is_the_model_without_adapters(make_run: MakeRun
 
 def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "model=tiny-qwen3-moe", *LORA, "update.dtype=bfloat16", "rollout.dtype=bfloat16")
-    parts = set_up(run, None)
+    parts = components(run)
     assert not parts.sampler.separate
     kinds = {(parameter.requires_grad, parameter.dtype) for parameter in parts.policy.model.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
@@ -169,7 +168,7 @@ def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(make_run: Ma
 def test_eight_bit_moments_are_refused_on_a_cpu(make_run: MakeRun) -> None:
     run = make_run("gspo", "update.optimizer=adamw-8bit", "device=cpu")
     with pytest.raises(LabError, match=r"pip install 'gspo-lab\[8bit\]'|works on a GPU only"):
-        set_up(run, None)
+        components(run)
 
 
 def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(make_run: MakeRun, tmp_path: Path) -> None:
@@ -187,7 +186,7 @@ def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(make_ru
     asked = kept.apply_chat_template([{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False)
     assert asked == "[user]1[bot]<think></think>"
     assert memory.statuses[0].facts["pad_is_eos"] is False
-    plain = set_up(replace(run, settings=run.settings.model_copy(update={"model": str(folder)})), None)
+    plain = components(replace(run, settings=run.settings.model_copy(update={"model": str(folder)})))
     assert plain.tokenizer.chat_template.count("set enable_thinking") == 1
     with pytest.raises(LabError, match="has no chat template; leave the key out"):
-        set_up(make_run("gspo", "rollout.thinking=true"), None)
+        components(make_run("gspo", "rollout.thinking=true"))

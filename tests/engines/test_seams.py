@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import TOOL, MakeRun, Memory, rollouts
+from lottery import TOOL, MakeRun, Memory, components, rollouts
 
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.build_run import RunComponents, set_up
+from gspo_lab.engines.native.build_run import RunComponents
 from gspo_lab.engines.native.experience import microbatches, pad_rollouts
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.optimizer_update import MinibatchRows, update_record
@@ -25,7 +25,7 @@ from gspo_lab.study.schema import UpdateTable
 
 
 def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) -> None:
-    setting = set_up(make_run("gspo"), None)
+    setting = components(make_run("gspo"))
     seen = []
     for tool in (False, True):
         experience = pad_rollouts(rollouts(tool=tool), 0, setting.device)
@@ -56,7 +56,7 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
 
 def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     """At ratio 1 the gradient is linear in A: those of either half of the tokens add up to that of all of them."""
-    setting = set_up(make_run("gspo", "arm.gspo.objective=gspo-token"), None)
+    setting = components(make_run("gspo", "arm.gspo.objective=gspo-token"))
     setting.updater.trained.max_grad_norm = float("inf")
     model = setting.policy.model
     start = {name: value.clone() for name, value in model.state_dict().items()}
@@ -94,12 +94,12 @@ def make_settings() -> UpdateTable:
 
 def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo")
-    parts, critic = with_a_critic(set_up(run, None))
+    parts, critic = with_a_critic(components(run))
     loop = Loop(run, parts, Memory(), tmp_path)
     loop.totals.prompts = 8
     loop.checkpoint(1)
 
-    again, other = with_a_critic(set_up(run, None))
+    again, other = with_a_critic(components(run))
     with torch.no_grad():
         other.model.weight.zero_()
     other.updates = 5
@@ -112,7 +112,7 @@ def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: Mak
     assert torch.equal(*moments)
 
     with pytest.raises(LabError, match="holds critic, policy, and this run trains policy: go on with") as told:
-        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, run.id, set_up(run, None).trained)
+        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, run.id, components(run).trained)
     assert "\n" not in str(told.value)
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(make_run: MakeRun, tm
 def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_path: Path) -> None:
     """It held the policy's model, optimizer and count of updates beside the step, and nothing else."""
     run = make_run("gspo")
-    parts = set_up(run, None)
+    parts = components(run)
     policy = parts.trained["policy"]
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -148,7 +148,7 @@ def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_pa
         {"step": 1, **policy.state(), "totals": dataclasses.asdict(RunTotals(prompts=4))},
         tmp_path / CHECKPOINTS / RESUME,
     )
-    loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+    loop = Loop(run, components(run), Memory(), tmp_path)
     assert (loop.resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
     taken_up = loop.parts.policy.model.state_dict()
     assert all(torch.equal(value, taken_up[name]) for name, value in policy.model.state_dict().items())

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import Killed, Memory, final, recorded, train
+from lottery import Killed, Memory, components, final, recorded, train
 
-from gspo_lab.engines.native.build_run import set_up
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.step_record import CompletedStep, positions, sampled_positions
@@ -22,7 +21,7 @@ from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
 STUDY = """
 question = "does it go on behind a reply?"
 model = "tiny-qwen3"
-steps = 3
+steps = 2
 seeds = [0]
 [task]
 name = "guess"
@@ -42,7 +41,7 @@ rollouts = 1.0
 [[bench]]
 name = "guess"
 problems = 4
-every = 3
+every = 2
 [arm.gspo]
 objective = "gspo"
 [arm.turns]
@@ -124,7 +123,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
     (tmp_path / "parts").mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(Loop, "record", dies)
-        loop = Loop(run, set_up(run, None), memory, tmp_path / "parts")
+        loop = Loop(run, components(run), memory, tmp_path / "parts")
         with pytest.raises(Killed):
             loop.run(lambda: False)
     assert len(memory.steps) == 1
@@ -155,7 +154,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
 
 def test_turns_of_a_response_may_differ_in_their_advantage(tmp_path: Path) -> None:
     """Rewards of turns reach the gradient: the two ways to credit them part with the first update, not before."""
-    whole = [train(make(tmp_path / "study", arm), tmp_path / arm) for arm in ("gspo", "turns")]
+    whole = [train(make(tmp_path / "study", arm, overrides=("steps=1",)), tmp_path / arm) for arm in ("gspo", "turns")]
     assert whole[0].steps[0].rollout_digest == whole[1].steps[0].rollout_digest
     assert whole[0].steps[0].reward_mean == whole[1].steps[0].reward_mean
     assert whole[0].updates[0].grad_norm != whole[1].updates[0].grad_norm

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import added_later
+from laboratory import added_later, source
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, by_seed, make_lab, right
 
 from gspo_lab import words
@@ -180,8 +180,7 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
     luck = (0.0, 0.05, -0.05, 0.05, -0.05)
     ends = {"grpo": 0.2, "gspo": 0.7, "third": 0.7}
     change = right(lambda run, step: ends[run.arm] + luck[run.seed] * (run.arm == "third") if step else 0.2, by_seed)
-    with Evidence.open(make_lab(tmp_path, toml, seeds=5, change=change)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, toml, seeds=5, change=change)) as found:
         assert decision(found).seeds == (0, 1, 2)
         other = against(found, "gspo")
         assert decision(other).seeds == (0, 1, 2)
@@ -191,8 +190,7 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
 def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
     """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under way."""
     database = make_lab(tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished")
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "toy")
+    with source(database) as found:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
     assert said.word == "not resolved"
@@ -214,8 +212,7 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
 
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, gain=0.0)) as found:
         found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
         assert answer(found).command == "import more seeds (5 or more)"
 
@@ -241,7 +238,7 @@ def dying(**stands: float) -> Change:
 )
 def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float, gspo: float, word: str) -> None:
     """Where none dies the edge was not reached."""
-    said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, change=dying(grpo=grpo, gspo=gspo)))
+    said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo)))
     assert said.word == word
     assert words.ground_text(said).endswith("4 values of update.learning_rate were swept.")
 
@@ -250,7 +247,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and 3e-3 above."""
     three = SWEPT + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
-    said = answered(make_lab(tmp_path, three, seeds=4, steps=20, change=change))
+    said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
     assert "): inconclusive" in words.answer_text(said)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laboratory import rendered
+from laboratory import rendered, source
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab import words
@@ -46,8 +46,7 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     seeds, while each pair has one of .05."""
     escaped = RULE.replace("{", "{{").replace("}", "}}")
     database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored))
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "toy")
+    with source(database) as found:
         (verdict,) = verdicts(found).values()
         said = answer(found)
         pair = decision(found).verdicts["gspo"]

@@ -3,15 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from laboratory import added_later, declare, leave
+from laboratory import added_later, declare, leave, source
 
 from gspo_lab.claims import answer
 from gspo_lab.conduct.study_outcome import verdict_lines
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.sweeps import dose_response
+from gspo_lab.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
@@ -74,6 +75,21 @@ def lab(
     return runs / DATABASE
 
 
+def judged(database: Path) -> DoseResponse:
+    with Evidence.open(database) as evidence:
+        return dose_response(Source(evidence, "margin"))
+
+
+def edited(database: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+    """The database after somebody has changed study.json."""
+    path = database.parent / "margin" / "study.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+    ingest(database.parent)
+    return database
+
+
 def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the_first_that_did_not(
     tmp_path: Path,
 ) -> None:
@@ -101,8 +117,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
     """Of four seeds two are declared; the runs of the others are no pairs besides."""
     database = lab(tmp_path, first=lambda run: run.arm * (run.seed > 1))
     added_later(database.parent, "margin", 2, 3)
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "margin")
+    with source(database, "margin") as found:
         assert not study_certificate(found).ok
         counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in dose_response(found).arms)
         assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [(6, 8), (2, 8)]
@@ -120,13 +135,8 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    database = lab(tmp_path)
-    path = database.parent / "margin" / "study.json"
     edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
-    ingest(database.parent)
-    with Evidence.open(database) as evidence:
-        found = dose_response(Source(evidence, "margin"))
+    found = judged(edited(lab(tmp_path), lambda study: study.update(edits=[edit])))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
@@ -134,52 +144,38 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     """As in a study.json that an earlier version let grow without its list of doses."""
-    database = lab(tmp_path)
-    path = database.parent / "margin" / "study.json"
-    content = json.loads(path.read_text())
-    content["sweep"]["doses"] = [1e-4, 3e-4]
-    path.write_text(json.dumps(content))
-    ingest(database.parent)
-    with Evidence.open(database) as evidence:
-        found = dose_response(Source(evidence, "margin"))
+    found = judged(edited(lab(tmp_path), lambda study: study["sweep"].update(doses=[1e-4, 3e-4])))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
     assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
 
-def test_a_sweep_of_which_one_dose_can_be_judged_has_a_report_and_no_half_collapse(tmp_path: Path) -> None:
-    """Runs of eight steps are too short, but for those of the highest dose, whose updates are not finite."""
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=3e-3)) as evidence:
+@pytest.mark.parametrize(
+    ("broken_from", "highest"),
+    [(1.0, (0, 1.0)), (3e-3, (4, 1.0))],
+    ids=["too short to be seen to stand", "but for the highest dose, whose updates are not finite"],
+)
+def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
+    tmp_path: Path, broken_from: float, highest: tuple[int, float]
+) -> None:
+    """Runs of eight steps."""
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=broken_from)) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert render([Source(evidence, "margin")]).html
-    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [*[(0, 1.0)] * 3, (4, 1.0)] * 2
+    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [*[(0, 1.0)] * 3, highest] * 2
     assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
     assert [arm.half for arm in found.arms] == [None, None]
     assert found.ratios == {}
 
 
-@pytest.mark.parametrize(
-    ("stands", "estimate", "told"),
-    [
-        (5e-4, 1, "): inconclusive"),
-        (1.0, None, "values above"),
-    ],
-)
-def test_arms_that_stand_the_same_or_every_dose_are_not_told_apart(
-    tmp_path: Path, stands: float, estimate: float | None, told: str
-) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": stands, "gspo": stands})) as evidence:
-        found = dose_response(Source(evidence, "margin"))
-    assert found.ratios["gspo"].estimate == (None if estimate is None else pytest.approx(estimate))
-    assert any(told in line for line in doses(found))
+def test_arms_that_stand_the_same_are_not_told_apart(tmp_path: Path) -> None:
+    found = judged(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4}))
+    assert found.ratios["gspo"].estimate == pytest.approx(1)
+    assert any("): inconclusive" in line for line in doses(found))
 
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:
     """A study.json that was edited after its first step is a mismatch of all its runs."""
-    database = lab(tmp_path)
-    path = database.parent / "margin" / "study.json"
-    path.write_text(path.read_text().replace("How much does it stand?", "How little does it stand?"))
-    ingest(database.parent)
-    with Evidence.open(database) as evidence:
+    with Evidence.open(edited(lab(tmp_path), lambda study: study.update(question="How little?"))) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert len(doses(found)) == 3
         report = render([Source(evidence, "margin")])
@@ -189,19 +185,9 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tm
 
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
-        found = dose_response(Source(evidence, "margin"))
+    found = judged(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}))
     assert all(not one.half.resolved for one in found.arms if one.half is not None)
     assert "0 of 16 runs collapsed" in doses(found)[0]
     assert "values above" in doses(found)[0]
     assert not found.ratios["gspo"].resolved
-
-
-def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
-        found = dose_response(Source(evidence, "margin"))
-        assert render([Source(evidence, "margin")]).html
-    assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
-    assert [one.half for one in found.arms] == [None, None]
-    assert found.ratios == {}
-    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
+    assert found.ratios["gspo"].estimate is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered
+from laboratory import rendered, source
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims import answer
@@ -76,8 +76,7 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
     lab(tmp_path, "toy-r1", "[5, 6, 7, 8, 9]", 9, "2026-02-01", of="toy")
     database = lab(tmp_path, "elsewise", "[10, 11, 12, 13, 14]", -8, "2026-03-01")
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "toy-r1")
+    with source(database, "toy-r1") as found:
         every = all_executions(found)
         assert declared(tmp_path / "runs" / "toy-r1").digest == declared(tmp_path / "runs" / "toy-r1").content_digest
         assert [(one.name, one.relation) for one in every.executions] == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laboratory import added_later, declare, leave
+from laboratory import added_later, declare, leave, source
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.sweeps import LONGER, LengthMeasurement, dose_response, lengths, moved_to
@@ -100,8 +100,7 @@ def lab(tmp_path: Path, keep: Callable[[Run], bool] = lambda run: True, toml: st
 
 
 def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -> None:
-    with Evidence.open(lab(tmp_path)) as evidence:
-        found = Source(evidence, "long")
+    with source(lab(tmp_path), "long") as found:
         laws = lengths(found)
         assert dose_response(found) is None
         exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
@@ -135,8 +134,7 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
 def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     database = lab(tmp_path)
     added_later(database.parent, "long", 2)
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "long")
+    with source(database, "long") as found:
         laws, described = lengths(found), decision(found).described
     exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
     assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
@@ -212,7 +210,6 @@ def test_the_spread_shrinks_with_length_and_the_drift_does_not(
 
 def test_a_sweep_of_something_else_has_none(tmp_path: Path) -> None:
     toml = TOML.replace("rollout.max_tokens = [16, 64, 256]", "update.learning_rate = [1e-4, 2e-4]")
-    with Evidence.open(lab(tmp_path, lambda run: False, toml)) as evidence:
-        found = Source(evidence, "long")
+    with source(lab(tmp_path, lambda run: False, toml), "long") as found:
         assert lengths(found) is None
         assert dose_response(found) is not None

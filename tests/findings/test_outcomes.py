@@ -3,7 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered
+from laboratory import rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
@@ -82,8 +82,7 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
             return replace(record, reward_mean=1.0 if rewarded else None)
         return record
 
-    with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, change=change)) as found:
         decided, shown = decision(found), verdict_lines(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
@@ -107,8 +106,7 @@ def partial(run: Run, record: Record) -> Record:
 
 
 def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, BY_REWARD, change=partial)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, BY_REWARD, change=partial)) as found:
         assert found.declaration.primary == "addition:reward"
         assert benches(found) == ["addition:reward", "addition"], "the primary one first; the share stays"
         finals = {(one.arm, one.seed): (one.start, one.final) for one in outcomes(found, "addition:reward")}
@@ -137,8 +135,7 @@ def one_of_three(run: Run, record: Record) -> Record:
 
 def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
     """pass@2 of 3 answers: with 1 right 1 - C(2,2) / C(3,2) = 2/3, with 2 right 1."""
-    with Evidence.open(make_lab(tmp_path, PASS, change=one_of_three)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, PASS, change=one_of_three)) as found:
         assert benches(found) == ["addition:pass@2", "addition"], "the primary one first; the share stays"
         finals = {one.arm: (one.start, one.final) for one in outcomes(found, "addition:pass@2")}
         assert finals == {"grpo": pytest.approx((2 / 3, 2 / 3)), "gspo": pytest.approx((2 / 3, 1.0))}
@@ -214,8 +211,7 @@ def gap(run: Run, record: Record) -> Record:
 
 
 def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, seeds=1, steps=STEPS, every=STEPS, change=gap)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, seeds=1, steps=STEPS, every=STEPS, change=gap)) as found:
         steps, reward = reward_curves(found)["grpo", 0]
         assert (steps.tolist(), reward.tolist()) == ([0, 1, 2, 3, 4], [1, 2, 2, 4, 4])
         area = next(one for one in scalars(found) if one.name.startswith("training reward, area"))
@@ -240,8 +236,7 @@ def test_a_copied_study_goes_by_its_folder_s_name(tmp_path: Path) -> None:
     database = make_lab(tmp_path)
     (database.parent / "toy").rename(database.parent / "copy")
     rebuild(database.parent)
-    with Evidence.open(database) as evidence:
-        found = Source(evidence, "copy")
+    with source(database, "copy") as found:
         assert found.declaration.name == "copy"
         assert study_certificate(found).lock.state == "equal"
         assert decision(found).verdicts
@@ -302,8 +297,7 @@ def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> 
 
 
 def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=partial)) as evidence:
-        found = Source(evidence, "toy")
+    with source(make_lab(tmp_path, change=partial)) as found:
         assert benches(found) == ["addition"]
         assert {one.final for one in outcomes(found, "addition")} == {0.0}
 

@@ -117,7 +117,6 @@ class Lab:
         lab = cls.__new__(cls)
         lab.folder, lab.runs = folder, folder / "runs"
         lab.home = lab.runs / "toy"
-        ingest(lab.runs)  # the copies are other files, which are read once
         return lab
 
     def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -362,6 +361,7 @@ class SealedLab(Lab):
             self.sealed(run, edit)
 
     def sql(self, *statements: str) -> None:
+        ingest(self.runs)  # later it would put back what a statement has changed, for the copies are other files
         connection = sqlite3.connect(self.runs / "lab.db")
         for statement in statements:
             assert connection.execute(statement).rowcount > 0

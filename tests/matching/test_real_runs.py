@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from matched_lab import odd_ones, of
+from small_models import small_start
 
 from gspo_lab.conduct.study_lock import declare
 from gspo_lab.engines.native.build_run import RunComponents, set_up
@@ -87,7 +88,7 @@ class Room:
         home = run.folder(self.runs)
         home.mkdir(parents=True)
         (home / "run.json").write_text(json.dumps(run.to_json()))
-        parts = set_up(run, None)
+        parts = set_up(run, small_start(run.settings.model))
         if in_hand is not None:
             in_hand(parts)
         with Journal(home) as journal:

@@ -2,13 +2,11 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from calling import Said, gspo_lab
 from matched_lab import SealedLab
-
-from gspo_lab.cli import main
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
@@ -23,8 +21,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
     lab = SealedLab(tmp_path_factory.mktemp("signed"))
-    with pytest.MonkeyPatch.context() as patch:
-        assert certify(patch, lab, "--sign", str(key)) == 0
+    assert certify(lab, "--sign", key).code == 0
     return lab.folder
 
 
@@ -33,12 +30,8 @@ def lab(signed: Path, tmp_path: Path) -> SealedLab:
     return SealedLab.copied(signed, tmp_path)
 
 
-def certify(patch: pytest.MonkeyPatch, lab: SealedLab, *words: str) -> int:
-    """The exit code of `gspo-lab certify toy`."""
-    patch.setattr(sys, "argv", ["gspo-lab", "certify", "toy", "--runs", str(lab.runs), *words])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return int(left.value.code or 0)
+def certify(lab: SealedLab, *words: object) -> Said:
+    return gspo_lab("certify", "toy", "--runs", lab.runs, *words)
 
 
 def signature(lab: SealedLab) -> tuple[str, str]:
@@ -73,33 +66,32 @@ def test_a_list_that_was_edited_is_not_what_was_signed(lab: SealedLab) -> None:
     assert signature(lab) == ("differs undeclared", "record.sha256 is not what was signed")
 
 
-def test_a_broken_signature_is_one_line_and_exit_code_2(
-    lab: SealedLab, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_signature_is_one_line_and_exit_code_2(lab: SealedLab, key: Path) -> None:
     path = lab.home / "record.sha256.sig"
     whole = path.read_text()
     for broken in ("", "no signature\n", whole[:120], whole.replace("U1NIU0lH", "AAAAAAAA", 1)):
         path.write_text(broken)
-        assert certify(monkeypatch, lab) == 2
-        error = capsys.readouterr().err
-        assert "record.sha256.sig is broken" in error
-        assert "Traceback" not in error
+        said = certify(lab)
+        assert said.code == 2
+        assert "record.sha256.sig is broken" in said.err
+        assert "Traceback" not in said.err
     path.write_text(whole)
     (lab.home / "record.sha256").unlink()
-    assert certify(monkeypatch, lab) == 2
-    assert "delete both, then sign again" in capsys.readouterr().err
+    said = certify(lab)
+    assert said.code == 2
+    assert "delete both, then sign again" in said.err
     path.unlink()
-    assert certify(monkeypatch, lab, "--sign", str(key)) == 0
+    assert certify(lab, "--sign", key).code == 0
 
 
-def test_what_does_not_pass_is_not_signed_and_neither_is_anything_by_no_key(
-    lab: SealedLab, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_pass_is_not_signed_and_neither_is_anything_by_no_key(lab: SealedLab, key: Path) -> None:
     before = (lab.home / "record.sha256").read_bytes()
     for wrong in (lab.folder / "nothing", lab.home / "study.json"):
-        assert certify(monkeypatch, lab, "--sign", str(wrong)) == 2
-        assert f"--sign {wrong}" in capsys.readouterr().err
+        said = certify(lab, "--sign", wrong)
+        assert said.code == 2
+        assert f"--sign {wrong}" in said.err
     lab.sealed("gspo/s1", lambda items: items[0].update(run="toy/gspo/s7"))
-    assert certify(monkeypatch, lab, "--sign", str(key)) == 2
-    assert "not signed, toy: NOT matched" in capsys.readouterr().err
+    said = certify(lab, "--sign", key)
+    assert said.code == 2
+    assert "not signed, toy: NOT matched" in said.err
     assert (lab.home / "record.sha256").read_bytes() == before

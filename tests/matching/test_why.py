@@ -1,20 +1,18 @@
 """Where two runs part, and what the two commands print."""
 
-import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
 from laboratory import recorded_instead
 from matched_lab import Lab, Lines, SealedLab
 
-from gspo_lab.cli import main
 from gspo_lab.errors import LabError
 from gspo_lab.matching import Difference, first_difference
-from gspo_lab.store import Evidence, rebuild
+from gspo_lab.store import Evidence, ingest, rebuild
 
 TWIN, OTHER = "toy/grpo/s0", "copy/grpo/s0"
 
@@ -24,6 +22,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study `toy`, and a copy of it with nothing changed."""
     lab = Lab(tmp_path_factory.mktemp("whole"))
     shutil.copytree(lab.home, lab.runs / "copy")
+    ingest(lab.runs)
     return lab.folder
 
 
@@ -161,43 +160,31 @@ def test_unknown_runs_are_refused_with_the_nearest_name(lab: Lab) -> None:
         parting(lab)
 
 
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: Any) -> tuple[int, str, str]:
-    """Exit code, output and errors of `gspo-lab WORDS`."""
-    monkeypatch.setattr(sys, "argv", ["gspo-lab", *map(str, words)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    shown = capsys.readouterr()
-    return int(left.value.code or 0), shown.out, shown.err
-
-
-def test_certify_prints_and_its_exit_code_tells(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
     lab = SealedLab(tmp_path)
-    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
-    assert (code, out.splitlines()[0]) == (0, "toy: matched (30 checks, 3 comparisons of two runs)")
+    certify = ("certify", "toy", "--runs", lab.runs)
+    said = gspo_lab(*certify)
+    assert (said.code, said.out.splitlines()[0]) == (0, "toy: matched (30 checks, 3 comparisons of two runs)")
     lab.set_facts("gspo/s1", threads=2)
-    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
-    assert code == 1
-    assert "NOT matched (30 checks, 3 comparisons of two runs): numerics" in out
-    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--json", "--runs", lab.runs)
-    assert (code, json.loads(out)["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
-    code, out, err = command(capsys, monkeypatch, "certify", "toi", "--runs", lab.runs)
-    assert (code, out) == (2, "")
-    assert "no study 'toi' (did you mean 'toy'?)" in err
+    said = gspo_lab(*certify)
+    assert said.code == 1
+    assert "NOT matched (30 checks, 3 comparisons of two runs): numerics" in said.out
+    said = gspo_lab(*certify, "--json")
+    assert (said.code, said.json["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
+    said = gspo_lab("certify", "toi", "--runs", lab.runs)
+    assert (said.code, said.out) == (2, "")
+    assert "no study 'toi' (did you mean 'toy'?)" in said.err
 
 
-def test_why_prints_the_first_difference(
-    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, OTHER, "--runs", lab.runs)
-    assert (code, out) == (0, f"{TWIN} and {OTHER} agree in everything that both recorded\n")
-    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s0", "--runs", lab.runs)
-    assert code == 0
-    assert out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
-    assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in out.splitlines()
-    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s0", "--json", "--runs", lab.runs)
-    assert (code, json.loads(out)["later"][3]["kind"]) == (0, "update")
-    code, _, err = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s9", "--runs", lab.runs)
-    assert code == 2
-    assert "no run 'toy/gspo/s9'" in err
+def test_why_prints_the_first_difference(lab: Lab) -> None:
+    same, arms, listed, wrong = (
+        gspo_lab("diff", TWIN, other, *more, "--runs", lab.runs)
+        for other, *more in ((OTHER,), ("toy/gspo/s0",), ("toy/gspo/s0", "--json"), ("toy/gspo/s9",))
+    )
+    assert (same.code, same.out) == (0, f"{TWIN} and {OTHER} agree in everything that both recorded\n")
+    assert arms.code == 0
+    assert arms.out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
+    assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in arms.out.splitlines()
+    assert (listed.code, listed.json["later"][3]["kind"]) == (0, "update")
+    assert wrong.code == 2
+    assert "no run 'toy/gspo/s9'" in wrong.err

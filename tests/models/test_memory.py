@@ -167,12 +167,12 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     beside = SMALL.adapter_parameters(16)
     assert (adapted.weights, adapted.gradients) == (2 * count + 4 * beside, 4 * beside)
     assert adapted.copies == 0.0
-    on_cpu = estimate(
-        SMALL, settings(tmp_path), prompt_tokens=200, response_tokens=1000, answer_tokens=1300, on_gpu=False
-    )
+    tokens = {"prompt_tokens": 200, "response_tokens": 1000, "answer_tokens": 1300}
+    asked, on_cpu = (estimate(SMALL, settings(tmp_path), **tokens, on_gpu=on_gpu) for on_gpu in (True, False))
     assert found.context - on_cpu.context == pytest.approx(0.4e9)
     # Answers of a benchmark are sampled and not trained on: 300 more positions.
-    assert on_cpu.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
+    assert asked.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
+    assert asked.activations == found.activations
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,3 @@ def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
     head = 4 * 0.4 * SMALL.vocabulary  # float32 logits of the responses' 0.4 of the positions, too many to be kept
     assert 3200 * head > 2**27
     assert activations[0] - activations[1] == pytest.approx(1600 * per_position)
-
-
-def test_answers_of_a_benchmark_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
-    plain = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100)
-    asked = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, answer_tokens=300)
-    assert asked.activations == plain.activations
-    # 256 responses x 200 more positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
-    assert asked.sampling - plain.sampling == pytest.approx(256 * 200 * 28 * 2 * 1024 * 2)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.objectives import Batch, Objective, Surrogate, ratio_metrics, surrogate
+from gspo_lab.objectives import Batch, Surrogate, ratio_metrics, surrogate
 from gspo_lab.objectives.losses import Common, Loss
 
 
@@ -21,7 +21,7 @@ def ratio_measures(
     mask_BT: Tensor,
     adv_BT: Tensor,
     evaluated_B: Tensor,
-    settings: Objective,
+    settings: Common,
     bands: ratio_metrics.Bands,
     **more: Any,
 ) -> dict[str, Any]:

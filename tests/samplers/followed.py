@@ -8,6 +8,7 @@ from gspo_lab.models.builtin_models import byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, noise_key
 
 TOKENIZER = byte_tokenizer()
+SMALL = {"layers": 2, "width": 64}
 TEXTS = ["1+1=", "a much longer prompt than the others =", "x", "12+34=", "7"]
 
 

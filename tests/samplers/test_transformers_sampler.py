@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from followed import TOKENIZER, gaps, move, requests
+from followed import SMALL, TOKENIZER, gaps, move, requests
 
 from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
@@ -15,7 +15,7 @@ from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw
 
 @pytest.fixture(scope="module", params=["tiny-qwen3", "tiny-qwen3-moe"])
 def model(request: pytest.FixtureRequest) -> object:
-    return build(request.param, seed=1)
+    return build(request.param, 1, SMALL)
 
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=12, stop=("e",))
@@ -89,7 +89,7 @@ def test_a_large_batch_is_drawn_in_parts_without_a_difference(monkeypatch: pytes
 def test_routes_line_up_with_the_tokens_fed() -> None:
     from gspo_lab.models.routing import Routers
 
-    model = build("tiny-qwen3-moe", seed=1)
+    model = build("tiny-qwen3-moe", 1, SMALL)
     routers = Routers.of(model)
     assert routers is not None
     rollouts: list[Rollout] = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING, routes=True)
@@ -105,7 +105,7 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
 
 
 def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
-    model = build("tiny-qwen3", seed=1)
+    model = build("tiny-qwen3", 1, SMALL)
     same, copy = TransformersSampler(model, TOKENIZER, "float32"), TransformersSampler(model, TOKENIZER, "bfloat16")
     assert (same.separate, copy.separate) == (False, True)
     before = copy.sample(requests(), SAMPLING)

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from followed import SMALL, TOKENIZER
 
-from gspo_lab.models.builtin_models import build, byte_tokenizer
+from gspo_lab.models.builtin_models import build
 from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.multi_turn import sample_multi_turn
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.tasks import Problem, ReplyError, Turn
 from gspo_lab.tasks.addition import Addition
 
-TOKENIZER = byte_tokenizer()
 PROBLEMS = [Problem(f"p{n}", "?" * (n + 1), "") for n in range(6)]
 REQUESTS = [Request(p.id, tuple(TOKENIZER.encode(p.prompt)), 0, noise_key("turns", p.id)) for p in PROBLEMS]
 SAMPLING = Sampling(max_tokens=60, stop=tuple(map(chr, range(32, 127))))
@@ -32,7 +32,7 @@ class Echo(Addition):
 
 @pytest.fixture(scope="module")
 def sampler() -> TransformersSampler:
-    return TransformersSampler(build("tiny-qwen3", seed=1), TOKENIZER)
+    return TransformersSampler(build("tiny-qwen3", 1, SMALL), TOKENIZER)
 
 
 def conversed(sampler: TransformersSampler, task: Addition, sampling: Sampling = SAMPLING) -> list[Rollout]:
