@@ -21,7 +21,7 @@ ENGINE = Path(__file__).with_name("counting_engine.py")
 TOML = """
 question = "Do both arms count?"
 model = "tiny-qwen3"
-task = "addition"
+task = {{name = "addition", train = 100, held_out = 20}}
 engine = "{engine}:CountingEngine"
 device = "cpu"
 steps = {steps}
