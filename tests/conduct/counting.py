@@ -94,6 +94,12 @@ class Bench:
         """The outcome and what the console showed."""
         return conducted(self.study(), self.runs, jobs=jobs, **how)
 
+    def finish(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
+        """The same of a study that comes to its end."""
+        found, shown = self.conduct(jobs, **how)
+        assert found.exit_code == 0, shown
+        return found, shown
+
     def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
         """`gspo-lab run`, to be interrupted or killed."""
         self.study()

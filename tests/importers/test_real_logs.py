@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from logs import bring, opened, report
+from logs import bring, brought, opened, report
 
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.paired_comparisons import scalars as scalars_of
@@ -116,8 +116,7 @@ def test_tensorboard_s_scalars_are_its_file_s(
     events = {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
     scalars = {tag: list(by_step.values()) for tag, by_step in events.items()}
     assert scalars
-    said = bring(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
-    assert said.code == 0, said.err
+    brought(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
     names = report(tmp_path, "x")["logged"]["names"]["a"]
     assert names.keys() == scalars.keys()
     for tag, values in scalars.items():
