@@ -21,7 +21,7 @@ ENGINE = Path(__file__).with_name("counting_engine.py")
 TOML = """
 question = "Do both arms count?"
 model = "tiny-qwen3"
-task = "addition"
+task = {{name = "addition", train = 100, held_out = 20}}
 engine = "{engine}:CountingEngine"
 device = "cpu"
 steps = {steps}
@@ -93,6 +93,12 @@ class Bench:
     def conduct(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
         """The outcome and what the console showed."""
         return conducted(self.study(), self.runs, jobs=jobs, **how)
+
+    def finish(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
+        """The same of a study that comes to its end."""
+        found, shown = self.conduct(jobs, **how)
+        assert found.exit_code == 0, shown
+        return found, shown
 
     def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
         """`gspo-lab run`, to be interrupted or killed."""

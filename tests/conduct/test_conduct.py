@@ -47,8 +47,7 @@ def wanted(bench: Bench) -> dict[tuple[str, int], float]:
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     bench.steps = 5
-    found, told = bench.conduct(jobs=3)
-    assert found.exit_code == 0
+    found, told = bench.finish(jobs=3)
     assert "count: training, 4 to do, " in told, "the phase"
     events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", told)]
     assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
@@ -114,8 +113,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
     assert not (bench.home / "b/s1/journal.jsonl").exists()
     bench.hold = {}
-    found, _ = bench.conduct()
-    assert found.exit_code == 0
+    bench.finish()
     # A clean stop loses no step and repeats none.
     assert bench.steps_of("a/s0") == list(range(12))
     assert bench.states_of("a/s0")[2:] == [("started", 4), ("finished", 12)]
@@ -134,7 +132,7 @@ def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Benc
     assert str(bench.home / "a/s0/log.txt") in shown
     assert bench.states_of("b/s0")[-1] == ("finished", 12)
     bench.hold = {}
-    assert bench.conduct()[0].exit_code == 0
+    bench.finish()
     assert bench.states_of("a/s0")[1] == ("started", 2), "a checkpoint is made every second step"
     assert rewards(bench) == wanted(bench)
 
@@ -148,8 +146,7 @@ def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
     conductor.communicate()
     # The next one may come at once: it waits for workers that still finish their step.
     bench.hold = {}
-    found, _ = bench.conduct()
-    assert found.exit_code == 0
+    bench.finish()
     until(lambda: not any(alive(worker) for worker in workers))  # the lock is let go just before the end
     assert [state for state, _ in bench.states_of("a/s0")] == ["started", "stopped", "started", "finished"]
     assert bench.steps_of("a/s0") == list(range(12))
@@ -190,7 +187,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
     assert [arm.finished for arm in found.arms] == [1, 1]
     assert found.arms[0].scores[0] is None
     bench.fail = {}
-    assert bench.conduct()[0].exit_code == 0
+    bench.finish()
     assert rewards(bench) == wanted(bench)
 
 

@@ -40,8 +40,7 @@ def test_a_bug_in_an_outsider_s_launcher_keeps_its_traceback_and_is_named(
 
 def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Bench) -> None:
     bench.seeds = [0]
-    found, shown = bench.conduct(on="slow_queue:SlowQueue")
-    assert found.exit_code == 0
+    _, shown = bench.finish(on="slow_queue:SlowQueue")
     said = [line.split(" ", 1)[1] for line in shown.splitlines() if " a/s0: " in line]
     assert said[:3] == [
         "a/s0: queued on node 0 of far",
@@ -60,4 +59,4 @@ def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> Non
     assert line.startswith(
         "b/s0: lost at step 0/4: its launcher has given it up on node 1 of far; the same command resumes "
     )
-    assert bench.conduct()[0].exit_code == 0
+    bench.finish()

@@ -37,7 +37,7 @@ def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
     conductor.kill()
     conductor.communicate()
     bench.hold = {}
-    assert bench.conduct()[0].exit_code == 0
+    bench.finish()
     with Evidence.open(bench.runs / "lab.db") as evidence:
         frame = read_steps(evidence, "count", ["reward_mean"])
     for run in ("a/s0", "b/s0"):
@@ -51,8 +51,7 @@ def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
     bench.seeds, bench.launch = [0], MIRROR
     bench.home.mkdir(parents=True)
     (bench.home / "_mirror").write_text("in the way")
-    found, shown = bench.conduct()
-    assert found.exit_code == 0
+    _, shown = bench.finish()
     assert shown.count("the mirror is behind: ") == 1
     assert f"{bench.home / '_mirror' / 'tensorboard'}: cannot be made" in shown
 

@@ -89,7 +89,7 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     assert "b/s0: stopped at step 4/8" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     bench.hold_anew({})
-    assert bench.conduct(on=nodes.on)[0].exit_code == 0
+    bench.finish(on=nodes.on)
     assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5, 6, 7], "the lost step is made again"
 
 
@@ -107,7 +107,7 @@ def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(bench
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], "one worker, whoever conducts"
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
     bench.hold_anew({})
-    assert bench.conduct(on=nodes.on)[0].exit_code == 0
+    bench.finish(on=nodes.on)
     assert bench.steps_of("a/s0") == [0, 1, 2, 3]
 
 

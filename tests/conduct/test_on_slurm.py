@@ -41,8 +41,7 @@ def slurm(daemons: SlurmDaemons, monkeypatch: pytest.MonkeyPatch) -> SlurmDaemon
 def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
     bench.seeds, bench.hold = [0], {"a/s0": 1}
     bench.launch = '[launch.slurm]\ntime = "1"\ngrace = 58\npartition = "short"'
-    found, shown = bench.conduct(on="slurm")
-    assert found.exit_code == 0, shown
+    _, shown = bench.finish(on="slurm")
     assert re.search(r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", shown)
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 4)]
     assert bench.states_of("b/s0") == [("started", 0), ("finished", 4)]
@@ -118,7 +117,7 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(ben
     assert not (bench.home / queued / "journal.jsonl").exists()
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "cancelled for good"
     bench.hold_anew({})
-    assert bench.conduct(on="slurm")[0].exit_code == 0
+    bench.finish(on="slurm")
     assert bench.steps_of("a/s0") == [0, 0, 1, 2, 3], "from its beginning: no checkpoint was due"
 
 
@@ -164,7 +163,7 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench,
     assert "b/s1: stopped at step 0/4" in shown
     assert not (bench.home / "b/s1/journal.jsonl").exists(), "out of the queue"
     bench.hold_anew({})
-    assert bench.conduct(on="slurm")[0].exit_code == 0
+    bench.finish(on="slurm")
 
 
 def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> None:

@@ -143,8 +143,7 @@ def test_a_kill_amid_the_trials_changes_no_choice(tuned: Bench) -> None:
     assert study(tuned)["tune"]["chosen"] == {}
     assert not (tuned.home / "a").exists()
     tuned.hold_anew({})
-    found, _ = tuned.conduct()
-    assert found.exit_code == 0
+    tuned.finish()
     assert study(tuned)["tune"]["chosen"] == {"a": 1, "b": 2}
     assert certificate(tuned).ok
 
@@ -155,8 +154,7 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert found.exit_code == 2
     assert not (tuned.home / "a").exists()
     tuned.fail = {"a@2e-05/s101": "crash"}  # at its third step, in the second round
-    found, _ = tuned.conduct()
-    assert found.exit_code == 0
+    found, _ = tuned.finish()
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = trials_of(Source(evidence, "count"))
@@ -179,8 +177,7 @@ def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: B
     with pytest.raises(LabError, match=r"arms chose by another \[tune\]"):
         tuned.conduct()
     tuned.seeds, tuned.verdict = [0], TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
-    found, _ = tuned.conduct(fresh=True)
-    assert found.exit_code == 0
+    tuned.finish(fresh=True)
     assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == ["count-1", "count-trials-1"]
 
 

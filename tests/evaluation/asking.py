@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from calling import Said, gspo_lab
+
 from gspo_lab.atomic_files import write_json
 from gspo_lab.conduct.study_lock import declare
 from gspo_lab.models.builtin_models import build, byte_tokenizer
@@ -37,6 +39,13 @@ def save_model(folder: Path, seed: int) -> Path:
     build("tiny-qwen3", seed, SMALL).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder
+
+
+def done(*arguments: object) -> Said:
+    """`gspo-lab ARGUMENTS`, which ends well."""
+    said = gspo_lab(*arguments)
+    assert said.code == 0, said
+    return said
 
 
 def declared_runs(here: Path, name: str, study: str, start: Path | None = None) -> list[tuple[Run, Path]]:

@@ -1,10 +1,10 @@
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from asking import write_task
+from public_data import public
 from tiny_server import MODEL, TinyServer, serving
 
 
@@ -49,9 +49,4 @@ def server(started: TinyServer) -> TinyServer:
 
 @pytest.fixture
 def aime24() -> Path:
-    """Public data that is no part of the project; the test is skipped where it does not lie beside the checkout."""
-    folder = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    path = folder / "aime24.jsonl"
-    if not path.is_file():
-        pytest.skip(f"aime24.jsonl is not in {folder}; GSPO_LAB_TEST_DATA names another folder")
-    return path.resolve()
+    return public("aime24.jsonl")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from asking import BENCH, SMALL, declared_runs, kept, rows, save_model
+from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
 from calling import gspo_lab
 
 from gspo_lab.atomic_files import SEAL, SEALED
@@ -46,8 +46,7 @@ def test_a_dead_model_is_not_asked_and_gets_nothing_right(here: Path, problems: 
     with torch.no_grad():
         model.model.norm.weight[3] = torch.nan
     model.save_pretrained(here / "mine")
-    asked = gspo_lab(*asking("mine"))
-    assert asked.code == 0, asked
+    asked = done(*asking("mine"))
     assert "its weights are not finite (model.norm.weight; 1 of 13 tensors), so it was not asked" in asked.err
     [score] = json.loads(asked.out)["scores"]
     assert score["score"] == 0.0
@@ -57,8 +56,7 @@ def test_a_dead_model_is_not_asked_and_gets_nothing_right(here: Path, problems: 
 
 def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problems: Path) -> None:
     save_model(here / "mine", seed=1)
-    first = gspo_lab(*asking("mine"))
-    assert first.code == 0, first
+    first = done(*asking("mine"))
     (row,) = first.json["scores"]
     assert row["run_id"].startswith("_subjects/mine-")
     assert row["limits"]["context"] == 4096
@@ -152,8 +150,7 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
             with torch.no_grad():
                 model.model.embed_tokens.weight.mul_(3)
             model.save_pretrained(folder / "checkpoints" / "final")
-    said = gspo_lab("eval", "--bench", BENCH, "--samples", 2, "--json")
-    assert said.code == 0, said
+    said = done("eval", "--bench", BENCH, "--samples", 2, "--json")
     scores = {(row["run_id"], row["step"]): row for row in said.json["scores"]}
     assert len(scores) == 8
     query = "SELECT problem, sample, sample_seed, text FROM answers WHERE run_id = '{}' AND step = {} ORDER BY 1, 2"
@@ -265,8 +262,7 @@ def mine(here: Path) -> Path:
 
 
 def test_transcripts_are_kept_and_graded_again(here: Path) -> None:
-    asked = gspo_lab("eval", "--bench", "guess", "--model", "tiny-qwen3", "--limit", 4, "--json")
-    assert asked.code == 0, asked
+    done("eval", "--bench", "guess", "--model", "tiny-qwen3", "--limit", 4, "--json")
     answers = rows(here / "runs", "select problem, text, turns, tokens, reward from answers")
     assert len(answers) == 4
     for _, text, turns, tokens, reward in answers:
@@ -274,8 +270,7 @@ def test_transcripts_are_kept_and_graded_again(here: Path) -> None:
         assert tokens == sum(turn["tokens"] for turn in told)
         assert reward == pytest.approx(sum(turn["reward"] for turn in told))
         assert told[0]["text"] in text
-    graded = gspo_lab("regrade", "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1])
-    assert graded.code == 0, graded
+    graded = done("regrade", "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1])
     assert "no verdict changed" in graded.out
 
 

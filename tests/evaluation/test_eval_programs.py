@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from asking import rows
+from asking import done, rows
 from calling import gspo_lab
 
 from gspo_lab.cli.evaluate import rated
@@ -78,8 +78,7 @@ def turn(runs: Path, right: dict[str, int]) -> None:
 
 def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object, ...]) -> None:
     asking += ("--unsafe-no-sandbox",)  # an untrained model writes no program that would be run
-    none = gspo_lab(*asking, "--json")
-    assert none.code == 0, none
+    none = done(*asking, "--json")
     rating = none.json["scores"][0]["rating"]
     bound = estimate_rating([800, 1200, 1600], [0, 0, 0]).high
     assert (rating["rating"], rating["low"], rating["high"]) == (None, None, pytest.approx(bound))
@@ -109,8 +108,7 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     here: Path, asking: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = here / "runs"
-    said = gspo_lab(*asking, "--unsafe-no-sandbox", "--json")
-    assert said.code == 0, said
+    said = done(*asking, "--unsafe-no-sandbox", "--json")
     (journal,) = runs.rglob("evaluations/*/journal.jsonl")
     declared = json.loads(journal.with_name("evaluation.json").read_text())
     assert declared["task"]["options"]["unsafe"] is True
@@ -127,8 +125,7 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     for path in runs.rglob("evaluations/*/journal.jsonl"):
         path.write_text("".join(lines))
     gspo_lab("rebuild")
-    graded = gspo_lab("regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
-    assert graded.code == 0, graded
+    done("regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
     with Sandbox.open(slots=1, unsafe=True) as best:
         assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [(1, best.level)]
     assert len(rows(runs, "SELECT 1 FROM latest_grades")) == 2 * len(lines)
@@ -149,8 +146,7 @@ def test_without_isolation_no_model_is_asked(here: Path, asking: tuple[object, .
 def test_answers_that_are_there_are_shown_without_isolation(
     here: Path, asking: tuple[object, ...], can_isolate: None, request: pytest.FixtureRequest
 ) -> None:
-    asked = gspo_lab(*asking, "--json")
-    assert asked.code == 0, asked
+    asked = done(*asking, "--json")
     request.getfixturevalue("no_bubblewrap")
     assert gspo_lab(*asking, "--json").json == asked.json
     assert gspo_lab(*asking, "--samples", 3).code == 2
@@ -164,8 +160,7 @@ def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith("gspo-lab: programs cannot be isolated on this machine: bwrap")
     assert not (here / "runs").exists()
-    planned = gspo_lab("plan", path)
-    assert planned.code == 0, planned
+    planned = done("plan", path)
     assert "cannot be run here yet: programs cannot be isolated" in planned.out
     with pytest.raises(LabError, match="cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
         set_up(load_study(path).runs()[0], None)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from asking import declared_runs, rows, save_model
+from asking import declared_runs, done, rows, save_model
 from calling import gspo_lab
 from tiny_server import MODEL, serving
 
@@ -29,8 +29,7 @@ def finished(here: Path) -> Path:
 
 
 def test_aime_of_an_embedded_models_run_is_an_honest_zero(here: Path, finished: Path, aime24: Path) -> None:
-    said = gspo_lab("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2, "--json")
-    assert said.code == 0, said
+    said = done("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2, "--json")
     shown = [(row["step"], row["problems"], row["answers"], row["score"]) for row in said.json["scores"]]
     assert shown == [(0, 5, 10, 0.0), (4, 5, 10, 0.0)]
     (row, _) = said.json["scores"]
@@ -82,8 +81,7 @@ def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
     with serving() as server:
         asked = ("--server", server.url, "--model", MODEL, "--max-tokens", 4, "--samples", 1, "--json")
         some = ("eval", "--bench", "aime24", "--data", "some.jsonl", *asked)
-        said = gspo_lab(*some, "--limit", 8)
-        assert said.code == 0, said
+        said = done(*some, "--limit", 8)
         assert [(row["problems"], row["score"]) for row in said.json["scores"]] == [(8, 0.0)]
         assert gspo_lab("regrade", said.json["scores"][0]["run_id"]).code == 0
         for limit in ((), ("--limit", 11)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ANSWERS, BENCH, kept, rows, stopped_after
+from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
 from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
@@ -34,8 +34,7 @@ def asking(server: TinyServer, *more: object) -> tuple[object, ...]:
 
 
 def test_a_server_is_asked_and_its_answers_are_kept(server: TinyServer, problems: Path, here: Path) -> None:
-    said = gspo_lab(*asking(server))
-    assert said.code == 0, said
+    said = done(*asking(server))
     (row,) = said.json["scores"]
     wanted = 2 * row["problems"]
     assert row["answers"] == wanted == len(server.asked) > 10
@@ -66,8 +65,7 @@ def test_answers_of_another_model_than_was_asked_are_kept_and_told(
 ) -> None:
     for limit, name, others in ((3, MODEL, 0), (4, None, 0), (5, "other-8b", 10)):
         server.answers_as = name
-        said = gspo_lab(*asking(server, "--limit", limit))
-        assert said.code == 0, said
+        said = done(*asking(server, "--limit", limit))
         (row,) = said.json["scores"]
         assert (row["by_others"], row["answered_by"]) == (others, name if others else None)
         assert said.err.count("as the server says") == bool(others)
@@ -84,8 +82,7 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere(
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-very-secret")
     with serving(key="sk-very-secret") as server:
-        said = gspo_lab(*asking(server, "--api-key-env", "MY_KEY", "--limit", 2))
-        assert said.code == 0, said
+        said = done(*asking(server, "--api-key-env", "MY_KEY", "--limit", 2))
         refused = gspo_lab(*asking(server, "--limit", 3))
         assert refused.code == 2
         assert "refuses the key" in refused.err
@@ -146,8 +143,7 @@ def test_no_answer_is_longer_than_the_context(server: TinyServer, problems: Path
     lines = [{"id": str(i), "prompt": f"{longest[: 10 + i % 20]}{i}", "reference": ""} for i in range(100)]
     problems.write_text("".join(json.dumps(line) + "\n" for line in lines))
     server.context = 24
-    said = gspo_lab(*asking(server, "--max-tokens", 12, "--samples", 1))
-    assert said.code == 0, said
+    said = done(*asking(server, "--max-tokens", 12, "--samples", 1))
     limits = said.json["scores"][0]["limits"]
     assert limits == {"context": 24, "lowest": 0, "highest": 12, "lowered_by": "context"}
     answers = rows(here / "runs", "SELECT prompt, text, tokens, truncated, correct, reason FROM answers")
@@ -177,8 +173,7 @@ def test_stopped_in_the_middle_it_is_finished_by_the_same_command(
         assert "interrupted; the same command asks for the missing answers" in told
         assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(had,)]
     server.asked.clear()
-    said = gspo_lab(*asking(server))
-    assert said.code == 0, said
+    said = done(*asking(server))
     assert len(server.asked) == everything - had
     assert kept(here / "runs") == everything
     assert rows(here / "runs", ANSWERS) == rows(here / "calm", ANSWERS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import BENCH, GRADER, declared_runs, rows, write_task
+from asking import BENCH, GRADER, declared_runs, done, rows, write_task
 from calling import gspo_lab
 
 from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
@@ -62,8 +62,7 @@ def score(runs: Path) -> tuple[Any, ...]:
 
 def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
     before = tables(here / "runs")
-    said = gspo_lab("regrade", asked, "--apply")
-    assert said.code == 0, said
+    said = done("regrade", asked, "--apply")
     assert "no verdict changed" in said.out
     assert "0 grades put into force" in said.out
     assert tables(here / "runs") == before
@@ -223,8 +222,7 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
             journal.write([RunStatus(state="started", step=0, at=1.0), *said])
             journal.write([RunStatus(state="finished", step=4, at=2.0)])
     journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
-    listed = gspo_lab("regrade", "sums")
-    assert listed.code == 0, listed
+    listed = done("regrade", "sums")
     assert "addition/0 → addition/1" in listed.out
     assert "8 grades differ in verdict, words or grader" in listed.out
     said = gspo_lab("regrade", "sums", "--apply", "--json").json

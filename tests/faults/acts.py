@@ -54,7 +54,7 @@ objective = "gspo"
 COUNTED = """
 question = "Do both arms count?"
 model = "model"
-task = "addition"
+task = {{name = "addition", train = 100, held_out = 20}}
 engine = "{engine}:CountingEngine"
 device = "cpu"
 steps = 4

@@ -39,7 +39,7 @@ def test_a_grader_that_hangs_has_failed_at_its_limit(
     (tmp_path / "own.py").write_text(GRADERS)
     (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{n}?", "reference": {n}}}\n' for n in range(20)))
     task = build_task(f"own.py:{name}", {"problems": "problems.jsonl"}, tmp_path)
-    task.seconds = 0.2
+    monkeypatch.setattr(task, "seconds", 0.2)
     grade = grade_answer(task, task.problems("train")[0], "1", truncated=False)
     if name == "stubborn":  # interrupted again and again, until it goes on
         assert (grade.reward, grade.error) == (1.0, None)

@@ -24,6 +24,13 @@ def bring(folder: Path, *arguments: object) -> Said:
     return gspo_lab("import", *arguments, "--runs", folder / "runs")
 
 
+def brought(folder: Path, *arguments: object) -> Said:
+    """The same, of what can be imported."""
+    said = bring(folder, *arguments)
+    assert said.code == 0, said
+    return said
+
+
 def refused(folder: Path, *arguments: object) -> str:
     """The one line by which an import is refused, that left nothing behind and nothing half."""
     before = content(folder / "runs")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import bring, csv_of, events, json_lines, offline_run, project, refused
+from logs import bring, brought, csv_of, events, json_lines, offline_run, project, refused
 
 from gspo_lab.runfolder import RunFolder
 
@@ -155,8 +155,7 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, so
     for length in lengths:
         file.write_bytes(whole[:length])
         folder = tmp_path / str(length)
-        said = bring(folder, source, file, *REWARD)
-        assert said.code == 0, said.err
+        said = brought(folder, source, file, *REWARD)
         assert f"note: {file.name}: cut off or damaged behind record" in said.out
         assert rewards(folder) == [(1, 0.25), (2, 0.5)]
     file.write_bytes(whole)
@@ -182,8 +181,7 @@ def three_scalars(folder: Path) -> tuple[Path, bytearray, int]:
 
 
 def second_is_damaged(folder: Path, file: Path) -> None:
-    said = bring(folder, "tensorboard", file, *REWARD)
-    assert said.code == 0, said.err
+    said = brought(folder, "tensorboard", file, *REWARD)
     assert f"note: {file.name}: cut off or damaged behind record 2; what stood there is left out" in said.out
     assert rewards(folder) == [(1, 0.25)]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from logs import bring, opened
+from logs import bring, brought, opened
 
 from gspo_lab.store.records import read_steps
 
@@ -24,8 +24,7 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("my_file.py").write_text(READER)
     Path("log.txt").write_text("0.25 0.5")
     options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
-    said = bring(tmp_path, "my_file.py:Reader", "log.txt", *options)
-    assert said.code == 0, said.err
+    brought(tmp_path, "my_file.py:Reader", "log.txt", *options)
     with opened(tmp_path) as evidence:
         assert read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
             [0, 0.25],
@@ -37,8 +36,7 @@ def test_an_installed_package_s_reader_is_a_source(tmp_path: Path, add_entry_poi
     (tmp_path / "readers_of_mine.py").write_text(READER)
     add_entry_points("[gspo_lab.sources]\nmine = readers_of_mine:Reader\n")
     (tmp_path / "log.txt").write_text("0.25 0.5")
-    run = bring(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
-    assert run.code == 0, run.err
+    brought(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
 
 
 def test_a_reader_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

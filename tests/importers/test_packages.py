@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from logs import bring, opened
+from logs import bring, brought, opened
 
 from gspo_lab.store.records import read_steps, read_updates
 
@@ -72,8 +72,7 @@ def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
     cut.parent.mkdir()
     shutil.copy(file, cut)
     os.truncate(cut, cut.stat().st_size * 2 // 3)
-    said = bring(tmp_path / "cut", "wandb", cut, "--logged-by", "verl", *GSPO)
-    assert said.code == 0, said.err
+    said = brought(tmp_path / "cut", "wandb", cut, "--logged-by", "verl", *GSPO)
     assert "cut off or damaged behind record" in said.out
     kept = logged(tmp_path / "cut")
     assert kept == EXPECTED[: len(kept)]
@@ -87,6 +86,5 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.SQLiteStorage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
     [path] = (tmp_path / "trackio").glob("p*.db")
     options = ("--logged-by", "verl", "--run-pattern", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
-    said = bring(tmp_path, "trackio", path, *options)
-    assert said.code == 0, said.err
+    brought(tmp_path, "trackio", path, *options)
     assert logged(tmp_path) == EXPECTED

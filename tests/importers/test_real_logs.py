@@ -1,33 +1,19 @@
 """Logs of real runs of TRL, verl and AReaL: imported numbers equal those computed by hand from the files."""
 
 import json
-import os
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
-from logs import bring, opened, report
+from logs import bring, brought, opened, report
+from public_data import public
 
 from gspo_lab.findings.paired_comparisons import compared as compared_of
 from gspo_lab.findings.paired_comparisons import scalars as scalars_of
 from gspo_lab.readings import Source
 from gspo_lab.store.records import read_steps, read_updates
-
-
-@pytest.fixture
-def real() -> Callable[[str], Path]:
-    """A real log; the test is skipped where it is absent."""
-    folder = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data") / "logs"
-
-    def find(name: str) -> Path:
-        if not (folder / name).exists():
-            pytest.skip(f"no {name} in {folder}")
-        return folder / name
-
-    return find
 
 
 def column(folder: Path, name: str, table: str) -> list[float]:
@@ -49,10 +35,8 @@ def last_fifth(values: list[float]) -> float:
         ("trl/trainer_state_gspo_2proc.json", "gspo", "clip_fraction_responses"),
     ],
 )
-def test_trl_s_rows_are_its_file_s(
-    tmp_path: Path, real: Callable[[str], Path], name: str, rule: str, clip: str
-) -> None:
-    path = real(name)
+def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: str) -> None:
+    path = public(f"logs/{name}")
     rows = [row for row in json.loads(path.read_text())["log_history"] if "train_runtime" not in row]
     assert len(rows) == 12
     options = ("--study", "x", "--arm", rule, "--seed", 0, "--set", f"objective={rule}")
@@ -78,8 +62,8 @@ def test_trl_s_rows_are_its_file_s(
 
 
 @pytest.mark.parametrize(("arm", "count"), [("grpo", 2), ("gspo", 3)])
-def test_verl_s_rows_are_its_file_s(tmp_path: Path, real: Callable[[str], Path], arm: str, count: int) -> None:
-    path = real(f"verl/log_{arm}.jsonl")
+def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> None:
+    path = public(f"logs/verl/log_{arm}.jsonl")
     rows: list[dict[str, Any]] = [json.loads(line)["data"] for line in path.read_text().splitlines()]
     assert len(rows) == count
     mode = "token" if arm == "grpo" else "sequence-token"
@@ -105,30 +89,27 @@ def test_verl_s_rows_are_its_file_s(tmp_path: Path, real: Callable[[str], Path],
         ("tensorboard", "verl/events.out.tfevents.1795313718.vm.5359.0"),
     ],
 )
-def test_tensorboard_s_scalars_are_its_file_s(
-    tmp_path: Path, real: Callable[[str], Path], source: str, name: str
-) -> None:
+def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, source: str, name: str) -> None:
     """By TensorBoard's own reader: every scalar of every name, and its mean over the last fifth of its steps."""
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    path = real(name)
+    path = public(f"logs/{name}")
     found = reader.EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     found.Reload()
     events = {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
     scalars = {tag: list(by_step.values()) for tag, by_step in events.items()}
     assert scalars
-    said = bring(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
-    assert said.code == 0, said.err
+    brought(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
     names = report(tmp_path, "x")["logged"]["names"]["a"]
     assert names.keys() == scalars.keys()
     for tag, values in scalars.items():
         assert names[tag]["value"] == pytest.approx(last_fifth(values), rel=1e-4), tag
 
 
-def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path, real: Callable[[str], Path]) -> None:
+def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path) -> None:
     """verl's 2 rows of grpo and 3 of gspo: their last rows, and their mean heights by trapezoids."""
     rewards = {}
     for arm in ("grpo", "gspo"):
-        path = real(f"verl/log_{arm}.jsonl")
+        path = public(f"logs/verl/log_{arm}.jsonl")
         rewards[arm] = [json.loads(line)["data"]["critic/score/mean"] for line in path.read_text().splitlines()]
         assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0).code == 0
     with opened(tmp_path) as evidence:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from laboratory import rendered
-from logs import bring, csv_of, eight_seeds, opened
+from logs import bring, brought, csv_of, eight_seeds, opened
 
 from gspo_lab import words
 from gspo_lab.claims import answer
@@ -30,8 +30,7 @@ def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
     second = csv_of(tmp_path / "second.csv", "arm,seed,score", *rows)
     for name, path, model in (("a", first, "Qwen/Qwen3-8B"), ("b", second, "meta-llama/Llama-3.1-8B")):
         options = ("--set", f"model={model}", "--question", f"What of {name}?")
-        said = bring(tmp_path, "csv", path, "--study", name, *options)
-        assert said.code == 0, said.err
+        brought(tmp_path, "csv", path, "--study", name, *options)
     with opened(tmp_path) as evidence:
         found = all_executions(Source(evidence, "a"))
         assert [study.name for study in found.executions] == ["a"]

@@ -11,7 +11,7 @@ from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab.records import Record, RunStatus, StepRecord, UpdateRecord
-from gspo_lab.report import write
+from gspo_lab.report import Report, write
 from gspo_lab.store import ingest
 from gspo_lab.study import Run
 
@@ -127,15 +127,17 @@ CASES = {
 }
 
 
-def page_of(name: str, folder: Path) -> Path:
-    """The page of one case, written under `folder`."""
+def page_of(name: str, folder: Path) -> tuple[Path, Report]:
+    """The page of one case, written under `folder`, and its report."""
     case = CASES[name]
     if name == "import":
-        return write(rendered(imported(folder / name), name), folder)[0]
-    database = make_lab(folder / name, case.toml, name=name, **{"steps": 8, **case.how})
+        database = imported(folder / name)
+    else:
+        database = make_lab(folder / name, case.toml, name=name, **{"steps": 8, **case.how})
     if name == "running":
         alive(database, [f"{name}/{arm}/s{seed}" for arm in ("grpo", "gspo") for seed in (3, 4)])
-    return write(rendered(database, name), folder)[0]
+    report = rendered(database, name)
+    return write(report, folder)[0], report
 
 
 def imported(folder: Path) -> Path:

@@ -187,13 +187,6 @@ def test_firth_of_a_constant_adds_half_a_run_to_each_side() -> None:
     assert 1 / (1 + math.exp(-fit.coefficients[0])) == pytest.approx(0.1, abs=1e-6)
 
 
-def test_all_or_none_lies_between_the_two_doses() -> None:
-    found = half_collapse(DOSES, SEPARATED)
-    assert 3e-4 < found.estimate < 1e-3
-    assert found.low < 3e-4
-    assert found.high > 1e-3
-
-
 def test_unit_of_the_dose_does_not_matter() -> None:
     one, other = half_collapse(DOSES, MIXED), half_collapse(DOSES * 1e6, MIXED)
     assert (other.low, other.estimate) == pytest.approx((one.low * 1e6, one.estimate * 1e6), rel=1e-4)

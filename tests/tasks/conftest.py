@@ -1,25 +1,11 @@
-"""Public data that is not part of the project lies in shared/data beside the checkout, or where an environment says."""
+"""Rows in files, and a cache of the test's own."""
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-@pytest.fixture
-def shared() -> Callable[[str], Path]:
-    """The path of a file under shared/data; the test is skipped where it is absent."""
-    folder = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-    def path(name: str) -> Path:
-        if not (folder / name).is_file():
-            pytest.skip(f"{name} is not in {folder}; GSPO_LAB_TEST_DATA names another folder")
-        return folder / name
-
-    return path
 
 
 @pytest.fixture

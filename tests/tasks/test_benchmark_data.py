@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from public_data import public
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import BENCHMARKS, build_task, task_key
@@ -86,9 +87,9 @@ def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
     assert [int(one.reference) for one in problems("aime25", tmp_path / "both")] == GOLDS
 
 
-def test_the_genuine_copies_agree(shared: Callable[[str], Path]) -> None:
+def test_the_genuine_copies_agree() -> None:
     plain, padded = (
-        build_task("aime24", {"data": str(shared(name))}) for name in ("aime24.jsonl", "aime24_zero_padded.jsonl")
+        build_task("aime24", {"data": str(public(name))}) for name in ("aime24.jsonl", "aime24_zero_padded.jsonl")
     )
     assert plain.data_digest == padded.data_digest
     for one, other in zip(plain.problems("held-out"), padded.problems("held-out"), strict=True):

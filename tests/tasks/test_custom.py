@@ -368,10 +368,12 @@ def thread(problem, answer):
 
 
 @pytest.mark.parametrize("grader", ["sleeps", "computes"])
-def test_a_grader_that_hangs_is_abandoned_in_every_thread(tmp_path: Path, grader: str) -> None:
+def test_a_grader_that_hangs_is_abandoned_in_every_thread(
+    tmp_path: Path, grader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (write(tmp_path, numbered(40)) / "hangs.py").write_text(HANGS)
     task = build_task(f"hangs.py:{grader}", {"problems": "problems.jsonl"}, tmp_path)
-    task.seconds = 0.2
+    monkeypatch.setattr(task, "seconds", 0.2)
     [problem, *_] = task.problems("train")
 
     def graded(answer: str) -> Grade:

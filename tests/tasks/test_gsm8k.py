@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from public_data import public
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import build_task
@@ -59,8 +60,8 @@ def test_what_is_no_number(text: str) -> None:
     assert read_number(text) is None
 
 
-def test_the_published_files(shared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GSPO_LAB_DATA", str(shared("gsm8k_test.jsonl").parent))
+def test_the_published_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSPO_LAB_DATA", str(public("gsm8k_test.jsonl").parent))
     task = build_task("gsm8k", {})
     train, held_out = task.problems("train"), task.problems("held-out")
     assert (len(train), len(held_out)) == (7_473, 1_319)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from public_data import public
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.passk import pass_at_k
@@ -65,9 +66,9 @@ def own(write_rows: Write, can_isolate: None) -> Task:
 
 
 @pytest.fixture
-def release(shared: Callable[[str], Path], write_rows: Write) -> Path:
+def release(write_rows: Write) -> Path:
     """The folder of release_v5 with its real ids, dates and titles, and statements and tests of our own."""
-    rows = [json.loads(line) for line in shared("lcb_v5_metadata.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in public("lcb_v5_metadata.jsonl").read_text().splitlines()]
     start = 0
     for number, count in enumerate(PER_FILE, start=1):
         name = "test.jsonl" if number == 1 else f"test{number}.jsonl"
@@ -302,8 +303,8 @@ def test_threads_share_one_sandbox_from_the_first_answer_on() -> None:
     assert said.stdout.split() == ["4", "1"]
 
 
-def test_the_genuine_row(shared: Callable[[str], Path], can_isolate: None) -> None:
-    task = made(shared("lcb_one_row.jsonl"))
+def test_the_genuine_row(can_isolate: None) -> None:
+    task = made(public("lcb_one_row.jsonl"))
     (problem,) = task.problems("held-out")
     assert problem.id == "1873_A"
     right = "for _ in range(int(input())):\n    print('YES' if sum(map(str.__ne__, input(), 'abc')) < 3 else 'NO')"
@@ -335,8 +336,8 @@ class Bomb:
         return Path.write_text, (self.path, "boom")
 
 
-def test_the_tests_of_the_genuine_row(shared: Callable[[str], Path]) -> None:
-    cases = decode_cases("row", json.loads(shared("lcb_one_row.jsonl").read_text()), functional=False)
+def test_the_tests_of_the_genuine_row() -> None:
+    cases = decode_cases("row", json.loads(public("lcb_one_row.jsonl").read_text()), functional=False)
     assert len(cases) == 5
     assert cases[0] == Case(b"6\nabc\nacb\nbac\nbca\ncab\ncba\n", b"YES\nYES\nYES\nNO\nNO\nYES\n")
     assert all(case.input.endswith(b"\n") for case in cases)
