@@ -5,16 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    OlmoeConfig,
-    OlmoeForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from gspo_lab.errors import LabError
@@ -41,9 +33,9 @@ class Shape:
 
 
 _CLASSES: dict[str, tuple[Any, Any]] = {
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
-    "olmoe": (OlmoeConfig, OlmoeForCausalLM),
+    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "olmoe": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM),
 }
 
 
@@ -72,9 +64,9 @@ def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
     }
     family = EMBEDDED[name].family
     if family == "qwen3":
-        return Qwen3Config(**trunk, head_dim=shape.width // shape.heads, intermediate_size=2 * shape.width)
+        return transformers.Qwen3Config(**trunk, head_dim=shape.width // shape.heads, intermediate_size=2 * shape.width)
     if family == "qwen3_moe":
-        return Qwen3MoeConfig(
+        return transformers.Qwen3MoeConfig(
             **trunk,
             **routed,
             head_dim=shape.width // shape.heads,
@@ -83,7 +75,7 @@ def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
             norm_topk_prob=True,
         )
     # As in the released OLMoE, gate weights are not divided by their sum.
-    return OlmoeConfig(**trunk, **routed, intermediate_size=shape.width // 2, norm_topk_prob=False)
+    return transformers.OlmoeConfig(**trunk, **routed, intermediate_size=shape.width // 2, norm_topk_prob=False)
 
 
 def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> Any:
@@ -124,7 +116,7 @@ VOCABULARY = 264
 MAX_POSITIONS = 4096
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+def byte_tokenizer() -> transformers.PreTrainedTokenizerFast:
     """A fast tokenizer without merges; decoding what it encodes gives back every text.
 
     The text "<eos>" is five bytes, never the end: only a program can put the special tokens, by number. Bytes that are
@@ -134,7 +126,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.BPE(vocab=vocabulary | {"<pad>": PAD_ID, "<eos>": EOS_ID}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token="<pad>",
         eos_token="<eos>",
