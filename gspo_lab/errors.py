@@ -1,6 +1,7 @@
 """Mistakes that the user can fix: one line with what is wrong, where, and what to do; exit code 2."""
 
 import errno
+from importlib.util import find_spec
 
 
 class LabError(Exception):
@@ -27,6 +28,12 @@ class MissingExtra(LabError):
 
     def __init__(self, package: str, extra: str, why: str) -> None:
         super().__init__(f"{why} needs the package {package}: pip install 'gspo-lab[{extra}]'")
+
+
+def require_package(package: str, extra: str, why: str, module: str | None = None) -> None:
+    """MissingExtra where an optional package is absent; `module`: another name to import it by. Imports nothing."""
+    if find_spec(module or package) is None:
+        raise MissingExtra(package, extra, why)
 
 
 THE_MACHINES = {

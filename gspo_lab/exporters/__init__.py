@@ -9,12 +9,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gspo_lab.atomic_files import atomic_file, atomic_folder
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.atomic_files import atomic_folder, write_json
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.importers.base import LoggedRow
 from gspo_lab.importers.metric_names import OF_STEPS, OF_UPDATES
 from gspo_lab.registry import names_of, nearest
@@ -102,8 +101,7 @@ def target(name: str) -> Target:
         known = f"{', '.join(modules)}; tables: csv, parquet"
         raise LabError(f"no program '{name}' to write for{nearest(name, modules)}; known: {known}")
     module: Target = importlib.import_module(modules[name])
-    if find_spec(module.NEEDS[0]) is None:
-        raise MissingExtra(*module.NEEDS)
+    require_package(*module.NEEDS)
     return module
 
 
@@ -150,8 +148,7 @@ def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
 def write_readings(folder: Path) -> Path:
     """`readings.json`: the keys of the exported readings."""
     path = folder / "readings.json"
-    with atomic_file(path) as beside:
-        beside.write_text(json.dumps(readings(), indent=2) + "\n", encoding="utf-8")
+    write_json(path, readings())
     return path
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.study.dotted_keys import differing, flat
 
 ARGUMENTS = "training_args.bin"
@@ -92,10 +92,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        raise MissingExtra("pyyaml", "import", f"reading {path}") from error
+    require_package("pyyaml", "import", f"reading {path}", "yaml")
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

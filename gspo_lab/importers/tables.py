@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.importers.base import (
     Log,
     LoggedAnswer,
@@ -183,11 +183,10 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
 
 
 def _parquet(path: Path) -> Iterator[Entry]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ModuleNotFoundError as error:
-        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from error
+    require_package("pyarrow", "parquet", f"reading {path}")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     try:
         with ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches(1000) for row in batch.to_pylist())

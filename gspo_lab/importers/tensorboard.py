@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.importers.base import Log, MetricBuffer, RunSpec, merge_rows
 
 EVENTS = "*tfevents*"
@@ -97,12 +97,10 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
 
 def events(file: Path, notes: list[str]) -> Iterator[Any]:
     """The events of a file before the first damaged one, which is noted."""
-    try:
-        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-        from tensorboard.compat.proto.event_pb2 import Event
-    except ModuleNotFoundError as error:
-        raise MissingExtra("tensorboard", "import", "reading event files") from error
+    require_package("tensorboard", "import", "reading event files")
     from google.protobuf.message import DecodeError
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
 
     count = end = 0
     for data in RawEventFileLoader(str(file)).Load():  # it ends before a record with a wrong checksum

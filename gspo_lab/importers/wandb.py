@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.importers.base import (
     Log,
     LoggedRow,
@@ -61,10 +61,9 @@ def _file(path: Path) -> Path:
 
 def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
     """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's. Fills `facts`."""
-    try:
-        from wandb.proto.wandb_internal_pb2 import Record
-    except ModuleNotFoundError as error:
-        raise MissingExtra("wandb", "wandb", f"reading {file.name}") from error
+    require_package("wandb", "wandb", f"reading {file.name}")
+    from wandb.proto.wandb_internal_pb2 import Record
+
     buffer, facts["config"] = MetricBuffer(str(file), notes), {}
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))

@@ -20,11 +20,10 @@ import uuid
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.launch import ray_driver
 from gspo_lab.launch.base import CORE, GPU, Slot, slots_on
 from gspo_lab.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker
@@ -145,8 +144,7 @@ class RayCluster:
     def _connection(self) -> "_Driver":
         """The driver. A new one if it has gone or is silent; it gets the orders of unfinished runs again."""
         if self._driver is None:
-            if find_spec(NAME) is None:
-                raise MissingExtra(NAME, NAME, "--on ray")
+            require_package(NAME, NAME, "--on ray")
             if self._address == AUTO:
                 probe_recorded(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster")
             else:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.registry import nearest
 from gspo_lab.samplers.base import Sampling
 
@@ -85,10 +85,8 @@ class KeyMask:
         return "".join(out)
 
 
-try:
-    import httpx2 as httpx
-except ModuleNotFoundError as error:
-    raise MissingExtra("httpx2", "server", "asking a server") from error
+require_package("httpx2", "server", "asking a server")
+import httpx2 as httpx  # noqa: E402 - only where it is there
 
 SEED_BITS = 31
 """Bits of a seed that every server accepts; llama.cpp's seeds have 32 bits."""

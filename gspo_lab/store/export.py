@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gspo_lab.atomic_files import atomic_file
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.registry import nearest
 from gspo_lab.store.database import explained, reading
 from gspo_lab.store.schema import EVALUATIONS, METRICS, RECORD_TABLES, RUNS, STUDIES, SUBJECT_ROWS
@@ -41,10 +41,7 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
     if format not in FORMATS:
         raise LabError(f"unknown format '{format}'{nearest(format, FORMATS)}; known: {', '.join(FORMATS)}")
     if format == "parquet":
-        try:
-            import pyarrow  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise MissingExtra("pyarrow", "parquet", "export to Parquet") from error
+        require_package("pyarrow", "parquet", "export to Parquet")
     out = []
     with explained(db), closing(reading(db)) as connection:
         if study is not None:

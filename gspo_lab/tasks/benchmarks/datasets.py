@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.atomic_files import sha256_of
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 
 VARIABLE = "GSPO_LAB_DATA"
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -76,12 +76,11 @@ def find_files(name: str, stems: Sequence[str], source: DatasetSource | None, da
 
 def fetch(name: str, source: DatasetSource, file: str) -> Path:
     """The local copy of one file of a data set on the Hub, downloaded if need be; LabError where it cannot be had."""
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.constants import ENDPOINT
-        from huggingface_hub.errors import LocalEntryNotFoundError
-    except ModuleNotFoundError as error:
-        raise MissingExtra("huggingface_hub", "bench", f"{name}: fetching {source.repository}") from error
+    require_package("huggingface_hub", "bench", f"{name}: fetching {source.repository}")
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.constants import ENDPOINT
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     ask = functools.partial(hf_hub_download, source.repository, file, repo_type="dataset", revision=source.commit)
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
@@ -172,11 +171,10 @@ def _in_place(place: Path, stems: Sequence[str]) -> list[Path]:
 
 
 def _parquet_rows(path: Path) -> Iterator[DatasetRow]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        raise MissingExtra("pyarrow", "bench", f"reading {path}") from error
+    require_package("pyarrow", "bench", f"reading {path}")
+    import pyarrow
+    import pyarrow.parquet
+
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=64):

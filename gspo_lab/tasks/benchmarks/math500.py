@@ -11,11 +11,10 @@ import signal
 import threading
 import weakref
 from importlib import metadata
-from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any
 
-from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.errors import LabError, require_package
 from gspo_lab.registry import one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
@@ -40,12 +39,9 @@ class WorkerFailed(Exception):
 
 def check_installed() -> None:
     """LabError where math-verify is absent or of a version whose verdicts are others, or pebble is absent."""
-    if find_spec("pebble") is None:
-        raise MissingExtra("pebble", "bench", "grading of mathematical expressions")
-    try:
-        version = metadata.version("math-verify")
-    except metadata.PackageNotFoundError as error:
-        raise MissingExtra("math-verify", "bench", "grading of mathematical expressions") from error
+    for package in ("math-verify", "pebble"):
+        require_package(package, "bench", "grading of mathematical expressions", package.replace("-", "_"))
+    version = metadata.version("math-verify")
     if version != VERSION:
         raise LabError(f"math-verify {version} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
 
