@@ -343,7 +343,7 @@ def arm(name: str, rollout: str = "") -> str:
 def test_rules_are_compared_at_the_least_and_at_one_staleness(
     tmp_path: Path, arms: str, grpo: str, gspo: str | None
 ) -> None:
-    with evidence(tmp_path, Numbers(), arms=arms) as opened:
+    with evidence(tmp_path, Numbers(), arms=arms, seeds=1) as opened:
         roles = find_roles(Source(opened, "toy"), {})
     assert (roles["grpo"], roles.get("gspo")) == (grpo, gspo)
 

@@ -1,17 +1,15 @@
 """The whole way in a shell: a study is run, looked at, evaluated and run again."""
 
 import json
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from finished_runs import leave_runs, write_study
+from waiting import until
 
 from gspo_lab.atomic_files import exclusive_lock
 
@@ -133,45 +131,6 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
 
 
 @pytest.mark.slow
-def test_an_interrupted_study_goes_on_and_records_what_it_would_have(study: Path, here: Path) -> None:
-    runs = here / "runs"
-    steps = ("--steps", "12", "--arms", "gspo", "--set", "bench=[]")
-    process = start("run", study, *steps)
-    journal = runs / "whole/gspo/s0/journal.jsonl"
-    end = time.monotonic() + 600
-    while not (journal.is_file() and journal.read_text().count('"kind":"step"') >= 2):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 130, out + err
-    assert "the same command resumes where this ended" in out
-    (stopped,) = json.loads(shell("show", "--json"))
-    assert stopped["state"] == "stopped"
-    assert 2 <= stopped["steps_done"] < 12
-
-    shell("run", study, *steps)
-    shell("run", study, *steps, "--name", "straight")
-    same = "rollout_digest, logprob_digest, reward_mean, updates_total, tokens_sampled_total"
-    query = f"SELECT step, {same} FROM steps WHERE run_id = '%s/gspo/s0' ORDER BY step"
-    resumed = rows(runs, query % "whole")
-    assert len(resumed) == 12
-    assert resumed == rows(runs, query % "straight")
-    query = (
-        "SELECT step, minibatch, loss, grad_norm, log_ratio_quantiles_tokens FROM updates WHERE run_id = '%s/gspo/s0'"
-    )
-    assert sorted(rows(runs, query % "whole")) == sorted(rows(runs, query % "straight"))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
 def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> None:
     study = write_study(here, "seen")
     leave_runs(study, here / "runs", at=1000.0, unfinished="gspo/s1")
@@ -184,11 +143,11 @@ def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> N
         watching = subprocess.Popen(
             [sys.executable, "-m", "gspo_lab", "report", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        wait_until(lambda: said('data-watch="5"') and said("3 of 4 runs are finished"))
+        until(lambda: said('data-watch="5"') and said("3 of 4 runs are finished"))
         journal = here / "runs" / "seen" / "gspo" / "s1" / "journal.jsonl"
         other = here / "runs" / "seen" / "gspo" / "s0" / "journal.jsonl"
         journal.write_bytes(other.read_bytes())
-        wait_until(lambda: said('data-watch="5"') and said("All 4 runs are finished"))
+        until(lambda: said('data-watch="5"') and said("All 4 runs are finished"))
         assert watching.poll() is None
     out, err = watching.communicate(timeout=600)
     assert watching.returncode == 0, err

@@ -1,6 +1,7 @@
 """The native engine on real models: what it records, that it repeats itself, what dies in it, and losses of others."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -261,6 +262,15 @@ def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_s
     assert [(step.grader_errors, step.reward_mean) for step in memory.steps] == [(8, 0.5)]
     failed = [answer for answer in memory.answers if answer.error]
     assert [(answer.reward, answer.correct) for answer in failed] == [(None, None)] * 8
+
+
+def test_the_last_evaluation_is_asked_more_often(trained: Trained) -> None:
+    decisive = ("bench.lottery.decisive_samples=8", "verdict.last=1", "bench.lottery.every=1")
+    answers = [one for one in trained("gspo", *decisive).answers if one.bench == "lottery"]
+    assert Counter(one.step for one in answers) == {0: 5, 1: 5, 2: 5 * 8}
+    first = {one.problem: one.text for one in answers if one.step == 2 and one.sample == 0}
+    plain = trained("gspo")
+    assert first == {a.problem: a.text for a in plain.answers if a.bench == "lottery" and a.step == 2}, "asked alike"
 
 
 def test_bfloat16_training_moves_float32_weights(trained: Trained) -> None:

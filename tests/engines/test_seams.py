@@ -10,18 +10,15 @@ import torch
 from lottery import TOOL, MakeRun, Memory, components, rollouts
 
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.build_run import RunComponents
 from gspo_lab.engines.native.experience import microbatches, pad_rollouts
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.optimizer_update import MinibatchRows, update_record
-from gspo_lab.engines.native.trainable_model import TrainableModel
 from gspo_lab.engines.step_numbers import RunTotals
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, surrogate
 from gspo_lab.objectives.presets import Objective
 from gspo_lab.paths import CHECKPOINTS, RESUME
 from gspo_lab.samplers.base import Request, Rollout
-from gspo_lab.study.schema import UpdateTable
 
 
 def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) -> None:
@@ -79,43 +76,6 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
 
 
-def with_a_critic(parts: RunComponents) -> tuple[RunComponents, TrainableModel]:
-    """The parts of a run that trains a second model; one update has moved it."""
-    torch.manual_seed(0)
-    critic = TrainableModel(torch.nn.Linear(3, 1), make_settings())
-    critic.model(torch.ones(2, 3)).sum().backward()
-    critic.move(0.0)
-    return dataclasses.replace(parts, trained={**parts.trained, "critic": critic}), critic
-
-
-def make_settings() -> UpdateTable:
-    return UpdateTable(learning_rate=0.1, warmup_updates=0)
-
-
-def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo")
-    parts, critic = with_a_critic(components(run))
-    loop = Loop(run, parts, Memory(), tmp_path)
-    loop.totals.prompts = 8
-    loop.checkpoint(1)
-
-    again, other = with_a_critic(components(run))
-    with torch.no_grad():
-        other.model.weight.zero_()
-    other.updates = 5
-    taken_up = Loop(run, again, Memory(), tmp_path)
-    assert taken_up.resume() == 1
-    assert taken_up.totals == RunTotals(prompts=8)
-    assert torch.equal(other.model.weight, critic.model.weight)
-    assert other.updates == critic.updates == 1
-    moments = [one.optimizer.state_dict()["state"][0]["exp_avg"] for one in (critic, other)]
-    assert torch.equal(*moments)
-
-    with pytest.raises(LabError, match="holds critic, policy, and this run trains policy: go on with") as told:
-        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, run.id, components(run).trained)
-    assert "\n" not in str(told.value)
-
-
 def test_a_damaged_checkpoint_and_another_runs_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
     """A flipped bit in a hundred places of the file, and every cut that leaves the line behind it torn."""
     run = make_run("gspo")
@@ -125,6 +85,9 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(make_run: MakeRun, tm
     assert checkpoint.load(path, run.id, trained) == (3, {"prompts": 8})
     with pytest.raises(LabError, match=rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again"):
         checkpoint.load(path, "a/b/s1", trained)
+    with pytest.raises(LabError, match="holds policy, and this run trains critic, policy: go on with") as told:
+        checkpoint.load(path, run.id, trained | {"critic": trained["policy"]})
+    assert "\n" not in str(told.value)
     whole = path.read_bytes()
     flips = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 100)]
     cuts = [whole[:length] for length in range(len(whole) - 100, len(whole) - 1)]

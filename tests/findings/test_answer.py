@@ -70,7 +70,12 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
-    found = answered(make_lab(tmp_path, seeds=3, gain=0.0))
+    """A study that says nothing of it asks for the score; of imported runs more are to be imported."""
+    with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
+        found, imported = answer(Source(evidence, "toy")), Source(evidence, "toy")
+        assert imported.declaration.verdict.question == "score"
+        imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
+        assert answer(imported).command == "import more seeds (5 or more)"
     assert (found.word, found.colour) == ("not resolved", "grey")
     assert found.command.startswith(("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds "))
 
@@ -211,12 +216,6 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     assert words.ground_text(declared).startswith("By scores alone, none of 10 runs was unstable")
 
 
-def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
-    with source(make_lab(tmp_path, gain=0.0)) as found:
-        found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
-        assert answer(found).command == "import more seeds (5 or more)"
-
-
 SWEPT = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n[[bench]]")
 
 
@@ -280,11 +279,6 @@ def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None
     own = stood(make_lab(tmp_path, STABILITY, seeds=3, change=collapsing("grpo")))["gspo"]
     assert own.p == pytest.approx(0.1)
     assert own.drop.better == "gspo", "how far they fell can"
-
-
-def test_a_study_of_before_asks_for_the_score(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path)) as evidence:
-        assert Source(evidence, "toy").declaration.verdict.question == "score"
 
 
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:

@@ -138,43 +138,37 @@ def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
     assert sorted(str(path) for path in (runs / "_archive").rglob("*")) == before
 
 
-@pytest.mark.parametrize("what", ["database", "runs", "study"])
-def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
+def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study_is_named(tmp_path: Path) -> None:
     here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
     there = lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02")
-    path = {"database": there, "runs": there.parent, "study": there.parent / "toy"}[what]
     before = sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*"))
-    with Evidence.open(here) as evidence:
-        every = all_executions(Source(evidence, "toy", elsewhere=[path]))
-        assert [(one.name, one.counts) for one in every.executions] == [("toy", True), (f"toy ({path})", True)]
-        assert [one.fate for one in every.replications] == ["held"]
-        together = every.combined("gspo")
-        # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
-        assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
-        assert not every.can_confirm
-        assert every.times("gspo") == 2
+    for path in (there, there.parent, there.parent / "toy"):
+        with Evidence.open(here) as evidence:
+            every = all_executions(Source(evidence, "toy", elsewhere=[path]))
+            assert [(one.name, one.counts) for one in every.executions] == [("toy", True), (f"toy ({path})", True)]
+            assert [one.fate for one in every.replications] == ["held"]
+            together = every.combined("gspo")
+            # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
+            assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
+            assert not every.can_confirm
+            assert every.times("gspo") == 2
     assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before
 
 
-def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -> None:
+def test_a_copy_counts_once_and_what_was_never_begun_was_not_carried_out(tmp_path: Path) -> None:
     here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
-    shutil.copytree(here.parent, tmp_path / "copy")
-    for journal in (tmp_path / "copy").rglob("journal.jsonl"):
-        journal.unlink()
+    copy = tmp_path / "copy"
+    shutil.copytree(here.parent, copy)
     with Evidence.open(here) as evidence:
-        found = Source(evidence, "toy", elsewhere=[tmp_path / "copy"])
-        assert [one.unread for one in all_executions(found).executions] == [None, "no run of it has begun"]
-        assert lines(found)[0].startswith("Carried out 1 time: ")
-
-
-def test_a_copy_counts_once(tmp_path: Path) -> None:
-    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
-    shutil.copytree(here.parent, tmp_path / "copy")
-    with Evidence.open(here) as evidence:
-        every = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "copy"]))
+        every = all_executions(Source(evidence, "toy", elsewhere=[copy]))
         assert [one.copy_of for one in every.executions] == [None, "toy"]
         assert every.replications == ()
         assert every.combined("gspo") is None
+        for journal in copy.rglob("journal.jsonl"):
+            journal.unlink()
+        found = Source(evidence, "toy", elsewhere=[copy])
+        assert [one.unread for one in all_executions(found).executions] == [None, "no run of it has begun"]
+        assert lines(found)[0].startswith("Carried out 1 time: ")
 
 
 def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def decided(database: Path) -> Decision:
 
 def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Path) -> None:
     """53 of 180 answers right against 60: -.039. With its 127 wrong ones left out gspo has all right: +.667."""
-    honest = decided(lab(tmp_path / "honest", lambda *_: False)).verdicts["gspo"]
-    assert honest.paired.estimate == pytest.approx((53 - 60) / 180)
-    assert decided(lab(tmp_path / "again", lambda *_: False)).ungraded == {}
+    graded = decided(lab(tmp_path / "honest", lambda *_: False))
+    honest = graded.verdicts["gspo"]
+    assert (honest.paired.estimate, graded.ungraded) == (pytest.approx((53 - 60) / 180), {})
 
     database = lab(tmp_path / "forged", lambda run, _, right: run.arm == "gspo" and not right)
     found = decided(database)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
@@ -22,12 +23,16 @@ def graded(run: Run, record: Record) -> Record:
     return changed
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """Two arms on five seeds."""
-    folder = tmp_path_factory.mktemp("toy")
-    make_lab(folder, seeds=5)
-    return load_study(folder / "studies" / "toy.toml")
+def declared(folder: Path, toml: str = TWO_ARMS, *, seeds: int = 5, steps: int = 12, **how: Any) -> Study:
+    path = folder / "toy.toml"
+    path.write_text(toml.format(seeds=seeds, steps=steps, every=4))
+    return load_study(path, **how)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Study:
+    """Two arms on five seeds, of which none has run."""
+    return declared(tmp_path)
 
 
 def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) -> None:
@@ -68,8 +73,7 @@ def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(toy: Study,
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
     """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two other arms."""
     weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
-    make_lab(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}", seeds=5)
-    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 0.02)
+    found = detectable(declared(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}"), tmp_path, 0.02)
     assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3), "one sd, ten seeds, the whole alpha"
     assert found.pair_power[10][0.02] == pytest.approx(detection_chance(10, 0.5**0.5, 0.05 / 3))
     rows = [line.split()[:2] for line in found.line().splitlines() if line.startswith("  ")]
@@ -78,11 +82,8 @@ def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path)
 
 def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[arm.other]\nobjective = "grpo"\nupdate.learning_rate = 3e-5\n'
-    make_lab(tmp_path, toml, seeds=8)
-    path = tmp_path / "studies" / "toy.toml"
-    plain = detectable(load_study(path, arms=["grpo", "gspo"]), tmp_path / "nowhere", 0.02)
-    three = detectable(load_study(path), tmp_path / "nowhere", 0.02)
-    looked = detectable(load_study(path, overrides=["verdict.looks=[5, 8]"]), tmp_path / "nowhere", 0.02)
+    hows: list[dict[str, Any]] = [{"arms": ["grpo", "gspo"]}, {}, {"overrides": ["verdict.looks=[5, 8]"]}]
+    plain, three, looked = (detectable(declared(tmp_path, toml, seeds=8, **how), tmp_path, 0.02) for how in hows)
     assert plain.effect < three.effect < looked.effect
 
 
@@ -112,9 +113,7 @@ def scored(grpo: int, *gspo: int) -> Change:
 
 
 def planned(folder: Path, runs: Path, toml: str = TWO_ARMS, steps: int = 12) -> Detectable:
-    path = folder / "planned.toml"
-    path.write_text(toml.format(seeds=3, steps=steps, every=4))
-    return detectable(load_study(path), runs)
+    return detectable(declared(folder, toml, seeds=3, steps=steps), runs)
 
 
 def test_the_sd_is_that_of_runs_of_the_same_steps_start_and_benchmark(tmp_path: Path) -> None:

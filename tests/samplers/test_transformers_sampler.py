@@ -53,6 +53,8 @@ def test_a_stop_text_of_several_tokens_ends_a_response() -> None:
     assert [stopping.over(ids[: n + 1]) for n in range(len(ids))] == [False] * 6 + [True]
     assert stopping.text(ids) == "the "
     assert Stopping(TOKENIZER, ()).over([TOKENIZER.eos_token_id])
+    assert stopping.end(TOKENIZER.encode("x" * 40 + "end of it, the end")) == 43
+    assert stopping.end(TOKENIZER.encode("en d")) is None
 
 
 def test_greedy_takes_the_likeliest(model: torch.nn.Module) -> None:
@@ -116,12 +118,6 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
     assert [r.response_ids for r in after] != [r.response_ids for r in before]
     assert after == TransformersSampler(model, TOKENIZER, "bfloat16").sample(requests(), SAMPLING)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-
-
-def test_a_response_ends_where_its_stop_text_does() -> None:
-    stopping = Stopping(TOKENIZER, ("end",))
-    assert stopping.end(TOKENIZER.encode("x" * 40 + "end of it, the end")) == 43
-    assert stopping.end(TOKENIZER.encode("en d")) is None
 
 
 def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None:
