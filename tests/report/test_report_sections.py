@@ -203,7 +203,7 @@ def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
 def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
     def change(run: Run, record: Record) -> Record:
         if isinstance(record, AnswerRecord) and record.problem == "addition-3" and record.step == 12:
-            text = HOSTILE + "x" * 1_000_000 + "THE END"
+            text = HOSTILE + "x" * 100_000 + "THE END"
             record = replace(record, text=text, extracted=HOSTILE, reason=HOSTILE, prompt=HOSTILE, tokens=99)
         return record
 
@@ -215,15 +215,15 @@ def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
     for point in ("U+0000", "U+001B", "U+202E", "U+2066", "U+200F"):
         assert f'<i class="unseen">{point}</i>' in page
-    left_out = len(HOSTILE) + 1_000_007 - HEAD - TAIL
-    assert f"{left_out:,} of {len(HOSTILE) + 1_000_007:,} characters left out" in page
+    left_out = len(HOSTILE) + 100_007 - HEAD - TAIL
+    assert f"{left_out:,} of {len(HOSTILE) + 100_007:,} characters left out" in page
     assert "THE END" in page
     assert "x" * (HEAD + 1) not in page
 
 
 def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
     def change(run: Run, record: Record) -> Record:
-        return replace(record, text="y" * 50_000) if isinstance(record, AnswerRecord) else record
+        return replace(record, text="y" * 5_000) if isinstance(record, AnswerRecord) else record
 
     toml = TWO_ARMS + "".join(
         f'[arm.more{i}]\nobjective = "gspo"\nupdate.learning_rate = {2 + i}e-4\n' for i in range(8)
