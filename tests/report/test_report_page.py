@@ -12,11 +12,10 @@ from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, make_lab, right
 
-from gspo_lab.errors import LabError
 from gspo_lab.matching import accept_mismatch
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
-from gspo_lab.report import Report, render, write
+from gspo_lab.report import Report, write
 from gspo_lab.report.markup import plain
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
@@ -280,13 +279,6 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     assert "undeclared difference in lock: study.json" in found.html
     assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
     assert data["settings"]["undeclared"] == ["update.learning_rate"]
-
-
-def test_unknown_studies_are_named_and_nothing_is_guessed(finished: Path, tmp_path: Path) -> None:
-    ingest(tmp_path)
-    for database, told in ((finished, r"no study 'mo'.*did you mean 'moe'"), (tmp_path / "lab.db", "it has none")):
-        with Evidence.open(database) as evidence, pytest.raises(LabError, match=told):
-            render([Source(evidence, "mo")])
 
 
 def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
