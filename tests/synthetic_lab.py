@@ -64,6 +64,17 @@ Change = Callable[[Run, Record], Record | None]
 """What a test makes of a record before it is written; None leaves it out."""
 
 
+def each(kind: type[Record], fields: Callable[[Run, Any], dict[str, Any] | None]) -> Change:
+    """Records of this kind with other values in these fields; None leaves one out."""
+
+    def change(run: Run, record: Record) -> Record | None:
+        if not isinstance(record, kind):
+            return record
+        return None if (own := fields(run, record)) is None else replace(record, **own)
+
+    return change
+
+
 def right(share: Callable[[Run, int], float], first: Callable[[Run, int], int] = lambda run, step: 0) -> Change:
     """After so many steps this share of the 20 problems is right: the first ones, or those from `first` on."""
 
@@ -224,13 +235,3 @@ def evaluations(run: Run, step: int, level: float, rng: np.random.Generator) -> 
                     )
                 )
     return out
-
-
-def without(*names: str) -> Change:
-    """Records in which these metrics were not measured."""
-
-    def change(run: Run, record: Record) -> Record:
-        own: dict[str, Any] = {name: None for name in names if hasattr(record, name)}
-        return replace(record, **own) if own else record
-
-    return change

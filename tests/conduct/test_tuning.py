@@ -47,8 +47,10 @@ def tuning(bench: Bench) -> Bench:
 
 @pytest.fixture
 def tuned(bench: Bench) -> Bench:
-    """A study that has not begun."""
-    return tuning(bench)
+    """A study of one seed that has not begun."""
+    bench = tuning(bench)
+    bench.seeds = [0]
+    return bench
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +178,7 @@ def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: B
     tuned.verdict = TUNE.replace("2e-4", "3e-4")
     with pytest.raises(LabError, match=r"arms chose by another \[tune\]"):
         tuned.conduct()
-    tuned.seeds, tuned.verdict = [0], TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
+    tuned.verdict = TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
     tuned.finish(fresh=True)
     assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == ["count-1", "count-trials-1"]
 

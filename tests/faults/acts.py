@@ -70,7 +70,7 @@ objective = "grpo"
 [arm.b]
 objective = "gspo"
 """
-ENGINE = Path(__file__).parents[1] / "conduct" / "counting_engine.py"
+ENGINE = Path(__file__).parents[1] / "counting_engine.py"
 KEYS = ("kind", "step", "minibatch", "bench", "problem", "sample")
 RUN_HOME, START_HOME = "runs/lottery/gspo/s0", "cache/jobs/wished"
 

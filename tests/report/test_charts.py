@@ -2,18 +2,17 @@
 
 import json
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab
 
 from gspo_lab.claims.library import LIBRARY
 from gspo_lab.readings import Source
-from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
 from gspo_lab.report.page import Figures, legend
@@ -275,11 +274,11 @@ def test_lists_that_figures_share_are_written_once() -> None:
 
 @pytest.mark.parametrize(("slower", "kept"), [(1.15, True), (1.3, False)])
 def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path, slower: float, kept: bool) -> None:
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, StepRecord) and record.device_seconds_total and (run.arm, run.seed) == ("gspo", 1):
-            return replace(record, device_seconds_total=slower * record.device_seconds_total)
-        return record
+    def seconds(run: Run, record: StepRecord) -> dict[str, float]:
+        factor = slower if (run.arm, run.seed) == ("gspo", 1) else 1.0
+        return {"device_seconds_total": factor * record.device_seconds_total}
 
+    change = each(StepRecord, seconds)
     found = charts(make_lab(tmp_path, change=change))
     for name in ("m-reward", "m-score-addition"):
         assert {"device seconds" in one.at for one in found[name].series} == {kept}
@@ -305,10 +304,10 @@ def test_the_axis_holds_the_planned_steps_of_runs_that_ended_early(tmp_path: Pat
 def test_runs_leave_the_stable_ones_when_they_become_unstable(tmp_path: Path) -> None:
     """Of three runs of grpo one is dead from step 5 on: two thirds are left."""
 
-    def change(run: Run, record: Record) -> Record:
-        dead = isinstance(record, UpdateRecord) and (run.arm, run.seed) == ("grpo", 1) and record.step >= 5
-        return replace(record, nonfinite=1) if dead and isinstance(record, UpdateRecord) else record
+    def dead(run: Run, record: UpdateRecord) -> dict[str, int]:
+        return {"nonfinite": int((run.arm, run.seed) == ("grpo", 1) and record.step >= 5)}
 
+    change = each(UpdateRecord, dead)
     chart = charts(make_lab(tmp_path, change=change, steps=20))["m-stable"]
     known = {one.label: (one.x, one.y) for one in chart.series}
     assert known["grpo"] == ((0.0, 5.0, 20.0), (1.0, pytest.approx(2 / 3), pytest.approx(2 / 3)))

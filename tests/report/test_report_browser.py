@@ -3,21 +3,19 @@
 import csv
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import SETTLED, Browser, Y, axis_title, saved, scroll_through
-from synthetic_lab import FOUR_ARMS, HOSTILE, make_lab
+from synthetic_lab import FOUR_ARMS, HOSTILE, each, make_lab
 
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.records import AnswerRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
 from gspo_lab.report.section import Section
 from gspo_lab.store import Evidence
-from gspo_lab.study import Run
 
 TOUCHING = """
 [...document.querySelectorAll(SELECTOR)].flatMap((drawing) => {
@@ -181,11 +179,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study whose answers attack the page."""
     folder = tmp_path_factory.mktemp("hostile")
 
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, AnswerRecord):
-            record = replace(record, text=HOSTILE + "x" * 100_000, extracted=HOSTILE)
-        return record
-
+    change = each(AnswerRecord, lambda *_: {"text": HOSTILE + "x" * 100_000, "extracted": HOSTILE})
     toml = FOUR_ARMS.replace("problems = 20", "problems = 2")
     database = make_lab(folder, toml, name="moe", seeds=1, steps=4, change=change)
     with Evidence.open(database) as evidence:

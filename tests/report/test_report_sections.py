@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from laboratory import rendered
-from synthetic_lab import HOSTILE, TWO_ARMS, make_lab
+from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab
 
 from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.cli.verify import SEED
@@ -173,11 +173,8 @@ def test_answers_that_were_not_graded_leave_the_sampling_variance_defined() -> N
 def test_avg_and_pass_at_k_with_several_answers(tmp_path: Path) -> None:
     toml = TWO_ARMS.replace("problems = 20\n", "problems = 20\nsamples = 4\n")
 
-    def change(run: Run, record: Record) -> Record:
-        # One of four is right, and after step 8 three are.
-        right = isinstance(record, AnswerRecord) and (record.sample == 0 or (record.step == 8 and record.sample < 3))
-        return replace(record, correct=int(right)) if isinstance(record, AnswerRecord) else record
-
+    # One of four is right, and after step 8 three are.
+    change = each(AnswerRecord, lambda _, one: {"correct": int(one.sample == 0 or (one.step == 8 and one.sample < 3))})
     found = section(rendered(make_lab(tmp_path, toml, change=change), "toy"), "scores")
     level = found["benches"]["addition"]["problems"]["levels"]["grpo"]
     # pass@2 = 1 - C(3,2)/C(4,2) = 1/2 with one right, 1 with three; both scores are means of the same evaluations.
@@ -201,12 +198,9 @@ def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
 
 
 def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, AnswerRecord) and record.problem == "addition-3" and record.step == 12:
-            text = HOSTILE + "x" * 1_000_000 + "THE END"
-            record = replace(record, text=text, extracted=HOSTILE, reason=HOSTILE, prompt=HOSTILE, tokens=99)
-        return record
-
+    attack = dict.fromkeys(("extracted", "reason", "prompt"), HOSTILE) | {"tokens": 99}
+    attack["text"] = HOSTILE + "x" * 100_000 + "THE END"
+    change = each(AnswerRecord, lambda _, one: attack if (one.problem, one.step) == ("addition-3", 12) else {})
     found = rendered(make_lab(tmp_path, seeds=1, change=change), "toy")
     page = found.html
     assert "item-addition-addition-3" in page
@@ -215,16 +209,14 @@ def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
     for point in ("U+0000", "U+001B", "U+202E", "U+2066", "U+200F"):
         assert f'<i class="unseen">{point}</i>' in page
-    left_out = len(HOSTILE) + 1_000_007 - HEAD - TAIL
-    assert f"{left_out:,} of {len(HOSTILE) + 1_000_007:,} characters left out" in page
+    left_out = len(HOSTILE) + 100_007 - HEAD - TAIL
+    assert f"{left_out:,} of {len(HOSTILE) + 100_007:,} characters left out" in page
     assert "THE END" in page
     assert "x" * (HEAD + 1) not in page
 
 
 def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        return replace(record, text="y" * 50_000) if isinstance(record, AnswerRecord) else record
-
+    change = each(AnswerRecord, lambda *_: {"text": "y" * 5_000})
     toml = TWO_ARMS + "".join(
         f'[arm.more{i}]\nobjective = "gspo"\nupdate.learning_rate = {2 + i}e-4\n' for i in range(8)
     )
@@ -237,10 +229,7 @@ def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
 def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: Path) -> None:
     unmeasured = {name: None for name in NAMES if name.startswith("clip")}
 
-    def change(run: Run, record: Record) -> Record:
-        unclipped = isinstance(record, UpdateRecord) and run.arm != "gspo"
-        return replace(record, **unmeasured) if unclipped else record
-
+    change = each(UpdateRecord, lambda run, _: {} if run.arm == "gspo" else unmeasured)
     found = rendered(make_lab(tmp_path, TWO_ARMS + '[arm.sapo]\nobjective = "sapo"\n', change=change), "toy")
     page = re.sub(r"<[^>]+>", "|", found.html)
     rows = {arm: next(iter(re.findall(rf"\|{arm}\|(?:\|[^|]*){{12}}", page[page.index("Share of tokens clipped") :])))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from first_screens import ONE_ARM
-from synthetic_lab import FOUR_ARMS, make_lab, without
+from synthetic_lab import FOUR_ARMS, each, make_lab
 
 from gspo_lab.findings.paired_comparisons import scalars
 from gspo_lab.findings.training_curves import course
@@ -43,23 +43,19 @@ def of(chart: Chart, label: str, seed: int | None = None) -> Series:
     return found
 
 
-def counted(run: Run, record: Record) -> Record:
+def totals(run: Run, record: StepRecord) -> dict[str, Any]:
     """Totals that differ from run to run: the arm gspo spends twice the tokens per step."""
-    if not isinstance(record, StepRecord):
-        return record
-    each = 200 if run.arm.startswith("gspo") else 100
-    done = record.step + 1
-    return replace(
-        record,
-        prompts_total=32 * done,
-        tokens_trained_total=each * done + run.seed,
-        flops_total=1e6 * each * done,
-        device_seconds_total=1.5 * done,
-    )
+    of_a_step, done = 200 if run.arm.startswith("gspo") else 100, record.step + 1
+    return {
+        "prompts_total": 32 * done,
+        "tokens_trained_total": of_a_step * done + run.seed,
+        "flops_total": 1e6 * of_a_step * done,
+        "device_seconds_total": 1.5 * done,
+    }
 
 
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
-    found = charts(written(make_lab(tmp_path, change=counted), curves))
+    found = charts(written(make_lab(tmp_path, change=each(StepRecord, totals)), curves))
     gspo = of(found["m-reward"], "gspo")
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
@@ -74,9 +70,7 @@ def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
 
 
 def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        return without("flops_total")(run, counted(run, record)) or record
-
+    change = each(StepRecord, lambda run, one: totals(run, one) | {"flops_total": None})
     found = charts(written(make_lab(tmp_path, change=change), curves))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
@@ -84,12 +78,8 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     }
 
 
-def rewards(run: Run, record: Record) -> Record:
-    """grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed. Differences .1, .2, .4: mean .2333, sd .1528."""
-    if isinstance(record, StepRecord):
-        reward = 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]
-        return replace(record, reward_mean=reward)
-    return record
+rewards = each(StepRecord, lambda run, _: {"reward_mean": 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]})
+"""grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed. Differences .1, .2, .4: mean .2333, sd .1528."""
 
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
@@ -210,10 +200,7 @@ def test_the_spread_by_length(tmp_path: Path) -> None:
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
     """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
 
-    def change(run: Run, record: Record) -> Record:
-        nothing: dict[str, list[Any]] = {"length": [], "sum_log_ratio": []}
-        return replace(record, response_detail=nothing) if isinstance(record, UpdateRecord) else record
-
+    change = each(UpdateRecord, lambda *_: {"response_detail": {"length": [], "sum_log_ratio": []}})
     assert not charts(written(make_lab(tmp_path, change=change), diagnostics))["m-log-ratio-length"].series
 
 
@@ -273,22 +260,19 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section.markdown
 
 
-def entropy_gone(run: Run, record: Record) -> Record:
-    if not isinstance(record, StepRecord):
-        return record
+def entropy_gone(run: Run, record: StepRecord) -> dict[str, Any]:
     gone = (run.arm, run.seed) == ("grpo", 0) and record.step >= 30
-    return replace(record, reward_mean=0.5, entropy=0.0 if gone else 1.0)
+    return {"reward_mean": 0.5, "entropy": 0.0 if gone else 1.0}
 
 
-def not_finite(run: Run, record: Record) -> Record:
-    return replace(record, nonfinite=1) if isinstance(record, UpdateRecord) and record.step == 3 else record
+not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)})
 
 
 @pytest.mark.parametrize(
     ("how", "begins", "runs", "said"),
     [
         (
-            {"seeds": 2, "steps": 70, "every": 70, "change": entropy_gone},
+            {"seeds": 2, "steps": 70, "every": 70, "change": each(StepRecord, entropy_gone)},
             "0 of 4 runs were unstable. The entropy collapsed in 1 of 4 runs.",
             [(None, None, None, 51)],
             "| grpo s0 |  |  |  | 51 |",

@@ -259,6 +259,12 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
         assert len(read_steps(evidence, "adding", ["entropy"])) == 17
 
 
+def test_where_no_study_is_none_is_guessed(tmp_path: Path) -> None:
+    ingest(tmp_path)
+    with Evidence.open(tmp_path / "lab.db") as evidence, pytest.raises(LabError, match="it has none"):
+        evidence.study("adding")
+
+
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"no database .*gspo-lab rebuild"):
         Evidence.open(lab.db)

@@ -2,12 +2,15 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from counting_engine import held_mark
 from rich.console import Console
 from waiting import until
@@ -147,3 +150,23 @@ def conducted(study: Study, runs: Path, **how: Any) -> tuple[StudyOutcome, str]:
     done = conduct(study, runs, console=console, **how)
     found = outcome(study, runs, done.results, interrupted=done.interrupted)
     return found, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of warm starts, which pytest's own workers share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "starts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def bench(tmp_path: Path, starts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A study folder of the test's own; the warm start is made once for all."""
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(starts))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.delenv("GSPO_LAB_JOBS", raising=False)
+    bench = Bench(tmp_path)
+    yield bench
+    bench.end()
