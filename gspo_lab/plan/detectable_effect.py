@@ -21,7 +21,7 @@ from gspo_lab.stats.power import (
 from gspo_lab.stats.verdict import Rule, strictest
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
-from gspo_lab.study.contrast import sides, squared_weights
+from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.verdict_tables import score_named
 
 LEAST_DEGREES = 2
@@ -74,6 +74,8 @@ class Detectable:
     power: Power | None = None
     pair_power: Power | None = None
     """Beside the power of a declared contrast that of a pair of arms."""
+    contrast: str | None = None
+    """The effect that a contrast over a 2 x 2 design would detect, as a line to declare it by."""
     judged: str = "a pair's difference"
     """The number whose sd is `sd`."""
 
@@ -91,6 +93,7 @@ class Detectable:
             f"{_count(self.seeds_for_equivalence)} would show equivalence",
             *self._powers(),
             self._buy(),
+            *([self.contrast] if self.contrast else []),
         ]
         return "\n".join(lines)
 
@@ -165,7 +168,28 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
         power=power(spread, alpha),
         pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
+        contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
         judged="the contrast" if declared else "a pair's difference",
+    )
+
+
+def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measured: bool) -> str | None:
+    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None without such a design.
+
+    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent pairs.
+    """
+    rule = study.verdict
+    design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
+    if design is None or rule.contrast is not None:
+        return None
+    known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
+    factor = detectable_factor(len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha))
+    weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
+    basis = "sd measured on these arms" if known else "sd of independent pairs"
+    tables = " by ".join(key.split(".")[0] for key in design.keys)
+    return (
+        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects "
+        f"{factor * (known or sd / math.sqrt(2)):.3f} where the pair detects {pair:.3f} ({basis})"
     )
 
 

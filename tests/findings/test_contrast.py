@@ -26,7 +26,7 @@ from gspo_lab.stats import Rule, Scores, decide_all
 from gspo_lab.stats.levels import fixed_sequence
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, Study, load_study
-from gspo_lab.study.contrast import formula, sides
+from gspo_lab.study.contrast import factorial, formula, sides
 
 DATA = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
 OTHER_MACHINE = DATA / "second_machine" / "moe_stability.csv"
@@ -154,14 +154,25 @@ def test_a_contrast_over_an_arm_that_is_left_out_is_one_line(tmp_path: Path) -> 
 
 
 def test_an_interaction_is_balanced(tmp_path: Path) -> None:
-    weights = {"gspo-replay": 0.5, "gspo": -0.5, "grpo-replay": -0.5, "grpo": 0.5}
-    stated = ", ".join(f"{arm} = {weight}" for arm, weight in weights.items())
-    assert declared(tmp_path, f"contrast = {{{stated}}}\n").verdict.contrast == weights
+    study = declared(tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n")
+    assert factorial(study.arms, "grpo").weights == WEIGHTS
+
+
+def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
+    """Factor 1.68 of an sd of .1 / sqrt(2) at the whole alpha: .119. A pair has the whole sd at a third of alpha."""
+    found = detectable(declared(tmp_path), tmp_path / "runs", 0.1)
+    assert found.effect > 0.2
+    assert found.contrast.startswith(
+        "these four arms are a 2 x 2 (objective by routing_replay): [verdict] contrast = {"
+    )
+    assert f"detects 0.119 where the pair detects {found.effect:.3f}" in found.contrast
+    assert found.line().endswith(found.contrast)
 
 
 def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
     """An sd that is given is the contrast's: factor 1.68 of .1 at the whole alpha, whatever the number of arms."""
     found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
+    assert found.contrast is None
     assert found.effect == pytest.approx(0.168, abs=5e-4)
     assert "sd of the contrast: 0.100, assumed" in found.line()
 
