@@ -1,15 +1,16 @@
 """A study's power before it runs: the smallest detectable effect, the seeds that it needs, and what to buy more of."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 
 from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.paths import database_of
 from gspo_lab.readings import Source, average, middle
 from gspo_lab.readings.answers import answers_variance
+from gspo_lab.stats.paired import shared_variance
 from gspo_lab.stats.power import (
     detectable_factor,
     detection_chance,
@@ -42,6 +43,27 @@ Power = dict[int, dict[float, float]]
 
 
 @dataclass(frozen=True)
+class Components:
+    """The components of the scores' spread, as standard deviations.
+
+    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model; it cancels in pairs.
+    The squares of the others sum to the variance of a pair's difference: `seeds` (training), `evaluations` (between
+    deciding evaluations; None: there is one), `answers` (finitely many answers; None: not stored).
+    """
+
+    starts: float
+    seeds: float
+    evaluations: float | None
+    answers: float | None
+
+    def line(self) -> str:
+        """All components that are known, in one line."""
+        evaluations, answers = ("not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers))
+        parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
+        return f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which cancels in pairs"
+
+
+@dataclass(frozen=True)
 class SpreadEstimate:
     """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers; None: unknown."""
 
@@ -49,6 +71,7 @@ class SpreadEstimate:
     basis: str
     between: tuple[float, float] | None = None
     answers_sd: float | None = None
+    components: Components | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,8 @@ class Detectable:
     """The part of `sd` that is due to finitely many answers."""
     with_more_answers: int | None = None
     """Seeds for equivalence with TIMES as many answers to each problem, at best."""
+    components: Components | None = None
+    """The sources of the noise."""
     power: Power | None = None
     pair_power: Power | None = None
     """Beside the power of a declared contrast that of a pair of arms."""
@@ -92,6 +117,7 @@ class Detectable:
             f"{_count(self.seeds_for_margin)} seeds would find the margin of {self.margin:g}, "
             f"{_count(self.seeds_for_equivalence)} would show equivalence",
             *self._powers(),
+            *([self.components.line()] if self.components else []),
             self._buy(),
             *([self.contrast] if self.contrast else []),
         ]
@@ -166,6 +192,7 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
         answers_sd=noise.answers_sd,
         with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
+        components=noise.components,
         power=power(spread, alpha),
         pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
         contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
@@ -238,13 +265,16 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
 class _ArmPair:
     """Two arms of an earlier study: the differences of final scores by seed, and their mean `level`.
 
-    `answers` is the part of their variance that finitely many answers cause; None: unknown.
+    `answers` and `evaluations` are the parts of their variance due to these; None: unknown. `shared` is the covariance
+    of the arms' scores over seeds.
     """
 
     study: str
     differences: list[float]
     level: float
     answers: float | None
+    evaluations: float | None
+    shared: float
 
 
 def _measured(study: Study, runs: Path) -> SpreadEstimate:
@@ -265,15 +295,28 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     if sd is None or degrees < LEAST_DEGREES:
         return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd")
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
-    # Weighted by the pairs' degrees of freedom.
-    known = [(len(pair.differences) - 1, pair.answers) for pair in near if pair.answers is not None]
-    total = sum(weight for weight, _ in known)
+    answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
+    # The variance between single evaluations includes that of their answers.
+    single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
+    seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return SpreadEstimate(
         sd,
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
         sd_range(sd, degrees + 1),
-        math.sqrt(sum(weight * variance for weight, variance in known) / total) if total else None,
+        _root(answers),
+        Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
     )
+
+
+def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
+    """The mean of a variance over the pairs of which it is known, weighted by their degrees of freedom."""
+    known = [(len(pair.differences) - 1, getattr(pair, name)) for pair in pairs if getattr(pair, name) is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * variance for weight, variance in known) / total if total else None
+
+
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else math.sqrt(variance)
 
 
 def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
@@ -309,4 +352,33 @@ def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float
                 differences=[b[seed] - a[seed] for seed in both],
                 level=average(final[seed] for final in (a, b) for seed in both) or 0.0,
                 answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
+                evaluations=_evaluations_variance(source, study.primary, first, second, both),
+                shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )
+
+
+def _evaluations_variance(
+    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
+) -> float | None:
+    """The variance of a pair's mean difference over the deciding evaluations that is due to their differences.
+
+    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
+    """
+    from gspo_lab.findings.run_outcomes import outcomes
+    from gspo_lab.readings import runs as runs_of
+    from gspo_lab.readings.answers import evaluations
+    from gspo_lab.stats.paired import items_variance
+
+    ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
+    ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
+    scores = {
+        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
+        for run, (steps, values, _) in evaluations(source, bench or "").items()
+    }
+    curves = [
+        [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds
+    ]
+    if len({len(curve) for pair in curves for curve in pair}) != 1:
+        return None
+    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
+    return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)
