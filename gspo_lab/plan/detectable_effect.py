@@ -10,7 +10,6 @@ from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.paths import database_of
 from gspo_lab.readings import Source, average, middle
 from gspo_lab.readings.answers import answers_variance
-from gspo_lab.stats.paired import shared_variance
 from gspo_lab.stats.power import (
     detectable_factor,
     detection_chance,
@@ -343,6 +342,8 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
 
 def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
     """Each pair of arms that are like this study's, on the seeds that both have finished."""
+    from gspo_lab.stats.paired import shared_variance  # imports numpy
+
     same = source.declaration.primary == study.primary
     for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
         both = sorted(a.keys() & b.keys())
