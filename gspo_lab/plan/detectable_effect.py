@@ -10,14 +10,7 @@ from gspo_lab.findings.run_outcomes import outcomes
 from gspo_lab.paths import database_of
 from gspo_lab.readings import Source, average, middle
 from gspo_lab.readings.answers import answers_variance
-from gspo_lab.stats.power import (
-    detectable_factor,
-    detection_chance,
-    pooled_sd,
-    sd_range,
-    seeds_for_equivalence,
-    seeds_needed,
-)
+from gspo_lab.stats import power
 from gspo_lab.stats.verdict import Rule, strictest
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
@@ -102,8 +95,8 @@ class Detectable:
         yield f"chance in % to find a true difference of {effects}:"
         yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
         rows = {"a pair": self.pair_power or self.power, "the contrast": self.pair_power and self.power}
-        for name, power in rows.items():
-            cells = [" / ".join(f"{100 * chance:.0f}" for chance in row.values()) for row in (power or {}).values()]
+        for name, table in rows.items():
+            cells = [" / ".join(f"{100 * chance:.0f}" for chance in row.values()) for row in (table or {}).values()]
             if cells:
                 yield f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells)
 
@@ -132,12 +125,12 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     pair_alpha = strictest(fixed, len(study.treatments))
     alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
     if noise.sd is None:
-        factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
+        factors = ", ".join(f"{seeds} seeds {power.detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
         return Detectable(n, rule.margin, None, basis, None, None)
     alone = noise.answers_sd or 0.0
     spread = max(noise.sd, alone)
-    factor = detectable_factor(n, alpha) if n >= 3 else None
+    factor = power.detectable_factor(n, alpha) if n >= 3 else None
     effect = None if factor is None else factor * spread
     between = None
     if factor is not None and noise.between is not None:
@@ -145,10 +138,12 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         between = (factor * max(low, alone), factor * max(high, alone))
     least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
 
-    def power(spread: float, alpha: float) -> Power | None:
+    def chances(spread: float | None, alpha: float) -> Power | None:
+        if not spread:
+            return None
         counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
         effects = [times * rule.margin for times in (1, 2, 4)]
-        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts} if spread else None
+        return {k: {e: power.detection_chance(k, e / spread, alpha) for e in effects} for k in counts}
 
     declared = rule.contrast is not None
     pair_sd = None if not declared or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
@@ -158,13 +153,13 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         sd=spread,
         basis=noise.basis,
         effect=effect,
-        seeds_for_margin=seeds_needed(spread, rule.margin, alpha),
+        seeds_for_margin=power.seeds_needed(spread, rule.margin, alpha),
         effect_range=between,
-        seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
+        seeds_for_equivalence=power.seeds_for_equivalence(spread, rule.margin, alpha),
         answers_sd=noise.answers_sd,
-        with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
-        power=power(spread, alpha),
-        pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
+        with_more_answers=None if noise.answers_sd is None else power.seeds_for_equivalence(least, rule.margin, alpha),
+        power=chances(spread, alpha),
+        pair_power=chances(pair_sd, pair_alpha),
         judged="the contrast" if declared else "a pair's difference",
     )
 
@@ -181,7 +176,7 @@ def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mappi
     known, degrees = _contrast_sd(study, runs, signed)
     if known is not None:
         basis = f"{pairs.basis}, of these very arms"
-        return replace(pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers)
+        return replace(pairs, sd=known, basis=basis, between=power.sd_range(known, degrees + 1), answers_sd=answers)
     if pairs.sd is None:
         return pairs
     between = pairs.between and (share * pairs.between[0], share * pairs.between[1])
@@ -206,7 +201,7 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
             }
             seeds = set.intersection(*(set(by_seed) for by_seed in alike.values()))
             groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
-    sd, degrees = pooled_sd(groups)
+    sd, degrees = power.pooled_sd(groups)
     return (sd if degrees >= LEAST_DEGREES else None), degrees
 
 
@@ -237,7 +232,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
             pairs += _pairs(source, study, same)
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
-    sd, degrees = pooled_sd(pair.differences for pair in near)
+    sd, degrees = power.pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
         return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd")
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
@@ -247,7 +242,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     return SpreadEstimate(
         sd,
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
-        sd_range(sd, degrees + 1),
+        power.sd_range(sd, degrees + 1),
         math.sqrt(sum(weight * variance for weight, variance in known) / total) if total else None,
     )
 
