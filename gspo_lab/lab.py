@@ -214,7 +214,7 @@ class Study:
         """
         certificate = study_certificate(self.source)
         rows = [
-            [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None, None)), check.state, check.detail]
+            [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None,) * 2), str(check.state), check.detail]
             for name in certificate.states()
             for pair, check in certificate.of(name)
         ]

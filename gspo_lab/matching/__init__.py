@@ -2,4 +2,4 @@
 
 from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate, reason_in_words
 from gspo_lab.matching.first_difference import Difference, first_difference
-from gspo_lab.matching.run_pair import Check, State
+from gspo_lab.matching.run_pair import Check, Match

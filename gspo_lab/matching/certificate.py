@@ -17,21 +17,7 @@ from gspo_lab.atomic_files import write_json
 from gspo_lab.errors import LabError
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.record_checks import record_faults
-from gspo_lab.matching.run_pair import (
-    DECLARED,
-    EQUAL,
-    NOT_VERIFIED,
-    OWN_RECORD,
-    UNDECLARED,
-    UNKNOWN,
-    Check,
-    Fault,
-    State,
-    differs,
-    first_few,
-    format_value,
-    run_pair,
-)
+from gspo_lab.matching.run_pair import OWN_RECORD, Check, Fault, Match, differs, first_few, format_value, run_pair
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuning_check import tuning_check
 from gspo_lab.paths import ACCEPTED, STUDY
@@ -49,12 +35,12 @@ DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 Without them, equal settings are only a claim."""
 JOURNALS, REGRADED, SIGNATURE = "journals", "regraded", "signature"
 UNVERIFIED = tuple(
-    Check(name, NOT_VERIFIED, "not verified here; gspo-lab certify does") for name in (JOURNALS, REGRADED, SIGNATURE)
+    Check(name, Match.NOT_VERIFIED, "not verified here; gspo-lab certify does")
+    for name in (JOURNALS, REGRADED, SIGNATURE)
 )
 """The checks of a complete record, which only `gspo-lab certify` makes: they read every file again."""
 AS_LOGGED = ("prompts", "code", "weights")
 """Checks that are named beside the verdict of imported runs if their data were not recorded."""
-WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, NOT_VERIFIED, DECLARED, EQUAL)
 
 
 @dataclass(frozen=True)
@@ -114,18 +100,18 @@ class Certificate:
     def unproven(self) -> tuple[str, ...]:
         """The deciding checks for which a pair's runs recorded nothing; the verdict then names them."""
         counts = self.states()
-        return tuple(name for name in DECIDING if name in counts and counts[name][UNKNOWN])
+        return tuple(name for name in DECIDING if name in counts and counts[name][Match.UNKNOWN])
 
     @property
     def on_trust(self) -> tuple[str, ...]:
         """One sentence per program that recorded imported runs; empty if the lab's workers recorded all runs."""
-        return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == UNKNOWN))
+        return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == Match.UNKNOWN))
 
     @property
     def grade(self) -> str:
         """What imported runs did not record, as text; empty if the lab's workers recorded all runs."""
         counts = self.states() if self.on_trust else {}
-        unknown = [name for name in AS_LOGGED if name in counts and counts[name][UNKNOWN]]
+        unknown = [name for name in AS_LOGGED if name in counts and counts[name][Match.UNKNOWN]]
         listed = f"{', '.join(unknown[:-1])} and {unknown[-1]}" if unknown[1:] else "".join(unknown)
         return f"compared as logged: {listed} {'were' if unknown[1:] else 'was'} not recorded" if unknown else ""
 
@@ -155,9 +141,9 @@ class Certificate:
         """The certificate of the pairs with these seeds."""
         return replace(self, pairs=tuple(pair for pair in self.pairs if pair.seed in seeds))
 
-    def states(self) -> dict[str, Counter[State]]:
+    def states(self) -> dict[str, Counter[Match]]:
         """Per check the number of pairs in each state. The lock comes first, then the order of the checks."""
-        out: dict[str, Counter[State]] = {}
+        out: dict[str, Counter[Match]] = {}
         for _, check in self.checks():
             out.setdefault(check.name, Counter())[check.state] += 1
         return out
@@ -177,13 +163,13 @@ class Certificate:
         if not self.pairs:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
-        made = sum(set(states) != {NOT_VERIFIED} for states in counts.values())
+        made = sum(set(states) != {Match.NOT_VERIFIED} for states in counts.values())
         scale = f"{made} checks, {len(self.pairs)} comparison{'s' * (len(self.pairs) > 1)} of two runs"
-        unknown = [name for name, states in counts.items() if states[UNKNOWN]]
+        unknown = [name for name, states in counts.items() if states[Match.UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         gaps = f"; {self.grade}" if self.grade else gaps
         if self.open:
-            odd = [name for name, states in counts.items() if states[UNDECLARED]]
+            odd = [name for name, states in counts.items() if states[Match.UNDECLARED]]
             return f"NOT matched ({scale}): {', '.join(odd)}{gaps}"
         how = "not proven to be matched" if self.unproven else "matched"
         how += "".join(f", {sentence}" for sentence in self.on_trust)
@@ -196,7 +182,7 @@ class Certificate:
         out = [self.headline]
         for name in self.states():
             for state, detail, where in grouped(self.of(name)):
-                mark = state.upper() if state == UNDECLARED else state
+                mark = state.upper() if state == Match.UNDECLARED else state
                 out.append(f"  {name:<19} {mark:<19} {detail}{f'  [{where}]' if where else ''}")
         for accepted in self.acceptances:
             names = "; ".join(accepted.differences) or "nothing"
@@ -223,7 +209,7 @@ class Certificate:
 
     def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
         for pair, check in self.checks():
-            for part in check.parts if check.state == UNDECLARED else ():
+            for part in check.parts if check.state == Match.UNDECLARED else ():
                 yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
 
 
@@ -291,19 +277,19 @@ def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> C
     return result
 
 
-def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str, str]]:
+def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, str, str]]:
     """(state, detail, pairs) of one check: pairs with equal details are one row, the worst state first.
 
     `pairs` is empty in a row about all pairs. Equal pairs with different details become one row with the first detail;
     any other state has at most DETAILS rows.
     """
-    out: list[tuple[State, str, str]] = []
-    for state in WORST_FIRST:
+    out: list[tuple[Match, str, str]] = []
+    for state in Match:
         details: dict[str, list[str]] = {}
         for pair, check in checks:
             if check.state == state:
                 details.setdefault(check.detail, []).append(pair.name if pair else "")
-        if state == EQUAL and len(details) > 1:
+        if state == Match.EQUAL and len(details) > 1:
             details = {f"e.g. {next(iter(details))}": [name for names in details.values() for name in names]}
         for detail, names in list(details.items())[:DETAILS]:
             everywhere = len(names) == len(checks)
@@ -318,24 +304,24 @@ def _lock(declared: Declaration) -> Check:
     """Whether study.json still matches its digest, and what later starts added to it."""
     name, locked, now = "lock", declared.digest, declared.content_digest
     if locked is None:
-        return Check(name, UNKNOWN, "study.json holds no digest")
+        return Check(name, Match.UNKNOWN, "study.json holds no digest")
     if now != locked:
         digests = f"its digest is {format_value(locked)}, its content's {format_value(now)}"
-        return Check(name, UNDECLARED, f"study.json was edited after it was locked: {digests}", (STUDY,))
+        return Check(name, Match.UNDECLARED, f"study.json was edited after it was locked: {digests}", (STUDY,))
     if declared.superseded and not declared.edits:
-        return Check(name, UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
+        return Check(name, Match.UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
     if declared.not_grown:
         detail = f"study.json did not only grow since it was first declared: {'; '.join(declared.not_grown)}"
-        return Check(name, UNDECLARED, detail, declared.not_grown)
+        return Check(name, Match.UNDECLARED, detail, declared.not_grown)
     edits = [str(edit) for edit in declared.edits]
     if declared.recorded is not None:
         detail = f"declared as its runs were imported, after they were made: {format_value(locked)}"
-        return Check(name, UNKNOWN, "; ".join([detail, *edits]), tuple(edits))
+        return Check(name, Match.UNKNOWN, "; ".join([detail, *edits]), tuple(edits))
     if edits:
         names_only = all(edit.what.startswith("verdict.names") for edit in declared.edits)
         what = "only the display names changed after the first step" if names_only else "changed after the first step"
-        return Check(name, DECLARED, f"{what}: {'; '.join(edits)}", tuple(edits))
-    return Check(name, EQUAL, f"the study is as declared before its first step: {format_value(locked)}")
+        return Check(name, Match.DECLARED, f"{what}: {'; '.join(edits)}", tuple(edits))
+    return Check(name, Match.EQUAL, f"the study is as declared before its first step: {format_value(locked)}")
 
 
 def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
@@ -388,8 +374,8 @@ def _journals(evidence: Evidence, study: str) -> Check:
         return differs(JOURNALS, faults, limit=FAULTS_SHOWN)
     agree = "the database holds what the files do"
     if unsealed:
-        return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}")
-    return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
+        return Check(JOURNALS, Match.UNKNOWN, f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}")
+    return Check(JOURNALS, Match.EQUAL, f"{sealed} sealed journals, line by line; {agree}")
 
 
 def _grades(regraded: Mapping[str, Regraded]) -> Check:
@@ -400,17 +386,18 @@ def _grades(regraded: Mapping[str, Regraded]) -> Check:
         return differs(REGRADED, faults, limit=FAULTS_SHOWN)
     skipped = dict.fromkeys(why for *_, reasons in regraded.values() for why in reasons)
     detail = f"{sum(count for count, *_ in regraded.values())} answers graded again, all as they were"
-    return Check(REGRADED, NOT_VERIFIED if skipped or not regraded else EQUAL, "; ".join([detail, *skipped]))
+    state = Match.NOT_VERIFIED if skipped or not regraded else Match.EQUAL
+    return Check(REGRADED, state, "; ".join([detail, *skipped]))
 
 
 def _signature(evidence: Evidence, study: str) -> Check:
     """Who signed the record, and whether it is unchanged since. LabError for a damaged signature."""
     signer, changed = audit.check_signature(evidence.runs_folder / study)
     if signer is None:
-        return Check(SIGNATURE, NOT_VERIFIED, "nobody has signed this record")
+        return Check(SIGNATURE, Match.NOT_VERIFIED, "nobody has signed this record")
     if changed:
         return differs(SIGNATURE, [(part, part) for part in changed], limit=FAULTS_SHOWN)
-    return Check(SIGNATURE, EQUAL, f"signed by {signer}")
+    return Check(SIGNATURE, Match.EQUAL, f"signed by {signer}")
 
 
 def _short(run: str) -> str:

@@ -12,20 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.matching import record_checks
-from gspo_lab.matching.run_pair import (
-    DECLARED,
-    EQUAL,
-    OWN_RECORD,
-    SAMPLING,
-    STARTING,
-    UNKNOWN,
-    Check,
-    Fault,
-    RunPair,
-    differs,
-    format_value,
-    join_names,
-)
+from gspo_lab.matching.run_pair import OWN_RECORD, Check, Fault, Match, RunPair, differs, format_value, join_names
 from gspo_lab.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, REWARDS
 from gspo_lab.records import ROLLOUT
 from gspo_lab.store import Evidence
@@ -36,6 +23,10 @@ from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
 from gspo_lab.study.verdict_tables import score_named
 
+STARTING = tuple(name for name, key in KEYS.items() if key.acts == "start")
+"""Settings that, if declared, allow different starting models; a sweep may vary any of them."""
+SAMPLING = tuple(name for name, key in KEYS.items() if key.acts in ("start", "sampling"))
+"""Settings that, if declared, allow different first responses."""
 WRITTEN_BY_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol")
 """Checks of values that the import wrote: no worker recorded how imported runs were made."""
 BANDS = "reference_bands."
@@ -92,8 +83,8 @@ def all_checks(
 
 
 def _mark_unproven(check: Check) -> Check:
-    if check.name in WRITTEN_BY_IMPORT and check.state == EQUAL:
-        return replace(check, state=UNKNOWN, detail="written alike by their import")
+    if check.name in WRITTEN_BY_IMPORT and check.state == Match.EQUAL:
+        return replace(check, state=Match.UNKNOWN, detail="written alike by their import")
     return check
 
 
@@ -101,7 +92,7 @@ def recorder(pair: RunPair) -> Check:
     """Which program recorded the runs. The lab cannot verify what another program recorded."""
     left, right = pair.left.recorder, pair.right.recorder
     if left == right:
-        return Check(OWN_RECORD, UNKNOWN, f"recorded by {left}: taken on trust")
+        return Check(OWN_RECORD, Match.UNKNOWN, f"recorded by {left}: taken on trust")
     return differs(OWN_RECORD, [("recorder", pair.describe_values(left or "this lab", right or "this lab"))])
 
 
@@ -109,7 +100,7 @@ def settings(pair: RunPair) -> Check:
     """Every resolved setting except those of benchmarks, which have a separate check."""
     odd = [key for key in pair.unstated if not under(key, ["bench"])]
     if pair.stated and not odd:
-        return Check("settings", DECLARED, pair.setting_values(pair.stated), pair.stated)
+        return Check("settings", Match.DECLARED, pair.setting_values(pair.stated), pair.stated)
     faults = [(key, pair.setting_values([key])) for key in odd]
     return differs("settings", faults, equal=f"{len(pair.left.settings)} settings")
 
@@ -161,7 +152,7 @@ def remaining_facts(pair: RunPair) -> Check:
     """All facts without a separate check, so that every recorded fact is compared."""
     keys = {key for trace in pair.traces for key in trace.facts if not under(key, COVERED)}
     if not keys:
-        return Check("other facts", EQUAL, "none recorded by either")
+        return Check("other facts", Match.EQUAL, "none recorded by either")
     return facts(pair, "other facts", sorted(keys), *STARTING, "rollout.sampler", "rollout.batch_invariant", "engine")
 
 
@@ -214,7 +205,7 @@ def prompts(pair: RunPair) -> Check:
     if step is not None:
         detail = f"equal prompt ids, but the texts or references kept of step {step} differ"
         return differs("prompts", [(f"step {step}, texts", detail)], pair.declared_under("task"))
-    return Check("prompts", EQUAL, f"the same prompts in the same order over {count} steps")
+    return Check("prompts", Match.EQUAL, f"the same prompts in the same order over {count} steps")
 
 
 def _varying(pair: RunPair) -> bool:
@@ -258,7 +249,7 @@ def compute(pair: RunPair) -> Check:
     grown = [key for key in (*PLANNED_TOTALS, *LENGTH_TOTALS) if key not in planned]
     recorded = [set(planned) <= spent.keys() for spent in (left, right)]
     if not (pair.left.finished and pair.right.finished) and not all(recorded):
-        return Check(name, UNKNOWN, "counted when both have finished")
+        return Check(name, Match.UNKNOWN, "counted when both have finished")
     if not all(recorded):
         return pair.missing_records(name, *recorded)
     odd = [key for key in planned if left[key] != right[key]]
@@ -270,7 +261,7 @@ def compute(pair: RunPair) -> Check:
         return differs(name, faults, reasons or ["rollout.dynamic_sampling"] * dropping)
     ratios = [f"{key} {right[key] / left[key]:.3f}" for key in grown if left.get(key) and key in right]
     growth = f"; {pair.right.arm} / {pair.left.arm}: {', '.join(ratios)}" if ratios else ""
-    return Check(name, EQUAL, f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}")
+    return Check(name, Match.EQUAL, f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}")
 
 
 def first_minibatches(pair: RunPair) -> Check:
@@ -320,9 +311,9 @@ def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
             where = f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
             return differs(name, [(f"{bench}, step {step}", where)], pair.declared_under("task"))
     if not left & right:
-        return Check(name, UNKNOWN, "no evaluation in common")
+        return Check(name, Match.UNKNOWN, "no evaluation in common")
     answers = sum(pair.left.answers[key].count for key in left & right)
-    return Check(name, EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item")
+    return Check(name, Match.EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item")
 
 
 def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: int) -> str:
@@ -357,7 +348,7 @@ def base_score(pair: RunPair) -> Check:
     scores = {bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches}
     logged = [bench for bench in benches if any((_asked(bench), 0) not in trace.answers for trace in pair.traces)]
     if logged:
-        return Check(name, UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged))
+        return Check(name, Match.UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged))
     faults: list[Fault] = []
     for bench in benches:
         if left[bench] != right[bench]:

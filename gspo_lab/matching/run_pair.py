@@ -2,22 +2,25 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted_keys import BAND, differing, under
 from gspo_lab.study.import_origin import ABSENT
-from gspo_lab.study.schema import KEYS
 
-State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]
 
-EQUAL: State = "equal"
-DECLARED: State = "differs as declared"
-UNDECLARED: State = "differs undeclared"
-UNKNOWN: State = "not recorded"
-NOT_VERIFIED: State = "not verified"
+class Match(StrEnum):
+    """What a check found of two runs or of a record, the worst first."""
+
+    UNDECLARED = "differs undeclared"
+    UNKNOWN = "not recorded"
+    NOT_VERIFIED = "not verified"
+    DECLARED = "differs as declared"
+    EQUAL = "equal"
+
 
 Fault = tuple[str, str]
 """An undeclared difference or a broken record: its short name, and a sentence about it."""
@@ -28,7 +31,7 @@ class Check:
     """The result of one comparison. `parts` names what differs (dotted keys, packages, steps)."""
 
     name: str
-    state: State
+    state: Match
     detail: str
     parts: tuple[str, ...] = ()
 
@@ -70,25 +73,20 @@ class RunPair:
     def missing_records(self, name: str, *recorded: bool, otherwise: str = "") -> Check:
         """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as `otherwise` says."""
         arms = [trace.arm for trace, has in zip(self.traces, recorded, strict=True) if not has]
-        return Check(name, UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise)
+        return Check(name, Match.UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise)
 
     def same_graders(self, name: str, left: set[Any], right: set[Any]) -> Check:
         """Compare names and versions of graders. No declared setting excuses a different grader."""
         if not left or not right:
             return self.missing_records(name, bool(left), bool(right))
         if left == right:
-            return Check(name, EQUAL, join_names(sorted(left)))
+            return Check(name, Match.EQUAL, join_names(sorted(left)))
         detail = self.describe_values(join_names(sorted(left)), join_names(sorted(right)))
-        return Check(name, UNDECLARED, detail, tuple(sorted(left ^ right)))
+        return Check(name, Match.UNDECLARED, detail, tuple(sorted(left ^ right)))
 
 
 OWN_RECORD = "own record"
 """The name of the check that only imported runs have."""
-
-STARTING = tuple(name for name, key in KEYS.items() if key.acts == "start")
-"""Settings that, if declared, allow different starting models; a sweep may vary any of them."""
-SAMPLING = tuple(name for name, key in KEYS.items() if key.acts in ("start", "sampling"))
-"""Settings that, if declared, allow different first responses."""
 
 
 def run_pair(left: Trace, right: Trace, arms: Mapping[str, Arm]) -> RunPair:
@@ -107,12 +105,12 @@ def differs(
     `equal` describes the check without any difference.
     """
     if not faults:
-        return Check(name, EQUAL, equal)
+        return Check(name, Match.EQUAL, equal)
     detail = first_few([sentence for _, sentence in faults], "; ", limit)
     parts, keys = tuple(dict.fromkeys(part for part, _ in faults)), list(dict.fromkeys(reasons))
     if keys:
-        return Check(name, DECLARED, f"{detail} (declared: {join_names(keys)})", parts)
-    return Check(name, UNDECLARED, detail, parts)
+        return Check(name, Match.DECLARED, f"{detail} (declared: {join_names(keys)})", parts)
+    return Check(name, Match.UNDECLARED, detail, parts)
 
 
 def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:

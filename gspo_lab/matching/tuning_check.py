@@ -5,11 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gspo_lab.errors import LabError
-from gspo_lab.matching.run_pair import DECLARED, UNKNOWN, Check, Fault, differs, format_value
-from gspo_lab.readings import average
+from gspo_lab.matching.run_pair import Check, Fault, Match, differs, format_value
 from gspo_lab.states import State
-from gspo_lab.stats.collapse import stability
-from gspo_lab.stats.curve_summaries import carry_forward, last_fifth
 from gspo_lab.store import Evidence
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_series, read_updates
@@ -77,6 +74,8 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
 
 
 def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
+    from gspo_lab.readings import average
+
     known = list(results)
     failures = [result.failure for result in known if result.failure]
     return CandidateResult(None, "; ".join(failures)) if failures else CandidateResult(average(r.score for r in known))
@@ -91,6 +90,9 @@ def _results(
     """
     if name not in evidence.studies():
         return lambda run, steps: None
+    from gspo_lab.stats.collapse import stability
+    from gspo_lab.stats.curve_summaries import carry_forward, last_fifth
+
     ended = {row["run_id"]: row for row in evidence.runs(name).to_dict("records")}
     rewards = read_series(evidence, name, "steps", "reward_mean")
     # Count prompts, not rewards: a step that completed no group has no reward.
@@ -130,7 +132,7 @@ def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
     if tune is None or declared.trials_of is not None:
         return None
     if tune.trials is None:
-        return Check(TUNING, UNKNOWN, "the arms have not chosen yet")
+        return Check(TUNING, Match.UNKNOWN, "the arms have not chosen yet")
     faults = list(_choice_faults(declared, tune))
     stored = tune.trials in evidence.studies()
     if stored:
@@ -139,8 +141,8 @@ def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
         return differs(TUNING, faults)
     detail = f"{budget(tune)}: {choices_text(tune)}"
     if not stored:
-        return Check(TUNING, UNKNOWN, f"{detail}; the trials, {tune.trials}, are not in this database")
-    return Check(TUNING, DECLARED, f"{detail}; locked with their trials' digests before the study's first step")
+        return Check(TUNING, Match.UNKNOWN, f"{detail}; the trials, {tune.trials}, are not in this database")
+    return Check(TUNING, Match.DECLARED, f"{detail}; locked with their trials' digests before the study's first step")
 
 
 def choices_text(tune: Tune) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SEED, PROBLEM, SAMPLING, INTERPLAY = "training seed", "problems", "sampling", "seed × problem"
 UNSPLIT = "sampling, seed × problem"
 """With one answer per problem the two cannot be told apart."""
+SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
+"""Of a difference's variance."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from gspo_lab.evaluation.run_benchmark import ModelAnswer, graded_record, questi
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
-from gspo_lab.matching import Certificate, Check, accept_mismatch
+from gspo_lab.matching import Certificate, Check, Match, accept_mismatch
 from gspo_lab.matching.certificate import verify_record
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict
@@ -378,7 +378,7 @@ class SealedLab(Lab):
 
 def failed(found: Certificate) -> set[str]:
     """The names of the checks that fail anywhere."""
-    return {name for name, states in found.states().items() if states["differs undeclared"]}
+    return {name for name, states in found.states().items() if states[Match.UNDECLARED]}
 
 
 def where(items: Lines, kind: str, **fields: Any) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, r
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
-from gspo_lab.matching import Check
+from gspo_lab.matching import Check, Match
 from gspo_lab.matching.certificate import grouped
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
@@ -578,7 +578,7 @@ def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
 
 
 def test_many_different_details_are_counted_and_not_all_printed() -> None:
-    rows = grouped([(None, Check("settings", "differs as declared", f"by {place}")) for place in range(10)])
+    rows = grouped([(None, Check("settings", Match.DECLARED, f"by {place}")) for place in range(10)])
     assert len(rows) == 7
     assert rows[-1][1] == "and 4 more that read differently; the JSON has them all"
 

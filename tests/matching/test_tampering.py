@@ -12,6 +12,7 @@ from laboratory import recorded_anew
 from matched_lab import OTHER, PROBLEMS, RUNS, Lines, SealedLab, changed, failed, said, scaled, where, without
 
 from gspo_lab.journal import Journal
+from gspo_lab.matching import Match
 from gspo_lab.records import GradeRecord
 from gspo_lab.study import Declaration, digest
 from gspo_lab.study.declaration import locked_of
@@ -520,6 +521,6 @@ def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> N
     ADMITTED["every signature and seal taken away"][0](lab)
     found = lab.certified()
     assert {"identity", "plan", "own numbers", "sealed answers", "journals"} <= {
-        name for name, states in found.states().items() if states["not recorded"]
+        name for name, states in found.states().items() if states[Match.UNKNOWN]
     }
     assert lab.verdict()["word"] == "better beyond margin"

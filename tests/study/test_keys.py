@@ -4,7 +4,7 @@ import pytest
 
 from gspo_lab.importers.metric_names import tables
 from gspo_lab.keys import Key
-from gspo_lab.matching.run_pair import SAMPLING, STARTING
+from gspo_lab.matching.checks import SAMPLING, STARTING
 from gspo_lab.study.declaration import digest
 from gspo_lab.study.schema import KEYS, Settings, TaskTable, cost, obeyed, unread
 

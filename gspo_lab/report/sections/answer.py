@@ -16,7 +16,7 @@ from gspo_lab.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
-from gspo_lab.matching.run_pair import UNKNOWN
+from gspo_lab.matching.run_pair import Match
 from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
@@ -156,7 +156,7 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
     """The name, the text, the grade and the section of each thing that the answer rests on. Good only where all that it
     needs was recorded; matching and completeness first, because without them there is no verdict."""
     declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
-    lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
+    lacking = matched.unproven or any(states[Match.UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield "Matching", badge_text(matched), grade, "certificate"
     planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)

@@ -9,8 +9,8 @@ from typing import Any
 from gspo_lab.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.matched import trials as trials_of
-from gspo_lab.matching.certificate import WORST_FIRST, grouped
-from gspo_lab.matching.run_pair import EQUAL, UNDECLARED, format_value, undeclared
+from gspo_lab.matching.certificate import grouped
+from gspo_lab.matching.run_pair import Match, format_value, undeclared
 from gspo_lab.matching.tuning_check import Trials, choices_text
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
@@ -133,10 +133,10 @@ def certificate(study: Source) -> Section | None:
     if not matched.pairs:
         return None
     states = matched.states()
-    columns = [state for state in WORST_FIRST[::-1] if any(count[state] for count in states.values())]
+    columns = [state for state in reversed(Match) if any(count[state] for count in states.values())]
     rows = [
-        [name, *(DIFFERS(count[at]) if count[at] and at == UNDECLARED else str(count[at] or "") for at in columns)]
-        for name, count in states.items()
+        [name, *(DIFFERS(by[at]) if by[at] and at == Match.UNDECLARED else str(by[at] or "") for at in columns)]
+        for name, by in states.items()
     ]
     head = ["check", "state", "seen", "pairs"]
     details = [
@@ -144,7 +144,7 @@ def certificate(study: Source) -> Section | None:
         for name in states
         for state, text, where in grouped(matched.of(name))
     ]
-    odd = [row for row in details if row[1] == UNDECLARED]
+    odd = [row for row in details if row[1] == Match.UNDECLARED]
     accepted = [f"Mismatch accepted on {acceptance.at}: {acceptance.reason}" for acceptance in matched.acceptances]
     body: list[Part] = [h("p", INTRODUCTION), paragraph(matched.summary, "warn" if matched.undeclared else None)]
     body += [paragraph(line, "warn") for line in accepted]
@@ -157,7 +157,7 @@ def certificate(study: Source) -> Section | None:
     data = matched.to_json()
     data["states"] = {name: {str(state): n for state, n in count.items()} for name, count in states.items()}
     for pair in data["pairs"]:
-        pair["checks"] = [check for check in pair["checks"] if check["state"] != EQUAL]
+        pair["checks"] = [check for check in pair["checks"] if check["state"] != Match.EQUAL]
     return Section("certificate", "Certificate", tuple(body), data)
 
 

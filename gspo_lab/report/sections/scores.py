@@ -12,11 +12,7 @@ from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Seeds, Source, average
 from gspo_lab.readings.answers import (
-    INTERPLAY,
-    PROBLEM,
-    SAMPLING,
-    SEED,
-    UNSPLIT,
+    SOURCES,
     EvaluatedBenchmark,
     GradedAnswers,
     answered,
@@ -37,8 +33,6 @@ from gspo_lab.words.text import last_evaluations
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
-SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
-"""Of a difference's variance."""
 READINGS = (
     *("final", "final_counted_wrong", "start", "gain", "latest", "avg", "pass", "new_seeds", "new_seeds_and_problems"),
     *("differences", "noise"),
