@@ -248,7 +248,10 @@ def test_one_legend_hides_an_arm_and_all_seeds_in_every_figure(browser: Browser,
     assert {arm for arm, _ in shown(browser, "m-reward")} == {"gspo"}
     press(browser, "seeds")
     assert shown(browser, "m-reward") == [("gspo", None)]
-    scroll_through(browser)  # what is drawn later follows
+    browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
+    for later in ("m-clip", "m-clip-minibatch"):  # what is drawn later follows
+        browser.evaluate(f"document.getElementById('{later}').scrollIntoView({{behavior: 'instant'}})")
+        drawn(browser, later)
     assert shown(browser, "m-clip") == shown(browser, "m-clip-minibatch") == [("gspo", None)]
     labels = "[...document.querySelectorAll('#m-clip .annotation-text')].map((one) => one.textContent)"
     assert "gspo" in browser.evaluate(labels)

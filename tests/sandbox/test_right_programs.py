@@ -128,7 +128,7 @@ for _ in range(2): print(sum(map(int, input().split())))
 """,
     "memory that is taken and given back": """
 import mmap
-for _ in range(40):
+for _ in range(33):  # with the limit of 1 GiB in mind
     with mmap.mmap(-1, 32 << 20) as piece: piece.write(bytes(32 << 20))
 for _ in range(2): print(sum(map(int, input().split())))
 """,

@@ -132,7 +132,7 @@ def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
         assert bare.level == "none"
         (outcome,) = bare.run(Program("print(input())"), [b"hello\n"], TIGHT)
         assert outcome.stdout == b"hello\n"
-        (endless,) = bare.run(Program("while True: pass"), [b""], TIGHT)
+        (endless,) = bare.run(Program("while True: pass"), [b""], replace(TIGHT, seconds=0.3))
         assert endless.ending == "time"
 
 

@@ -341,10 +341,10 @@ print("done")
 
 
 def test_a_crowd_takes_no_time_from_anybody(crowded: Sandbox) -> None:
-    """Eight at once on fewer cores: each needs 0.6 of its second of CPU time, and far more by the clock."""
-    limits = replace(TIGHT, seconds=1.0)
+    """Eight at once on fewer cores: each needs 0.3 of its half second of CPU time, and far more by the clock."""
+    limits = replace(TIGHT, seconds=0.5)
     with ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(crowded.run, Program(SPIN.format(seconds=0.6)), [b""], limits) for _ in range(8)]
+        waiting = [pool.submit(crowded.run, Program(SPIN.format(seconds=0.3)), [b""], limits) for _ in range(8)]
     outcomes = [future.result() for future in waiting]
     assert [(one.ending, one.stdout) for (one,) in outcomes] == [("finished", b"done\n")] * 8, outcomes
 
