@@ -3,3 +3,5 @@
 from gspo_lab.claims.estimates import Estimate
 from gspo_lab.claims.evaluate_claims import Result, answer, judge
 from gspo_lab.claims.library import LIBRARY, UNTESTED, Claim
+
+__all__ = ["LIBRARY", "UNTESTED", "Claim", "Estimate", "Result", "answer", "judge"]

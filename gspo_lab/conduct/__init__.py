@@ -2,3 +2,5 @@
 
 from gspo_lab.conduct.run_study import StudyRunResult, conduct
 from gspo_lab.conduct.study_outcome import ArmResult, StudyOutcome, outcome
+
+__all__ = ["ArmResult", "StudyOutcome", "StudyRunResult", "conduct", "outcome"]

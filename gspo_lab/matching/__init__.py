@@ -3,3 +3,8 @@
 from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate, reason_in_words
 from gspo_lab.matching.first_difference import Difference, first_difference
 from gspo_lab.matching.run_pair import Check, Match
+
+__all__ = [
+    "Certificate", "Check", "Difference", "Match", "Pair", "accept_mismatch", "certificate", "first_difference",
+    "reason_in_words",
+]  # fmt: skip

@@ -18,3 +18,9 @@ from gspo_lab.readings.reading import (
     middle,
 )  # fmt: skip
 from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, Source, decided, deciding, once, runs
+
+__all__ = [
+    "FINISHED", "RECORDED", "Curve", "Minibatch", "Reading", "RecordedRun", "Reduce", "Seeds", "Source", "Steps",
+    "Summary", "Value", "Weight", "Window", "average", "by_layer", "by_minibatch", "by_step", "decided", "deciding",
+    "middle", "once", "pooled", "read", "runs", "summarise",
+]  # fmt: skip

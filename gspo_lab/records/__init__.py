@@ -14,6 +14,11 @@ from gspo_lab.records.answer import ROLLOUT, AnswerRecord, GradeRecord, ScoreRec
 from gspo_lab.records.step import RunStatus, StepRecord
 from gspo_lab.records.update import BAND_SCALES, QUANTILES, RULES, UpdateRecord
 
+__all__ = [
+    "BAND_SCALES", "QUANTILES", "ROLLOUT", "RULES", "AnswerRecord", "GradeRecord", "Record", "RunStatus",
+    "ScoreRecord", "StepRecord", "StoredAnswer", "UpdateRecord", "from_dict", "is_time", "to_dict", "voided",
+]  # fmt: skip
+
 Record = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord | GradeRecord | RunStatus
 RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in get_args(Record)}
 

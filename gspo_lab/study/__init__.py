@@ -7,3 +7,8 @@ from gspo_lab.study.load import load_study
 from gspo_lab.study.schema import BenchTable, Settings
 from gspo_lab.study.study import Run, Study, aa_study
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
+
+__all__ = [
+    "Arm", "BenchTable", "ClaimTable", "Declaration", "Edit", "Origin", "Run", "Settings", "Study", "Sweep",
+    "VerdictTable", "aa_study", "digest", "flat", "load_study",
+]  # fmt: skip

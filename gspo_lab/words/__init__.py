@@ -21,3 +21,9 @@ from gspo_lab.words.verdicts import (
     sentence,
     unstable_runs,
 )
+
+__all__ = [
+    "answer_sentences", "answer_text", "answer_to_json", "became", "because", "best_arms", "chip", "claim_to_json",
+    "decided_sentences", "flags", "ground_text", "headline", "label", "lines", "reason_text", "sentence",
+    "sentences", "short", "tone", "unstable_runs",
+]  # fmt: skip

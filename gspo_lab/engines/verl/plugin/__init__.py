@@ -4,4 +4,4 @@ modules are named by its configuration, and `main` is the program that the lab s
 import os
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    import gspo_lab.engines.verl.plugin.cpu_platform
+    import gspo_lab.engines.verl.plugin.cpu_platform  # noqa: F401
