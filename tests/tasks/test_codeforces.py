@@ -165,19 +165,19 @@ def test_a_checker_sees_every_test_s_correct_output_once(
 
 
 def test_large_outputs_are_checked_before_the_next_ones_are_made(made: Callable[..., Task]) -> None:
-    """Each of 8 outputs has 15 MB; this process holds one at a time, with what is sent to the checker."""
+    """Each of 8 outputs has 5 MB; this process holds one at a time, with what is sent to the checker."""
     tests = [{"input": f"{number}\n", "output": f"0 {number}\n"} for number in range(8)]
     task = made(SPLIT | {"official_tests": tests, "time_limit": 20.0})
     (problem,) = task.problems("held-out")
     task.fault(problem)
     tracemalloc.start()
     try:
-        grade = task.grade(problem, fenced("n = int(input())\nprint(0, ' ' * 15_000_000, n)"))
+        grade = task.grade(problem, fenced("n = int(input())\nprint(0, ' ' * 5_000_000, n)"))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert (grade.correct, grade.error) == (True, None)
-    assert most < 100_000_000, "all together have 120 MB, and more as JSON"
+    assert most < 33_000_000, "all together have 40 MB, and more as JSON"
 
 
 def test_a_checker_cannot_leave_its_sandbox(made: Callable[..., Task], tmp_path: Path) -> None:
