@@ -119,6 +119,14 @@ def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
     assert later.ratio
 
 
+def test_equal_differences_on_all_seeds_may_lie_on_neither_side(tmp_path: Path) -> None:
+    """gspo ends .0275 higher on each: what the answers alone vary covers the margin of .02."""
+    curves = sigmoid({"grpo": 4.0, "gspo": 2.0}, {"grpo": 160, "gspo": 160})
+    found = result(tmp_path, gives(right=curves), "C23-stable-then-equal", problems=200, steps=16)
+    assert found.word == "not resolved"
+    assert "final score, GSPO - GRPO is on neither side" in why(found)
+
+
 def test_runs_whose_curve_does_not_bend_are_not_fitted(tmp_path: Path) -> None:
     curves = sigmoid({"grpo": 20.0, "gspo": 20.0}, {"grpo": 160, "gspo": 160})
     found = result(tmp_path, gives(right=curves), "C26-same-asymptote", problems=200, steps=16, every=1)
