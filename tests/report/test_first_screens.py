@@ -23,7 +23,7 @@ BROKEN = """[...document.querySelectorAll('.said .unbroken')].filter((one) => {
 AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => one.id + ': ' + one.nodes[0].html.slice(0, 200)))"  # fmt: skip # noqa: E501
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rendered_cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Report]]:
     folder = tmp_path_factory.mktemp("first")
     return {name: page_of(name, folder) for name in CASES}
