@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ class Certificate:
         yield from ((pair, check) for pair in self.pairs for check in pair.checks)
         yield from ((None, check) for check in self.of_the_study)
 
-    @property
+    @cached_property
     def undeclared(self) -> tuple[str, ...]:
         """Every undeclared difference by the name under which it can be accepted."""
         return tuple(name for name, _, _, _ in self._mismatches())
@@ -96,13 +97,13 @@ class Certificate:
         covered = {name for acceptance in self.acceptances for name in acceptance.differences}
         return tuple(name for name in self.undeclared if name not in covered)
 
-    @property
+    @cached_property
     def unproven(self) -> tuple[str, ...]:
         """The deciding checks for which a pair's runs recorded nothing; the verdict then names them."""
         counts = self.states()
         return tuple(name for name in DECIDING if name in counts and counts[name][Match.UNKNOWN])
 
-    @property
+    @cached_property
     def on_trust(self) -> tuple[str, ...]:
         """One sentence per program that recorded imported runs; empty if the lab's workers recorded all runs."""
         return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == Match.UNKNOWN))
