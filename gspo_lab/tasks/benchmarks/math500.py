@@ -12,13 +12,16 @@ import threading
 import weakref
 from importlib import metadata
 from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError, require_package
 from gspo_lab.registry import one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items
+
+if TYPE_CHECKING:
+    from pebble import ProcessPool
 
 VERSION = "0.9.0"
 """The one version whose verdicts are known; verdicts differ between versions."""
@@ -54,7 +57,7 @@ class Expressions:
         self._cpu_seconds = cpu_seconds
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
-        self._pool: Any = None
+        self._pool: ProcessPool | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
@@ -78,8 +81,7 @@ class Expressions:
             weakref.finalize(self, _end, self._pool)
         try:
             asked = self._pool.schedule(compare, (gold, answer, self._cpu_seconds), timeout=self._wall_seconds)
-            reply: str = asked.result(self._wall_seconds + START_SECONDS)
-            return reply
+            return asked.result(self._wall_seconds + START_SECONDS)
         except TimeoutError:
             raise WorkerFailed(f"no reply within {self._wall_seconds:g} s; is the machine overloaded?") from None
         except ProcessExpired as error:
@@ -88,11 +90,11 @@ class Expressions:
             if error.exitcode in (-signal.SIGSEGV, -signal.SIGABRT):
                 raise Undecided("comparing it breaks math-verify") from None
             raise WorkerFailed(f"the comparing process ended with code {error.exitcode}") from None
-        except Exception as error:  # math-verify's own, or the process does not begin
-            raise WorkerFailed(f"the comparing process failed: {one_line_error(error)}") from error
+        except RuntimeError as error:
+            raise WorkerFailed(f"the comparing process did not begin: {one_line_error(error)}") from error
 
 
-def _end(pool: Any) -> None:
+def _end(pool: "ProcessPool") -> None:
     pool.stop()
     pool.join()
 
