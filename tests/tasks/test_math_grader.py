@@ -2,7 +2,6 @@
 
 import os
 import resource
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,18 +61,16 @@ TABLE = [
 
 
 @pytest.fixture(scope="module")
-def task() -> Math500:
-    return Math500()
+def task() -> Iterator[Math500]:
+    task = Math500()
+    yield task
+    task.expressions.close()
 
 
 @pytest.mark.parametrize(("gold", "answer", "right", "why"), TABLE)
 def test_the_table(task: Math500, gold: str, answer: str, right: bool, why: str) -> None:
     grade = task.grade(Problem("x", "?", gold), answer)
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), f"{why}: {grade.reason}"
-
-
-def process_of(expressions: Expressions) -> int:
-    return expressions._pool.schedule(os.getpid).result()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -83,8 +80,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def one_process() -> Expressions:
-    return Expressions(cpu_seconds=1)
+def one_process() -> Iterator[Expressions]:
+    made = Expressions(cpu_seconds=1)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ def expressions(one_process: Expressions) -> Iterator[Expressions]:
 def test_hostile_answers_are_wrong_in_bounded_time(hostile: str, expressions: Expressions) -> None:
     task = Math500()
     task.expressions = expressions
-    before = cpu_seconds(process_of(expressions))
+    before = cpu_seconds(expressions._process.pid)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     grade = task.grade(Problem("x", "?", "25"), rf"\boxed{{{hostile}}}")
     assert (grade.correct, grade.error) == (False, None)
@@ -122,12 +121,12 @@ def test_a_reference_that_reads_as_nothing_is_an_error(task: Math500) -> None:
 
 
 def test_a_killed_process_is_an_error_of_that_answer_alone(expressions: Expressions) -> None:
-    process = process_of(expressions)
-    before = cpu_seconds(process)
+    process = expressions._process
+    before = cpu_seconds(process.pid)
 
     def kill() -> None:
-        until(lambda: cpu_seconds(process) > before + 0.3)  # it is at work
-        os.kill(process, signal.SIGKILL)
+        until(lambda: cpu_seconds(process.pid) > before + 0.3)  # it is at work
+        process.kill()
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill)
@@ -147,6 +146,7 @@ def test_threads_get_their_own_verdicts(task: Math500) -> None:
 def test_the_process_ends_with_its_owner() -> None:
     expressions = Expressions()
     assert expressions.equal("1", "1")
-    process = process_of(expressions)
+    process = expressions._process
     del expressions
-    assert not Path(f"/proc/{process}").exists()
+    assert process.poll() is not None
+    assert not Path(f"/proc/{process.pid}").exists()

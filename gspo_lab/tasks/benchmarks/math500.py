@@ -1,27 +1,28 @@
 """MATH-500: 500 problems of the MATH test set (arXiv 2305.20050), whose answers are expressions.
 
-math-verify compares them in a process of pebble's, which can be killed. A comparison is bounded by CPU time, so that a
+math-verify compares them in a process of its own that can be killed. A comparison is bounded by CPU time, so that a
 loaded machine changes no verdict, and by wall time far beyond, so that nothing can hang.
 """
 
+import contextlib
+import json
 import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from importlib import metadata
-from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
 
 from gspo_lab.errors import LabError, require_package
-from gspo_lab.registry import one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items
-
-if TYPE_CHECKING:
-    from pebble import ProcessPool
 
 VERSION = "0.9.0"
 """The one version whose verdicts are known; verdicts differ between versions."""
@@ -41,23 +42,24 @@ class WorkerFailed(Exception):
 
 
 def check_installed() -> None:
-    """LabError where math-verify is absent or of a version whose verdicts are others, or pebble is absent."""
-    for package in ("math-verify", "pebble"):
-        require_package(package, "bench", "grading of mathematical expressions", package.replace("-", "_"))
+    """LabError where math-verify is absent or of a version whose verdicts are others."""
+    require_package("math-verify", "bench", "grading of mathematical expressions", "math_verify")
     version = metadata.version("math-verify")
     if version != VERSION:
         raise LabError(f"math-verify {version} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
 
 
 class Expressions:
-    """Compares expressions, one pair at a time; thread-safe. Its process begins with the first pair, again after its
-    death, and ends with this object."""
+    """Compares expressions; thread-safe, one pair at a time. The process ends with this object, or with its parent."""
 
     def __init__(self, *, cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> None:
         self._cpu_seconds = cpu_seconds
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
-        self._pool: ProcessPool | None = None
+        self._owner = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection
+        self._ender: weakref.finalize[[subprocess.Popen[bytes], Connection], Expressions]
 
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
@@ -65,73 +67,111 @@ class Expressions:
         Undecided where that cannot be told of this answer; WorkerFailed where it could be told of none.
         """
         with self._lock:
-            reply = self._reply(gold, answer)
+            if self._owner != os.getpid() and self._process is not None:
+                self._ender.detach()  # a forked child must not end its parent's process
+                self._process = None
+            if self._process is None or self._process.poll() is not None:
+                self._end()
+                self._start()
+            reply = self._exchange([gold, answer], self._wall_seconds)
         if reply == "memory":
             raise Undecided("comparing it takes too much memory")
         if reply == "gold":
             raise WorkerFailed(f"math-verify reads nothing in the reference {gold[:80]!r}")
         return reply == "equal"
 
-    def _reply(self, gold: str, answer: str) -> str:
-        from pebble import ProcessExpired, ProcessPool
+    def close(self) -> None:
+        """End the process, if there is one; it is started again when it is needed."""
+        with self._lock:
+            self._end()
 
-        if self._pool is None or not self._pool.active:
-            check_installed()
-            self._pool = ProcessPool(1, initializer=_prepare, context=get_context("spawn"))
-            weakref.finalize(self, _end, self._pool)
+    def _start(self) -> None:
+        check_installed()
+        self._connection, theirs = Pipe()
+        command = [sys.executable, "-m", __name__, str(self._cpu_seconds), str(theirs.fileno())]
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=[theirs.fileno()], start_new_session=True
+        )
+        theirs.close()
+        self._owner = os.getpid()
+        self._ender = weakref.finalize(self, _ended, self._process, self._connection)
+        if self._exchange(None, START_SECONDS) != "ready":
+            raise WorkerFailed("the comparing process did not begin as it should")
+
+    def _exchange(self, pair: list[str] | None, seconds: float) -> str:
+        """The reply to a pair, or the first message; the process is ended where there is none in time."""
         try:
-            asked = self._pool.schedule(compare, (gold, answer, self._cpu_seconds), timeout=self._wall_seconds)
-            return asked.result(self._wall_seconds + START_SECONDS)
-        except TimeoutError:
-            raise WorkerFailed(f"no reply within {self._wall_seconds:g} s; is the machine overloaded?") from None
-        except ProcessExpired as error:
-            if error.exitcode == -signal.SIGXCPU:
+            if pair is not None:
+                self._connection.send_bytes(json.dumps(pair).encode())
+            if not self._connection.poll(seconds):
+                raise WorkerFailed(f"no reply within {seconds:g} s; is the machine overloaded?")
+            return str(json.loads(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            code = self._end(patience=10.0)  # it has closed its end: it is dying of its own
+            if pair and code == -signal.SIGXCPU:
                 raise Undecided(f"comparing it takes more than {self._cpu_seconds} s of CPU time") from None
-            if error.exitcode in (-signal.SIGSEGV, -signal.SIGABRT):
+            if pair and code in (-signal.SIGSEGV, -signal.SIGABRT):
                 raise Undecided("comparing it breaks math-verify") from None
-            raise WorkerFailed(f"the comparing process ended with code {error.exitcode}") from None
-        except RuntimeError as error:
-            raise WorkerFailed(f"the comparing process did not begin: {one_line_error(error)}") from error
+            raise WorkerFailed(f"the comparing process ended with code {code}") from None
+        except BaseException:  # an interrupt between question and reply would shift all later replies by one
+            self._end()
+            raise
+
+    def _end(self, patience: float = 0.0) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        self._ender.detach()
+        return _ended(process, self._connection, patience)
 
 
-def _end(pool: "ProcessPool") -> None:
-    pool.stop()
-    pool.join()
+def _ended(process: "subprocess.Popen[bytes]", connection: Connection, patience: float = 0.0) -> int:
+    """End the process, at once unless it is given time to end by itself; its exit code."""
+    try:
+        code = process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    connection.close()
+    return code
 
 
-def _prepare() -> None:
-    """In the process: limit its memory, and drop what math-verify logs."""
-    os.setsid()
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
+    """What the process does: says "ready", then takes `["gold", "answer"]` and gives "equal", "differs", "gold" (it
+    parses to nothing), "answer" or "memory". The kernel ends it where one pair takes more CPU time than allowed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    import math_verify  # noqa: F401 - here, so that no pair's time counts it
-
-
-def compare(gold: str, answer: str, cpu_seconds: int) -> str:
-    """In the process: "equal", "differs", "gold" (it parses to nothing), "answer" or "memory".
-
-    The kernel ends the process if this takes more CPU time than allowed.
-    """
     from math_verify import parse, verify
     from math_verify.parser import LatexExtractionConfig
 
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    limit = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
     boxed = [LatexExtractionConfig(boxed_match_priority=0)]
-    try:
+
+    def read(text: str) -> list[Any]:
         # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in for them.
-        right, stated = (
-            parse(f"\\boxed{{{text}}}", extraction_config=boxed, fallback_mode="no_fallback", parsing_timeout=None)
-            for text in (gold, answer)
+        expressions: list[Any] = parse(
+            f"\\boxed{{{text}}}", extraction_config=boxed, fallback_mode="no_fallback", parsing_timeout=None
         )
-        if not right or not stated:
-            return "answer" if right else "gold"
-        return "equal" if verify(right, stated, timeout_seconds=None) else "differs"
-    except MemoryError:
-        return "memory"
+        return expressions
+
+    def compared(gold: str, answer: str) -> str:
+        try:
+            if not (right := read(gold)):
+                return "gold"
+            if not (stated := read(answer)):
+                return "answer"
+            return "equal" if verify(right, stated, timeout_seconds=None) else "differs"
+        except MemoryError:
+            return "memory"
+
+    reply = "ready"
+    while True:
+        connection.send_bytes(json.dumps(reply).encode())
+        pair = json.loads(connection.recv_bytes())
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        reply = compared(*pair)
 
 
 SHOWN = 120
@@ -191,3 +231,8 @@ def _bare(text: str) -> str:
     text = text.strip().strip("$")
     worded = _TEXT.fullmatch(text)
     return "".join((worded[1] if worded else text).split())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError):
+        compare_pairs(int(sys.argv[1]), Connection(int(sys.argv[2])))
