@@ -55,6 +55,7 @@ class Expressions:
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
         self._pool: Any = None
+        self._end: weakref.finalize[..., Expressions] | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
@@ -74,8 +75,10 @@ class Expressions:
 
         if self._pool is None or not self._pool.active:
             check_installed()
+            if self._end is not None:
+                self._end()
             self._pool = ProcessPool(1, initializer=_prepare, context=get_context("spawn"))
-            weakref.finalize(self, _end, self._pool)
+            self._end = weakref.finalize(self, _end, self._pool, os.getpid())
         try:
             asked = self._pool.schedule(compare, (gold, answer, self._cpu_seconds), timeout=self._wall_seconds)
             reply: str = asked.result(self._wall_seconds + START_SECONDS)
@@ -92,9 +95,10 @@ class Expressions:
             raise WorkerFailed(f"the comparing process failed: {one_line_error(error)}") from error
 
 
-def _end(pool: Any) -> None:
-    pool.stop()
-    pool.join()
+def _end(pool: Any, owner: int) -> None:
+    if os.getpid() == owner:  # a fork must not end its parent's process
+        pool.stop()
+        pool.join()
 
 
 def _prepare() -> None:
