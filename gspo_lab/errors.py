@@ -32,7 +32,8 @@ class MissingExtra(LabError):
 
 def require_package(package: str, extra: str, why: str, module: str | None = None) -> None:
     """MissingExtra where an optional package is absent; `module`: another name to import it by. Imports nothing."""
-    if find_spec(module or package) is None:
+    spec = find_spec(module or package)
+    if spec is None or spec.origin is None:  # without an origin it is only a folder of that name, as wandb's `wandb/`
         raise MissingExtra(package, extra, why)
 
 

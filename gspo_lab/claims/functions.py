@@ -1,5 +1,6 @@
 """What no row of the library says: C04, C05, C09, C14, C15, C26, and parts of C12 and C13."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -197,8 +198,10 @@ def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
     fits = {arm: {seed: _fitted(data, arm, seed) for seed in seeds} for arm in roles.values()}
     for arm in data.of.declaration.arms:
         if arm not in fits:
-            known = {seed: _fit(data, arm, seed) for seed in data.seeds([arm, roles["grpo"]])}
-            fits[arm] = {seed: fit for seed, fit in known.items() if fit is not None and seed in seeds}
+            fits[arm] = {}
+            for seed in data.seeds([*roles.values(), arm]):
+                with suppress(Untestable):
+                    fits[arm][seed] = _fitted(data, arm, seed)
 
     def of(arm: str, name: str) -> dict[int, float]:
         return {seed: getattr(fit, name) for seed, fit in fits[arm].items()}
@@ -220,15 +223,11 @@ def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
 
 
 def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
-    fit = _fit(data, arm, seed)
+    fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
     if fit is None:
         steps, _ = data.scores(arm, seed)
         raise Untestable("too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS)
     return fit
-
-
-def _fit(data: ClaimData, arm: str, seed: int) -> ScalingFit | None:
-    return fit_scaling(*_curve(data, arm, seed, "flops_total"))
 
 
 def _curve(data: ClaimData, arm: str, seed: int, total: str) -> tuple[Floats, Floats]:

@@ -95,7 +95,8 @@ def conduct(
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    known = len((read_json(home / STUDY) or {}).get("edits", ()))
+    edits = (read_json(home / STUDY) or {}).get("edits")
+    known = len(edits) if isinstance(edits, list) else 0
     chosen = with_chosen_settings(study, home, begun, pool)
     if chosen is None:
         return

@@ -28,6 +28,7 @@ from gspo_lab.importers.tables import entries
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+DAMAGED = "{file}: cut off or damaged behind record {count}; what stood there is left out"
 STEP = "_step"
 AXES = ("train/global_step", "trainer/global_step", "global_step")
 """Usual names of a row's step if no metric has its own axis."""
@@ -62,13 +63,18 @@ def _file(path: Path) -> Path:
 def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
     """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's. Fills `facts`."""
     require_package("wandb", "wandb", f"reading {file.name}")
+    from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
     buffer, facts["config"] = MetricBuffer(str(file), notes), {}
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
-    for data in _records(file, notes):
-        record = Record.FromString(data)
+    for count, data in enumerate(_records(file, notes)):
+        try:
+            record = Record.FromString(data)
+        except DecodeError:
+            notes.append(DAMAGED.format(file=file.name, count=count))
+            break
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
             config = record.run.config if kind == "run" else record.config
@@ -130,7 +136,7 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
                 yield bytes(whole)
                 whole.clear()
     if begun:
-        notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
+        notes.append(DAMAGED.format(file=file.name, count=count))
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:

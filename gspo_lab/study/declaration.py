@@ -275,7 +275,7 @@ OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
 def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None) -> dict[str, Any]:
     """An arm of study.json with its name, and where the study was imported with all settings and the known ones."""
     if recorded is None:
-        return {**data, "name": name}
+        return {**data, "name": name, "known": None}
     return {**data, "name": name, "settings": completed(data["settings"]), "known": [*recorded, *data["declared"]]}
 
 

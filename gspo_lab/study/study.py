@@ -64,7 +64,7 @@ class Run:
     def from_json(data: dict[str, Any]) -> "Run":
         """The run of run.json's content. KeyError or TypeError for other data."""
         settings, imported = data["settings"], data.get(ORIGIN) is not None
-        run = read(Run, data | {"settings": completed(settings) if imported else settings})
+        run = read(Run, data | {"settings": completed(settings) if imported else settings, "known": None})
         partly = imported and run.settings.model_dump(mode="json") != settings
         return replace(run, known=frozenset(flat(settings))) if partly else run
 

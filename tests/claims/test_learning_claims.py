@@ -105,13 +105,17 @@ def test_asymptotes_are_compared_and_midpoints_stated(tmp_path: Path, asymptote:
 
 
 def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
-    """Of `slow` no curve bends, so none is fitted, and the claim on the two stands."""
-    arms = PAIR + '[arm.dapo]\nobjective = "dapo"\n[arm.slow]\nobjective = "cispo"\n'
-    curves = sigmoid(
-        {"grpo": 4.0, "gspo": 2.0, "dapo": 3.0, "slow": 20.0}, {"grpo": 160, "gspo": 160, "dapo": 120, "slow": 160}
-    )
+    """Of `slow` no curve bends, and `bare` recorded no FLOPs: neither is fitted, and the claim on the two stands."""
+    others = {"dapo": "dapo", "slow": "cispo", "bare": "rloo"}
+    arms = PAIR + "".join(f'[arm.{name}]\nobjective = "{preset}"\n' for name, preset in others.items())
+    midpoints = {"grpo": 4.0, "gspo": 2.0, "dapo": 3.0, "slow": 20.0, "bare": 3.0}
+    curves = sigmoid(midpoints, dict.fromkeys(midpoints, 160) | {"dapo": 120})
+
+    def step(run: Run, step: int) -> Fields:
+        return {"flops_total": None} if run.arm == "bare" else {}
+
     shape = {"arms": arms, "problems": 200, "steps": 16, "every": 1}
-    found = result(tmp_path, gives(right=curves), "C26-same-asymptote", **shape)
+    found = result(tmp_path, gives(right=curves, step=step), "C26-same-asymptote", **shape)
     assert found.word == "supported"
     asymptote, later = found.supplementary[5:]
     assert (asymptote.name, later.name) == ("asymptote of dapo", "FLOPs until half of the gain, dapo / grpo")

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -168,6 +169,18 @@ def test_a_record_that_begins_with_an_empty_piece_is_whole(tmp_path: Path) -> No
     rows = [{"_step": step, "r": step / 4, "text": "a" * (2 - step) * 32701} for step in (1, 2)]
     assert offline_run(tmp_path / "one.wandb", rows[:1]).stat().st_size == 32768 - 7
     assert bring(tmp_path, "wandb", offline_run(tmp_path / "run-a.wandb", rows), *REWARD).code == 0
+    assert rewards(tmp_path) == [(1, 0.25), (2, 0.5)]
+
+
+def test_what_stands_behind_a_message_that_is_none_of_wandb_s_is_left_out(tmp_path: Path) -> None:
+    """Its checksum is right."""
+    file = offline_run(tmp_path / "run-a.wandb", [{"_step": step, "r": step / 4} for step in (1, 2)])
+    kind, message = b"\1", b"\xff" * 4
+    head = zlib.crc32(kind + message).to_bytes(4, "little") + len(message).to_bytes(2, "little")
+    file.write_bytes(file.read_bytes() + head + kind + message)
+    assert (
+        "note: run-a.wandb: cut off or damaged behind record 2; what" in brought(tmp_path, "wandb", file, *REWARD).out
+    )
     assert rewards(tmp_path) == [(1, 0.25), (2, 0.5)]
 
 
