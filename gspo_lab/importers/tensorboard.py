@@ -6,6 +6,7 @@ different tags (as in the sub-folders of `add_scalars`). A file that begins agai
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,13 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
 
     count = end = 0
-    for data in RawEventFileLoader(str(file)).Load():  # it ends before a record with a wrong checksum
-        try:
+    with suppress(DecodeError, MemoryError, OverflowError):  # the last two: a length that no file has
+        for data in RawEventFileLoader(str(file)).Load():  # it ends before a record with a wrong checksum
             event = Event.FromString(data)
-        except DecodeError:
-            break
-        if not count and not event.file_version:
-            break
-        count, end = count + 1, end + AROUND + len(data)
-        yield event
+            if not count and not event.file_version:
+                break
+            count, end = count + 1, end + AROUND + len(data)
+            yield event
     if end == file.stat().st_size:
         return
     if not count:

@@ -97,7 +97,7 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
     except LabError:  # what is wrong with the run's files is told elsewhere
         return
     models = [("trained model", home / CHECKPOINTS / FINAL, last.get("model"))]
-    if began is not None:
+    if isinstance(began, str):
         models.append(("starting model", Path(began), start))
     for kind, folder, named in models:
         if named is not None and folder.is_dir():
