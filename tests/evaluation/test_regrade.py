@@ -86,7 +86,7 @@ def test_answers_in_a_folder_that_was_moved_are_graded_again(
 
 def test_a_grader_that_hangs_leaves_its_answers_ungraded(here: Path) -> None:
     write_task(here, 30)
-    change_grader(here, "import time\n" + GRADER.replace("    return", "    time.sleep(600)\n    return"))
+    change_grader(here, "import time\n" + GRADER.replace("    return", "    time.sleep(8)\n    return"))
     options = {"problems": "problems.jsonl", "seconds": 1, "max_tokens": 2}
     bench = bench_of(BENCH, options, here, BenchmarkOverrides(problems=2))
     subject = model_subject(here / "runs", "tiny-qwen3", device="cpu")
