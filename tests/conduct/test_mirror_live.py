@@ -6,7 +6,7 @@ import pytest
 from counting import Bench
 from waiting import until
 
-from gspo_lab import exporters
+from gspo_lab import errors
 from gspo_lab.errors import LabError
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps
@@ -66,7 +66,7 @@ def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
 def test_a_mirror_that_cannot_be_made_is_told_before_anything_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, line: str
 ) -> None:
-    monkeypatch.setattr(exporters, "find_spec", lambda package: None)
+    monkeypatch.setattr(errors, "find_spec", lambda package: None)
     bench.launch = MIRROR.replace("tensorboard", name)
     with pytest.raises(LabError) as told:
         bench.conduct()
