@@ -138,8 +138,15 @@ class _Reader(pickle.Unpickler):
 
 
 def _argument(value: Any) -> Any:
-    """An argument; of an enumeration's member its value."""
+    """An argument; of an enumeration's member its value.
+
+    Python before 3.11.4 pickles a member by its name, which transformers' values repeat in lower case.
+    """
     if isinstance(value, _Inert):
-        made_of = value.__dict__["_made_of"]
-        return made_of[0] if len(made_of) == 1 else None
+        match value.__dict__["_made_of"]:
+            case (of_value,):
+                return of_value
+            case (type(), str(name)):
+                return name.lower()
+        return None
     return value
