@@ -45,7 +45,7 @@ def vllm(session: nox.Session) -> None:
     # They come as builds for CUDA, which transformers finds and cannot import.
     session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
     # A worker has one thread. Several threads wait for each other if the cores have other work.
-    session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", "-m", "vllm", "tests/training/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
@@ -53,24 +53,24 @@ def trl(session: nox.Session) -> None:
     """The tests that need TRL: its engine against the native one, whole runs on one and two processes, losses, logs."""
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
-    session.run("pytest", "-m", "trl", "tests/engines", "tests/importers", *session.posargs, env=env)
-    session.run("pytest", "tests/parity", env=env)
+    session.run("pytest", "-m", "trl", "tests/training/engines", "tests/exchange/importers", *session.posargs, env=env)
+    session.run("pytest", "tests/training/parity", env=env)
 
 
 @nox.session
 def imports(session: nox.Session) -> None:
     """The tests that need the packages whose logs are imported; each writes one. Also logs of 300 MB."""
     session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
-    session.run("pytest", "tests/importers", "tests/exporters", *session.posargs)
-    session.run("pytest", "-s", "tests/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"})
+    session.run("pytest", "tests/exchange/importers", "tests/exchange/exporters", *session.posargs)
+    session.run("pytest", "-s", "tests/exchange/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"})
 
 
 @nox.session
 def clusters(session: nox.Session) -> None:
     """Studies on Ray and Slurm, which the tests start on this machine. Slurm (slurm-wlm, munge) needs root."""
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
-    session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
-    session.run("pytest", "tests/launch")
+    session.run("pytest", "-m", "cluster", "tests/running/conduct", *session.posargs)
+    session.run("pytest", "tests/running/launch")
 
 
 @nox.session
@@ -79,7 +79,7 @@ def verl(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "verl", "--check")
-    session.run("pytest", "-m", "verl", "tests/engines", *session.posargs)
+    session.run("pytest", "-m", "verl", "tests/training/engines", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -98,7 +98,7 @@ def areal(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "areal")
-    session.run("pytest", "-m", "areal", "tests/engines", *session.posargs)
+    session.run("pytest", "-m", "areal", "tests/training/engines", *session.posargs)
 
 
 @nox.session

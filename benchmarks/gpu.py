@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 
 HERE = Path(__file__).parent
 PARTS = ("quickstart", "shapes", "smollm2", "vllm", "vocabulary", "step", "study")
@@ -169,7 +169,7 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
     places = ["--runs", str(home / "runs"), "--output-dir", str(home / "reports")]
     for name, device in (("cpu", "cpu"), ("device", options.device)):
         line = ["run", str(file), "--name", name, "--seeds", "1", "--steps", "2" if options.tiny else "10", *places]
-        done([sys.executable, "-m", "gspo_lab", *line, "--set", f"device={device}"])
+        done([sys.executable, "-m", "gspo_lab.cli", *line, "--set", f"device={device}"])
     with gspo_lab.open(home / "runs") as lab:
         cpu, device = lab.study("cpu"), lab.study("device")
         of_steps = ("prompt_digest", "rollout_digest", "reward_mean", "mismatch_abs_mean", "seconds_step")
@@ -234,7 +234,19 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
     for index, (name, precision) in enumerate(PRECISIONS.items()):
         line = ["run", str(study), "--name", f"p{index}", "--arms", "gspo", "--seeds", "1", "--steps", "2"]
         words = [word for setting in (*common, *precision) for word in ("--set", setting)]
-        done([sys.executable, "-m", "gspo_lab", *line, *words, "--runs", str(runs), "--output-dir", str(options.home)])
+        done(
+            [
+                sys.executable,
+                "-m",
+                "gspo_lab.cli",
+                *line,
+                *words,
+                "--runs",
+                str(runs),
+                "--output-dir",
+                str(options.home),
+            ]
+        )
         laps = [f"seconds_{lap}" for lap in ("step", "rollout", "old_logprobs", "update")]
         with gspo_lab.open(runs) as lab:
             steps = lab.study(f"p{index}").records("mismatch_abs_mean", "mismatch_k3", "reward_mean", *laps)
@@ -267,7 +279,7 @@ def random_model(options: argparse.Namespace, sizes: dict[str, Any]) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    from gspo_lab.models.builtin_models import byte_tokenizer
+    from gspo_lab.training.models.builtin_models import byte_tokenizer
 
     tokenizer = byte_tokenizer()
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
@@ -291,10 +303,10 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
     import torch
     from vllm_push import update
 
-    from gspo_lab.models.load import load_model
-    from gspo_lab.models.routing import Routers, expert_change
-    from gspo_lab.samplers import Request, Sampling, noise_key
-    from gspo_lab.samplers.vllm_sampler import VllmSampler
+    from gspo_lab.training.models.load import load_model
+    from gspo_lab.training.models.routing import Routers, expert_change
+    from gspo_lab.training.samplers import Request, Sampling, noise_key
+    from gspo_lab.training.samplers.vllm_sampler import VllmSampler
 
     folder = random_model(options, EXPERTS)
     model, tokenizer = load_model(str(folder), dtype="bfloat16", device=options.device)
@@ -372,7 +384,7 @@ def machine(device: str) -> str:
     import torch
     import transformers
 
-    from gspo_lab.engines.facts import facts
+    from gspo_lab.training.engines.facts import facts
 
     name = facts(device=torch.device(device))["device"]
     return f"{name}, torch {torch.__version__}, transformers {transformers.__version__}"

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gspo_lab.sandbox import Limits, Program, Sandbox
-from gspo_lab.sandbox.candidate import STARS
+from gspo_lab.tasks.sandbox import Limits, Program, Sandbox
+from gspo_lab.tasks.sandbox.candidate import STARS
 
 SOURCE = """
 import sys

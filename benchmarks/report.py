@@ -86,10 +86,10 @@ every = {every}
 
 def make_lab(size: Size, folder: Path) -> Path:
     """Make the study's run folders and database as a study does; return the database."""
-    from gspo_lab.store import ingest
-    from gspo_lab.store.database import writing
-    from gspo_lab.store.journal_rows import insert, write_run_state
-    from gspo_lab.store.schema import STEPS, UPDATES
+    from gspo_lab.recording.store import ingest
+    from gspo_lab.recording.store.database import writing
+    from gspo_lab.recording.store.journal_rows import insert, write_run_state
+    from gspo_lab.recording.store.schema import STEPS, UPDATES
     from gspo_lab.study import load_study
 
     arms = "\n".join(f"[arm.{name}]\n{ARMS[name]}" for name in list(ARMS)[: size.arms])
@@ -126,8 +126,8 @@ def write_journal(run: Any, size: Size, home: Path) -> None:
     """The records that are not series: the start, the evaluations, the end."""
     import numpy as np
 
-    from gspo_lab.journal import Journal
-    from gspo_lab.records import AnswerRecord, RunStatus
+    from gspo_lab.recording.journal import Journal
+    from gspo_lab.recording.records import AnswerRecord, RunStatus
 
     rng = np.random.default_rng([run.seed, *run.arm.encode()])
     with Journal(home) as journal:
@@ -179,9 +179,9 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """Do the work of `gspo-lab report` in this process."""
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.recording.store import Evidence
     from gspo_lab.report import render, write
-    from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:
         write(render([Source(evidence, name) for name in evidence.studies()]), to)

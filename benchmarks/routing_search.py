@@ -23,16 +23,16 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
-from gspo_lab.conduct import conduct
-from gspo_lab.errors import LabError
-from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.models.routing import Routers
-from gspo_lab.models.warm_start import freeze_routers, train
-from gspo_lab.records import StepRecord, UpdateRecord
-from gspo_lab.runfolder import RunFolder
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.running.conduct import conduct
 from gspo_lab.study import load_study
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.addition import Addition
+from gspo_lab.training.models.builtin_models import build, byte_tokenizer
+from gspo_lab.training.models.routing import Routers
+from gspo_lab.training.models.warm_start import freeze_routers, train
 
 SEED = 100
 START = WarmStart(steps=1200, batch_size=16, learning_rate=4e-3)

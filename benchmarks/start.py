@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.conduct.worker_pool import starts_to_make, write_run
-from gspo_lab.launch.base import start_worker
-from gspo_lab.launch.local import LocalPool, LocalProcess
-from gspo_lab.runfolder import RunFolder
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.running.conduct.worker_pool import starts_to_make, write_run
+from gspo_lab.running.launch.base import start_worker
+from gspo_lab.running.launch.local import LocalPool, LocalProcess
 from gspo_lab.study import load_study
 
 STUDY = """

@@ -27,14 +27,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from trl import GRPOTrainer
 
-from gspo_lab.engines.native.optimizer_update import Updater
-from gspo_lab.engines.native.step_record import Clock
-from gspo_lab.engines.native.training_run import TrainingRun
-from gspo_lab.engines.trl import trainer
-from gspo_lab.engines.trl.gather import Share
-from gspo_lab.engines.trl.trainer import LabTrainer
-from gspo_lab.journal import Journal
+from gspo_lab.recording.journal import Journal
 from gspo_lab.study import load_study
+from gspo_lab.training.engines.native.optimizer_update import Updater
+from gspo_lab.training.engines.native.step_record import Clock
+from gspo_lab.training.engines.native.training_run import TrainingRun
+from gspo_lab.training.engines.trl import trainer
+from gspo_lab.training.engines.trl.gather import Share
+from gspo_lab.training.engines.trl.trainer import LabTrainer
 
 STUDY = """
 question = "What do records cost?"

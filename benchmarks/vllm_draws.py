@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from gspo_lab.models.load import encode_prompt, load_model
-from gspo_lab.samplers import Request, Sampler, Sampling, noise_key
-from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.samplers.vllm_sampler import VllmSampler
 from gspo_lab.tasks import build_task
+from gspo_lab.training.models.load import encode_prompt, load_model
+from gspo_lab.training.samplers import Request, Sampler, Sampling, noise_key
+from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
+from gspo_lab.training.samplers.vllm_sampler import VllmSampler
 
 GROUP, CALL = 16, 512
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from gspo_lab.models.load import load_model
-from gspo_lab.samplers import Request, Sampling, noise_key
-from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.samplers.vllm_sampler import VllmSampler
-from gspo_lab.samplers.vllm_weight_sync import WAYS, compare
+from gspo_lab.training.models.load import load_model
+from gspo_lab.training.samplers import Request, Sampling, noise_key
+from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
+from gspo_lab.training.samplers.vllm_sampler import VllmSampler
+from gspo_lab.training.samplers.vllm_weight_sync import WAYS, compare
 
 RATES = (1e-6, 1e-5, 2e-4)
 RESPONSES, TOKENS = 256, 32

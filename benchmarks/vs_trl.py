@@ -214,7 +214,7 @@ class Bench:
         """The user's command: runs, records, report."""
         places = ["--runs", str(self.folder / "runs"), "--output-dir", str(self.folder / "reports")]
         jobs = ["--jobs", "2"] if self.device == "cuda" else []  # as many as TRL has at once
-        command([sys.executable, "-m", "gspo_lab", "run", str(path), *places, *jobs], None, self.device)
+        command([sys.executable, "-m", "gspo_lab.cli", "run", str(path), *places, *jobs], None, self.device)
 
     def wish(self, share: str, level: str, seed: int, threads: int) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ class Laps:
     def lap(self) -> None:
         import torch
 
-        from gspo_lab.engines.native.step_record import peak_memory
+        from gspo_lab.training.engines.native.step_record import peak_memory
 
         if self._device == "cuda":
             torch.cuda.synchronize()
@@ -51,10 +51,10 @@ class Laps:
 
 def lab_run(wish: dict[str, Any]) -> dict[str, float]:
     """The study's one run, trained and recorded in this process as its worker would."""
-    from gspo_lab.conduct.worker_pool import write_run
-    from gspo_lab.engines.check import make_engine
-    from gspo_lab.records import StepRecord, UpdateRecord
+    from gspo_lab.recording.records import StepRecord, UpdateRecord
+    from gspo_lab.running.conduct.worker_pool import write_run
     from gspo_lab.study import load_study
+    from gspo_lab.training.engines.check import make_engine
 
     (run,) = load_study(Path(wish["study"])).runs()
     folder = write_run(run, Path(wish["runs"]))
@@ -176,7 +176,7 @@ def wide_model(folder: Path, vocabulary: int) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from gspo_lab.models.builtin_models import byte_tokenizer
+    from gspo_lab.training.models.builtin_models import byte_tokenizer
 
     torch.manual_seed(0)
     tokenizer = byte_tokenizer()

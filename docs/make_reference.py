@@ -13,15 +13,13 @@ import typer.main
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gspo_lab.claims import LIBRARY, UNTESTED, Claim
+from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
 from gspo_lab.cli import PANELS, app
 from gspo_lab.cli.verify import lines
-from gspo_lab.keys import table_of
-from gspo_lab.objectives.losses import LOSSES, Loss
-from gspo_lab.objectives.presets import PRESETS, Objective
-from gspo_lab.records import RECORDS, Record, is_time
+from gspo_lab.common.keys import table_of
+from gspo_lab.recording.records import RECORDS, Record, is_time
+from gspo_lab.recording.store.schema import field_columns
 from gspo_lab.report.verdict_details import record
-from gspo_lab.store.schema import field_columns
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
@@ -35,6 +33,8 @@ from gspo_lab.study.schema import (
     TuneTable,
 )
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
+from gspo_lab.training.objectives.losses import LOSSES, Loss
+from gspo_lab.training.objectives.presets import PRESETS, Objective
 
 HERE = Path(__file__).parent
 LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTable.model_fields}
@@ -43,7 +43,7 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of records.
+Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of records.
 Each is a table of `runs/lab.db`, and each field a column under the same name. The database's table `metrics` has the
 same meanings. NULL means *not measured*; it is never 0. A mean over several rows weighs each row by the column under
 "weight in a mean". If that is empty or NULL, rows count alike.
@@ -117,7 +117,7 @@ def _record_section(record: type[Record]) -> str:
 STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
-Made from `gspo_lab/study/` and `gspo_lab/objectives/` by `python docs/make_reference.py`; do not edit. A
+Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`; do not edit. A
 study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
 
 "Arms" says whether arms may differ in a key, and whether an arm may choose its value on trials (`[tune]`). "Engines"
@@ -180,7 +180,7 @@ def studies_markdown() -> str:
 CLAIMS_INTRODUCTION = """\
 # The library of claims
 
-Made from `gspo_lab/claims/library.toml` by `python docs/make_reference.py`; do not edit.
+Made from `gspo_lab/analysis/claims/library.toml` by `python docs/make_reference.py`; do not edit.
 [Claims](claims.md) explains how a claim is declared and judged.
 
 ## Roles

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gspo_lab.lab import Lab
+    from gspo_lab.report.lab import Lab
 
 __version__ = "0.1.0"
 
 
 def open(runs: str | Path = "runs") -> "Lab":
     """A folder of runs, read-only: `Lab`. LabError where nothing was recorded."""
-    from gspo_lab.lab import Lab
+    from gspo_lab.report.lab import Lab
 
     return Lab.open(runs)

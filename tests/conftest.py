@@ -64,7 +64,7 @@ def can_isolate() -> None:
 @pytest.fixture
 def add_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """A function that installs a package with these entry points. Its modules are files of `tmp_path`."""
-    from gspo_lab.registry import installed
+    from gspo_lab.common.registry import installed
 
     def add(points: str) -> None:
         about = tmp_path / "theirs-1.0.dist-info"

@@ -15,8 +15,8 @@ from counting_engine import held_mark
 from rich.console import Console
 from waiting import until
 
-from gspo_lab.conduct import StudyOutcome, conduct, outcome
-from gspo_lab.journal import scan
+from gspo_lab.recording.journal import scan
+from gspo_lab.running.conduct import StudyOutcome, conduct, outcome
 from gspo_lab.study import Study, load_study
 
 ENGINE = Path(__file__).with_name("counting_engine.py")
@@ -108,7 +108,7 @@ class Bench:
         self.study()
         where = ["--runs", str(self.runs), "--output-dir", str(self.folder / "reports")]
         words = ["run", str(self.toml), "--on", on, "--jobs", str(jobs), *where]
-        command = [sys.executable, "-m", "gspo_lab", *words]
+        command = [sys.executable, "-m", "gspo_lab.cli", *words]
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)
         return conductor

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.base import Sink, Stop
-from gspo_lab.errors import LabError
-from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run
+from gspo_lab.training.engines.base import Sink, Stop
 
 
 def reward(run: Run, step: int) -> float:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gspo_lab.errors import LabError
-from gspo_lab.sandbox import Sandbox
+from gspo_lab.common.errors import LabError
+from gspo_lab.tasks.sandbox import Sandbox
 
 
 def opened(slots: int) -> Sandbox:

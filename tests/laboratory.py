@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import __version__
-from gspo_lab.atomic_files import sums_digest, write_json
-from gspo_lab.journal import Journal, scan, seal
-from gspo_lab.readings import Source
-from gspo_lab.records import Record, RunStatus, from_dict
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.atomic_files import sums_digest, write_json
+from gspo_lab.recording.journal import Journal, scan, seal
+from gspo_lab.recording.records import Record, RunStatus, from_dict
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.runfolder import RunFolder
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study
 
 

@@ -4,9 +4,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import silence_transformers
+from gspo_lab.training.models.builtin_models import build, byte_tokenizer
+from gspo_lab.training.models.check import EMBEDDED
+from gspo_lab.training.models.load import silence_transformers
 
 MODELS = tempfile.TemporaryDirectory(prefix="gspo-lab-tests-")
 

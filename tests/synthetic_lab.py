@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from laboratory import declare, leave
 
-from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
-from gspo_lab.store import ingest
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.recording.store import ingest
 from gspo_lab.study import Run, load_study
 
 TWO_ARMS = """

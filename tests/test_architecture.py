@@ -15,50 +15,137 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("errors", "paths", "cpu_count", "user_code", "states"), 0),
-    **dict.fromkeys(("atomic_files", "keys", "progress", "registry", "records", "sandbox"), 1),
-    **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
+    **dict.fromkeys(("common.errors", "common.paths", "common.cpu_count", "common.user_code", "common.states"), 0),
+    **dict.fromkeys(
+        (
+            "common.atomic_files",
+            "common.keys",
+            "running.progress",
+            "common.registry",
+            "recording.records",
+            "tasks.sandbox",
+        ),
+        1,
+    ),
+    **dict.fromkeys(("recording.journal", "training.objectives", "tasks", "analysis.stats"), 2),
     "study": 3,
-    **dict.fromkeys(("runfolder", "models"), 4),
-    **dict.fromkeys(("store", "launch", "samplers"), 5),
-    **dict.fromkeys(("readings", "evaluation", "importers"), 6),
-    "matching": 7,
-    **dict.fromkeys(("findings", "engines", "exporters"), 8),
-    **dict.fromkeys(("claims", "worker", "plan"), 9),
-    "words": 10,
-    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 11),
+    **dict.fromkeys(("recording.runfolder", "training.models"), 4),
+    **dict.fromkeys(("recording.store", "running.launch", "training.samplers"), 5),
+    **dict.fromkeys(("analysis.readings", "tasks.evaluation", "exchange.importers"), 6),
+    "analysis.matching": 7,
+    **dict.fromkeys(("analysis.findings", "training.engines", "exchange.exporters"), 8),
+    **dict.fromkeys(("analysis.claims", "running.worker", "running.plan"), 9),
+    "report.words": 10,
+    **dict.fromkeys(("report", "running.conduct", "running.forkserver", "report.lab"), 11),
     "cli": 12,
-    "__main__": 13,
 }
 """Room -> floor: a file imports from its own room and from lower floors."""
 
 WALLS: dict[str, set[str]] = {
-    "store": {"objectives", "tasks", "stats", "models"},
-    "stats": {"records"},
-    "launch": {"objectives", "tasks", "stats", "models", "study"},
-    "runfolder": {"objectives", "tasks", "stats"},
-    "importers": {"tasks", "stats", "models", "samplers", "store", "launch"},
-    "readings": {"objectives", "tasks", "models", "samplers", "launch", "journal", "runfolder"},
-    "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
-    "models": {"stats"},
-    "samplers": {"stats"},
-    "findings": {"models", "samplers", "evaluation", "launch", "tasks", "journal", "runfolder"},
-    "claims": {"models", "samplers", "evaluation", "engines", "launch", "tasks", "journal", "runfolder"},
-    "evaluation": {"store", "stats", "launch"},
-    "engines": {"store", "stats", "launch", "matching"},
-    "report": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder"},
-    "words": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder", "store"},
-    "worker": {"store", "stats", "claims", "matching", "report"},
-    "forkserver": {"store", "stats", "claims", "matching"},
-    "plan": {"evaluation"},
-    "conduct": {"report", "worker", "evaluation"},
+    "recording.store": {"training.objectives", "tasks", "analysis.stats", "training.models"},
+    "analysis.stats": {"recording.records"},
+    "running.launch": {"training.objectives", "tasks", "analysis.stats", "training.models", "study"},
+    "recording.runfolder": {"training.objectives", "tasks", "analysis.stats"},
+    "exchange.importers": {
+        "tasks",
+        "analysis.stats",
+        "training.models",
+        "training.samplers",
+        "recording.store",
+        "running.launch",
+    },
+    "analysis.readings": {
+        "training.objectives",
+        "tasks",
+        "training.models",
+        "training.samplers",
+        "running.launch",
+        "recording.journal",
+        "recording.runfolder",
+    },
+    "analysis.matching": {
+        "training.objectives",
+        "tasks",
+        "training.models",
+        "training.samplers",
+        "running.launch",
+        "recording.runfolder",
+    },
+    "training.models": {"analysis.stats"},
+    "training.samplers": {"analysis.stats"},
+    "analysis.findings": {
+        "training.models",
+        "training.samplers",
+        "tasks.evaluation",
+        "running.launch",
+        "tasks",
+        "recording.journal",
+        "recording.runfolder",
+    },
+    "analysis.claims": {
+        "training.models",
+        "training.samplers",
+        "tasks.evaluation",
+        "training.engines",
+        "running.launch",
+        "tasks",
+        "recording.journal",
+        "recording.runfolder",
+    },
+    "tasks.evaluation": {"recording.store", "analysis.stats", "running.launch"},
+    "training.engines": {"recording.store", "analysis.stats", "running.launch", "analysis.matching"},
+    "report": {
+        "training.models",
+        "training.samplers",
+        "training.engines",
+        "tasks.evaluation",
+        "tasks",
+        "running.launch",
+        "recording.journal",
+        "recording.runfolder",
+    },
+    "report.words": {
+        "training.models",
+        "training.samplers",
+        "training.engines",
+        "tasks.evaluation",
+        "tasks",
+        "running.launch",
+        "recording.journal",
+        "recording.runfolder",
+        "recording.store",
+    },
+    "running.worker": {"recording.store", "analysis.stats", "analysis.claims", "analysis.matching", "report"},
+    "running.forkserver": {"recording.store", "analysis.stats", "analysis.claims", "analysis.matching"},
+    "running.plan": {"tasks.evaluation"},
+    "running.conduct": {"report", "running.worker", "tasks.evaluation"},
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "paths", "cpu_count", "user_code", "states", "atomic_files", "keys", "sandbox", "registry", "records"),
-    *("journal", "runfolder", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver"),
-    "__main__",
+    *(
+        "common.errors",
+        "common.paths",
+        "common.cpu_count",
+        "common.user_code",
+        "common.states",
+        "common.atomic_files",
+        "common.keys",
+        "tasks.sandbox",
+        "common.registry",
+        "recording.records",
+    ),
+    *(
+        "recording.journal",
+        "recording.runfolder",
+        "exchange.importers",
+        "study",
+        "tasks",
+        "running.launch",
+        "cli",
+        "running.worker",
+        "running.forkserver",
+    ),
 )
 HEAVY = {
     *("torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"),
@@ -66,14 +153,26 @@ HEAVY = {
 }
 
 
+FOLDERS = {"analysis", "common", "exchange", "recording", "running", "training"}
+"""What only groups rooms: it has no code of its own."""
+
+
+def room_of(module: str) -> str:
+    """The room of a dotted name inside the package: its longest part that has a floor; "" if none has."""
+    while module and module not in FLOORS:
+        module = module.rpartition(".")[0]
+    return module
+
+
 def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+    return room_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
     """Every Python file of the package, parsed, but its front door, which holds the version and `open`."""
-    paths = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+    empty = {PACKAGE / folder / "__init__.py" for folder in ("", *FOLDERS)}
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if path not in empty)
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
@@ -93,9 +192,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def imported_rooms(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for module, line in imports(tree):
-        first, *rest = module.split(".")
-        if first == "gspo_lab" and rest and rest[0] in FLOORS:
-            yield rest[0], line
+        if other := room_of(module.removeprefix("gspo_lab.")):
+            yield other, line
 
 
 def at_import(tree: ast.AST) -> Iterator[ast.AST]:
@@ -113,8 +211,8 @@ def test_the_plan_names_every_room() -> None:
     assert {room(path) for path in trees()} == set(FLOORS)
     plan = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     for name, floor in FLOORS.items():
-        path = PACKAGE / name
-        written = f"{name}/" if path.is_dir() else f"{name}.py"
+        path = PACKAGE / name.replace(".", "/")
+        written = path.relative_to(PACKAGE).as_posix() + ("/" if path.is_dir() else ".py")
         assert re.search(rf"^\| {floor} \|.*`{re.escape(written)}`", plan, re.M), f"{written} on floor {floor}"
 
 
@@ -147,12 +245,14 @@ def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
     for path, tree in trees().items():
         if {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {"backward", "optim", "AdamW"}:
             homes.add(shown(path))
-    assert {home for home in homes if not home.startswith("engines/native/")} == {"models/warm_start.py"}
+    assert {home for home in homes if not home.startswith("training/engines/native/")} == {
+        "training/models/warm_start.py"
+    }
     assert len(homes) > 1
 
 
 def test_light_rooms_are_light_when_imported() -> None:
-    names = ", ".join(f"gspo_lab.{name}" for name in (*LIGHT, "matching") if name != "__main__")
+    names = ", ".join(f"gspo_lab.{name}" for name in (*LIGHT, "analysis.matching"))
     code = f"import sys, {names}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not HEAVY & set(done.stdout.split())
@@ -171,9 +271,9 @@ def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
         shown(path)
         for path, tree in trees().items()
         for module, _ in imports(tree)
-        if module.removeprefix("gspo_lab.paths.") in IN_A_RUN
+        if module.removeprefix("gspo_lab.common.paths.") in IN_A_RUN
     }
-    assert {name for name in by_hand if not name.startswith("store/")} <= {"runfolder.py", "journal.py", "worker.py"}
+    assert {name for name in by_hand if not name.startswith("recording/")} <= {"running/worker.py"}
 
 
 def test_no_file_is_two_rooms() -> None:
@@ -233,7 +333,7 @@ def test_no_class_is_a_room_of_its_own() -> None:
     large = [
         f"{shown(path)}: {node.name}"
         for path, tree in trees().items()
-        if room(path) in ("readings", "findings", "store", "claims")
+        if room(path) in ("analysis.readings", "analysis.findings", "recording.store", "analysis.claims")
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(entry, ast.FunctionDef) for entry in node.body) > MOST_METHODS
@@ -243,7 +343,16 @@ def test_no_class_is_a_room_of_its_own() -> None:
 
 POOLING = {"mean", "sum", "median", "std", "var", "quantile", "groupby", "nanmean", "nanmedian", "average", "fmean"}
 """Calls that make one number of many."""
-THEIRS = ("report", "claims", "findings", "cli", "conduct", "plan", "exporters", "lab")
+THEIRS = (
+    "report",
+    "analysis.claims",
+    "analysis.findings",
+    "cli",
+    "running.conduct",
+    "running.plan",
+    "exchange.exporters",
+    "report.lab",
+)
 """The rooms that take such numbers from `readings`, `stats` and `store`."""
 
 

@@ -25,7 +25,7 @@ def run(command: str, tmp_path: Path, **environment: str) -> str:
     words = command.split()
     assert words[0] == "gspo-lab"
     done = subprocess.run(
-        [sys.executable, "-m", "gspo_lab", *words[1:]],
+        [sys.executable, "-m", "gspo_lab.cli", *words[1:]],
         cwd=ROOT,
         env={**os.environ, "GSPO_LAB_RUNS": str(tmp_path / "runs"), "COLUMNS": "120", **environment},
         capture_output=True,

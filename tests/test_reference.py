@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from gspo_lab.objectives.presets import PRESETS
-from gspo_lab.records import RECORDS, is_time
+from gspo_lab.recording.records import RECORDS, is_time
 from gspo_lab.study import VerdictTable
 from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import KEYS
+from gspo_lab.training.objectives.presets import PRESETS
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 from gspo_lab import __version__
 from gspo_lab.cli.output import print_lines
 from gspo_lab.cli.shared_options import WARNED, warn
-from gspo_lab.errors import LabError, refused
-from gspo_lab.states import Exit
+from gspo_lab.common.errors import LabError, refused
+from gspo_lab.common.states import Exit
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """What a wrong option or argument raises; typer itself does not export it."""

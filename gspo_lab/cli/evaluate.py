@@ -12,17 +12,17 @@ import typer
 
 from gspo_lab.cli.output import print_json, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, warn
-from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
-from gspo_lab.runfolder import RunFolder
-from gspo_lab.states import Exit
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
+from gspo_lab.common.states import Exit
+from gspo_lab.recording.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.evaluation.benchmark_spec import Bench
-    from gspo_lab.evaluation.evaluation_run import EvaluatedModel
-    from gspo_lab.store import Evidence
+    from gspo_lab.recording.store import Evidence
+    from gspo_lab.tasks.evaluation.benchmark_spec import Bench
+    from gspo_lab.tasks.evaluation.evaluation_run import EvaluatedModel
 
 EXAMPLES = {
     "eval": (
@@ -84,10 +84,10 @@ def evaluate(
     Evaluates the first and last model of each run of a study, or one model, or a server. The same command resumes an
     interrupted evaluation.
     """
-    from gspo_lab.evaluation.benchmark_spec import BenchmarkOverrides
-    from gspo_lab.evaluation.evaluated_models import model_subject, server_subject
-    from gspo_lab.models.wording import has_chat_template
-    from gspo_lab.store import ingest
+    from gspo_lab.recording.store import ingest
+    from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides
+    from gspo_lab.tasks.evaluation.evaluated_models import model_subject, server_subject
+    from gspo_lab.training.models.wording import has_chat_template
 
     if model is not None and (study or run):
         raise LabError("--model is evaluated instead of the runs of a study: remove --study and --run")
@@ -98,7 +98,7 @@ def evaluate(
     if server is not None:
         if model is None:
             raise LabError(f"--server {server}: name its model with --model")
-        from gspo_lab.samplers.server_sampler import ServerEndpoint
+        from gspo_lab.training.samplers.server_sampler import ServerEndpoint
 
         key = os.environ.get(api_key_env)
         if key is None and api_key_env != "OPENAI_API_KEY":
@@ -150,9 +150,9 @@ def _benches(
 
     `study_task` is the task of a study, which keeps its options.
     """
-    from gspo_lab.evaluation.benchmark_spec import DATA, bench_of
-    from gspo_lab.models.wording import worded
     from gspo_lab.tasks import without_sandbox
+    from gspo_lab.tasks.evaluation.benchmark_spec import DATA, bench_of
+    from gspo_lab.training.models.wording import worded
 
     out = []
     for name in dict.fromkeys(names):
@@ -171,7 +171,7 @@ def _runs_and_benches(
     runs: Path, study: str | None, run: str | None, benches_of: "Callable[..., list[Bench]]", device: str
 ) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
-    from gspo_lab.evaluation.evaluated_models import run_chats, run_subjects
+    from gspo_lab.tasks.evaluation.evaluated_models import run_chats, run_subjects
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, run.partition("/")[0] if run else study, runs)
@@ -190,8 +190,8 @@ def _runs_and_benches(
 
 def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
     """LabError where missing answers could not be graded on this machine; stored answers need no grader."""
-    from gspo_lab.evaluation.evaluation_run import unanswered
     from gspo_lab.tasks import check_isolation
+    from gspo_lab.tasks.evaluation.evaluation_run import unanswered
 
     for bench in {bench.evaluation: bench for bench, _ in pairs}.values():
         try:
@@ -203,9 +203,9 @@ def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
 
 def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_for: str) -> int:
     """Evaluate each model on its benchmark, with progress on stderr; returns the number of answers still missing."""
-    from gspo_lab.evaluation.evaluation_run import evaluate_subject
-    from gspo_lab.progress import counting
-    from gspo_lab.store import ingest
+    from gspo_lab.recording.store import ingest
+    from gspo_lab.running.progress import counting
+    from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
 
     missing, totals = 0, Counter[str]()
     for bench, _ in pairs:
@@ -240,8 +240,8 @@ def _show(
 
     Returns whether all answers were graded.
     """
-    from gspo_lab.readings import Source
-    from gspo_lab.readings.answers import arms_apart
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.analysis.readings.answers import arms_apart
 
     with evidence_of(runs) as evidence:
         rows = {}
@@ -282,7 +282,7 @@ def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -
     None without such a problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded
     (counts).
     """
-    from gspo_lab.stats.passk import estimate_rating, pass_at_k
+    from gspo_lab.analysis.stats.passk import estimate_rating, pass_at_k
 
     graded = graded[graded["problem"].isin(list(difficulty))]
     if graded.empty or graded["graded"].min() < attempts:
@@ -295,7 +295,7 @@ def scores(
     evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
 ) -> list[dict[str, Any]]:
     """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
-    from gspo_lab.readings.answers import checkpoints
+    from gspo_lab.analysis.readings.answers import checkpoints
 
     plain = ("run_id", "bench", "step", "problems", "samples", "k", "pass_at_k", "distinct", "error", "answered_by")
     out = []

@@ -9,10 +9,10 @@ import typer
 
 from gspo_lab.cli.output import print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, evidence_of, study_named, update_lab, warn
-from gspo_lab.errors import LabError
-from gspo_lab.paths import database_of
-from gspo_lab.registry import look_up, names_of, read_description
-from gspo_lab.states import Exit
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import database_of
+from gspo_lab.common.registry import look_up, names_of, read_description
+from gspo_lab.common.states import Exit
 
 EXAMPLES = {
     "import": (
@@ -93,7 +93,7 @@ def import_logs(
     runs: Runs = RUNS,
 ) -> None:
     """Turn the logs of another program into a study."""
-    from gspo_lab.importers import SOURCES, import_file, import_runs, parse_run_spec, parse_stated_study
+    from gspo_lab.exchange.importers import SOURCES, import_file, import_runs, parse_run_spec, parse_stated_study
 
     if path is None:
         if not source.endswith(".toml"):
@@ -162,9 +162,9 @@ def export(
 
     The other programs are TensorBoard, trackio and W&B (offline).
     """
-    from gspo_lab.exporters import export as export_runs
-    from gspo_lab.exporters import read_run_rows, write_log, write_readings
-    from gspo_lab.store import export as export_tables
+    from gspo_lab.exchange.exporters import export as export_runs
+    from gspo_lab.exchange.exporters import read_run_rows, write_log, write_readings
+    from gspo_lab.recording.store import export as export_tables
 
     with evidence_of(runs) as evidence:
         if study is not None:
@@ -190,7 +190,7 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
     """List training engines and launchers, and what was tried."""
     if context.invoked_subcommand is not None:
         return
-    from gspo_lab.launch import LAUNCHERS
+    from gspo_lab.running.launch import LAUNCHERS
 
     rows = _engines()
     launchers = [
@@ -224,9 +224,9 @@ def install(
 
     It lies under GSPO_LAB_CACHE, or ~/.cache/gspo-lab.
     """
-    from gspo_lab.engines.virtualenvs import install as make
-    from gspo_lab.engines.virtualenvs import version_of
-    from gspo_lab.launch.local import on_gpu
+    from gspo_lab.running.launch.local import on_gpu
+    from gspo_lab.training.engines.virtualenvs import install as make
+    from gspo_lab.training.engines.virtualenvs import version_of
 
     home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
     typer.echo(f"{engine} {version_of(engine)} is installed in {home}")
@@ -242,9 +242,9 @@ def check_engine(
 ) -> None:
     """Test an engine: train three steps of a small run, stop it, resume it, and check its records.
 
-    Exit code 2 where the engine breaks a rule of gspo_lab/engines/base.py; each is one line.
+    Exit code 2 where the engine breaks a rule of gspo_lab/training/engines/base.py; each is one line.
     """
-    from gspo_lab.engines.conformance import conform
+    from gspo_lab.training.engines.conformance import conform
 
     with TemporaryDirectory(prefix="gspo-lab-check-") as folder:
         counts = conform(engine, device, Path(folder), overrides or ())
@@ -252,9 +252,9 @@ def check_engine(
 
 
 def _engines() -> list[dict[str, Any]]:
-    from gspo_lab.engines import ENGINES
-    from gspo_lab.engines.base import Capabilities
-    from gspo_lab.engines.virtualenvs import home_of, version_of
+    from gspo_lab.training.engines import ENGINES
+    from gspo_lab.training.engines.base import Capabilities
+    from gspo_lab.training.engines.virtualenvs import home_of, version_of
 
     rows = []
     for name in names_of("engine", ENGINES):
@@ -283,7 +283,7 @@ def rebuild(runs: Runs = RUNS) -> None:
     The journals do not change. A damaged database is kept under another name. Exit code 1: a journal is damaged or lies
     in the wrong folder, and what it holds is missing.
     """
-    from gspo_lab.store import rebuild as rebuild_database
+    from gspo_lab.recording.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
     for line in report.damaged:

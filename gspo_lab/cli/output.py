@@ -72,7 +72,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     from rich.markup import escape
     from rich.table import Table
 
-    from gspo_lab.progress import LOOKS
+    from gspo_lab.running.progress import LOOKS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key in dict.fromkeys(key for row in rows for key in row):

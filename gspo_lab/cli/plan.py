@@ -13,8 +13,8 @@ import typer
 
 from gspo_lab.cli.output import console, print_either, print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, IgnoreMemory, Jobs, Json, On, Overrides, Runs, Sd, make_study, with_study
-from gspo_lab.errors import LabError
-from gspo_lab.states import Exit
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.study import Study
@@ -51,8 +51,8 @@ def check(
 
     Checks its settings, tasks and models without training, and prints warnings.
     """
-    from gspo_lab.plan.preflight import check as check_models_and_tasks
-    from gspo_lab.plan.preflight import lint_findings
+    from gspo_lab.running.plan.preflight import check as check_models_and_tasks
+    from gspo_lab.running.plan.preflight import lint_findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
@@ -72,9 +72,9 @@ def check(
 
 def _resolved(study: "Study") -> Iterator[str]:
     """The settings in which the arms differ, and the options that external engines pass on, by group of arms."""
-    from gspo_lab.engines.check import translated
     from gspo_lab.study import flat
     from gspo_lab.study.tune import budget, schedule
+    from gspo_lab.training.engines.check import translated
 
     yield f"{study.name}: {study.question}"
     yield f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs"
@@ -99,7 +99,7 @@ def _resolved(study: "Study") -> Iterator[str]:
 
 def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
     """Write an external engine's input files for each arm's first seed; folder and command by arm. LabError without."""
-    from gspo_lab.engines.check import make_engine
+    from gspo_lab.training.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise LabError(f"--write-config {to}: this path exists and is not an empty folder; name a new one")
@@ -129,8 +129,8 @@ def plan(
     runs: Runs = RUNS,
 ) -> None:
     """Estimate time, memory and the smallest detectable effect."""
-    from gspo_lab.plan import plan as plan_study
-    from gspo_lab.plan.detectable_effect import detectable
+    from gspo_lab.running.plan import plan as plan_study
+    from gspo_lab.running.plan.detectable_effect import detectable
 
     study = load()
     planned, effects = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
@@ -168,8 +168,8 @@ def advise(
 
     The pilots train GRPO and GSPO on this model, task and length. The same command resumes stopped pilots.
     """
-    from gspo_lab.conduct.run_pilots import advise as advice_on
-    from gspo_lab.plan.detectable_effect import detectable
+    from gspo_lab.running.conduct.run_pilots import advise as advice_on
+    from gspo_lab.running.plan.detectable_effect import detectable
 
     if clip_target is not None and not 0 < clip_target < 1:
         raise LabError(f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15")

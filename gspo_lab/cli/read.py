@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.atomic_files import lock_holder
 from gspo_lab.cli.evaluate import scores
 from gspo_lab.cli.output import cell, print_either, print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, run_named, study_named, update_lab
-from gspo_lab.errors import LabError
-from gspo_lab.paths import CONDUCTOR_LOCK, SUBJECTS
-from gspo_lab.registry import nearest
-from gspo_lab.runfolder import RunFolder, run_folders
+from gspo_lab.common.atomic_files import lock_holder
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import CONDUCTOR_LOCK, SUBJECTS
+from gspo_lab.common.registry import nearest
+from gspo_lab.recording.runfolder import RunFolder, run_folders
 
 if TYPE_CHECKING:
-    from gspo_lab.claims import Estimate, Result
-    from gspo_lab.store import Evidence
+    from gspo_lab.analysis.claims import Estimate, Result
+    from gspo_lab.recording.store import Evidence
 
 EXAMPLES = {
     "list": ("gspo-lab list", "gspo-lab list --json"),
@@ -61,7 +61,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    from gspo_lab.launch.remote_workers import latest_record
+    from gspo_lab.running.launch.remote_workers import latest_record
 
     shown = []
     for row in rows:
@@ -84,7 +84,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
     if (database := update_lab(runs)) is None:
         return []
-    from gspo_lab.store.database import explained, reading
+    from gspo_lab.recording.store.database import explained, reading
 
     with explained(database), closing(reading(database)) as connection:
         cursor = connection.execute(query)
@@ -132,12 +132,12 @@ def show(
 
 def _study_header(evidence: "Evidence", study: str) -> list[str]:
     """The study's question, its answer, the settings chosen on trials, and its replications."""
-    from gspo_lab.claims import answer
-    from gspo_lab.matching.tuning_check import choices_text
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.claims import answer
+    from gspo_lab.analysis.matching.tuning_check import choices_text
+    from gspo_lab.analysis.readings import Source
     from gspo_lab.report.sections.replications import lines
+    from gspo_lab.report.words import lines as answer_lines
     from gspo_lab.study.tune import budget
-    from gspo_lab.words import lines as answer_lines
 
     source = Source(evidence, study)
     tune, tuned = source.declaration.tune, list[str]()
@@ -148,7 +148,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
-    from gspo_lab.store.traces import read_later_evaluations, read_subjects
+    from gspo_lab.recording.store.traces import read_later_evaluations, read_subjects
 
     subjects = read_subjects(evidence).set_index("run_id")
     if name not in subjects.index:
@@ -183,7 +183,7 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
 
 def _unread_keys(evidence: "Evidence", study: str, run: str) -> set[str]:
     """The settings of a run's arm that its other settings leave without effect."""
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.readings import Source
     from gspo_lab.study.schema import KEYS, unread
 
     arm = Source(evidence, study).declaration.arms.get(run.split("/")[1])
@@ -210,11 +210,11 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
 
     `with_clipped` adds the clipped share. `readings` has the key of each number that is read from records.
     """
-    from gspo_lab.launch.remote_workers import latest_record
-    from gspo_lab.readings import Source, read
-    from gspo_lab.readings.answers import benches, evaluations
-    from gspo_lab.readings.curves import grader_errors
-    from gspo_lab.readings.reading import CLIP, LATEST_REWARD
+    from gspo_lab.analysis.readings import Source, read
+    from gspo_lab.analysis.readings.answers import benches, evaluations
+    from gspo_lab.analysis.readings.curves import grader_errors
+    from gspo_lab.analysis.readings.reading import CLIP, LATEST_REWARD
+    from gspo_lab.running.launch.remote_workers import latest_record
 
     source = Source(evidence, study)
     failed = grader_errors(source)
@@ -252,10 +252,10 @@ def claims(
     if study is None:
         _library(json)
         return
-    from gspo_lab.claims import judge
-    from gspo_lab.readings import Source
-    from gspo_lab.readings.runs import not_counted as not_counted_of
-    from gspo_lab.words import claim_to_json, sentences
+    from gspo_lab.analysis.claims import judge
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.analysis.readings.runs import not_counted as not_counted_of
+    from gspo_lab.report.words import claim_to_json, sentences
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
@@ -275,7 +275,7 @@ def claims(
 
 
 def _library(json: bool) -> None:
-    from gspo_lab.claims import LIBRARY, UNTESTED
+    from gspo_lab.analysis.claims import LIBRARY, UNTESTED
 
     lines = [f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""]
     for claim in LIBRARY.values():
@@ -286,7 +286,7 @@ def _library(json: bool) -> None:
 
 
 def _lines(result: "Result") -> Iterator[str]:
-    from gspo_lab.words import because, short
+    from gspo_lab.report.words import because, short
 
     mark = "" if result.declared else "  (descriptive)"
     yield f"{result.claim.id}: {short(result.verdict)}{mark}"

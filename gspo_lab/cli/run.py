@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.atomic_files import lock_holder
 from gspo_lab.cli import shared_options as options
 from gspo_lab.cli.output import console as console_for
 from gspo_lab.cli.output import print_either, print_json, print_lines
-from gspo_lab.errors import LabError
-from gspo_lab.paths import CONDUCTOR_LOCK, database_of
-from gspo_lab.registry import nearest
-from gspo_lab.runfolder import RunFolder
-from gspo_lab.states import State
+from gspo_lab.common.atomic_files import lock_holder
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.common.registry import nearest
+from gspo_lab.common.states import State
+from gspo_lab.recording.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.recording.store import Evidence
     from gspo_lab.report import Report
-    from gspo_lab.store import Evidence
     from gspo_lab.study import Study
 
 
@@ -66,7 +66,7 @@ def run(
 
     The same command resumes a stopped study.
     """
-    from gspo_lab.plan import plan
+    from gspo_lab.running.plan import plan
 
     _check_report(accept_mismatch, output_dir)
     study = load()
@@ -94,8 +94,8 @@ def replicate(
 
     The report says which verdicts the replication confirms. The same command resumes a stopped replication.
     """
-    from gspo_lab.conduct.replication import replication
-    from gspo_lab.plan import plan
+    from gspo_lab.running.conduct.replication import replication
+    from gspo_lab.running.plan import plan
 
     _check_report(accept_mismatch, output_dir)
     replicated = replication(study, runs, another=new)
@@ -111,7 +111,7 @@ def replicate(
 
 def _check_report(accept_mismatch: str | None, reports: Path) -> None:
     """LabError for wrong options of the report, before the training."""
-    from gspo_lab.matching import reason_in_words
+    from gspo_lab.analysis.matching import reason_in_words
 
     if accept_mismatch is not None:
         reason_in_words(accept_mismatch)
@@ -133,10 +133,10 @@ def _carry_out(
 
     `also` names the original of a replication, whose report is written again.
     """
-    from gspo_lab.conduct import conduct
-    from gspo_lab.conduct import outcome as outcome_of
-    from gspo_lab.store import ingest
-    from gspo_lab.words import lines
+    from gspo_lab.recording.store import ingest
+    from gspo_lab.report.words import lines
+    from gspo_lab.running.conduct import conduct
+    from gspo_lab.running.conduct import outcome as outcome_of
 
     console = console_for(stderr=json)
     done = conduct(study, runs, console=console, **how)
@@ -166,12 +166,12 @@ def _report(
     study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console"
 ) -> tuple[Path, Sequence[str]]:
     """Accept mismatches if a reason is given, write the report; returns the page and the lines on replications."""
-    from gspo_lab.findings.matched import study_certificate
-    from gspo_lab.matching import accept_mismatch as accept
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.findings.matched import study_certificate
+    from gspo_lab.analysis.matching import accept_mismatch as accept
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.recording.store import Evidence
     from gspo_lab.report import render, write
     from gspo_lab.report.sections.replications import lines
-    from gspo_lab.store import Evidence
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:
@@ -219,7 +219,7 @@ def report(
     if elsewhere and (len(names) > 1 or len(folders) > 1):
         raise LabError("--include: goes with one study of one folder of runs; name that study alone")
     if accept_mismatch is not None:
-        from gspo_lab.matching import accept_mismatch as accept
+        from gspo_lab.analysis.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
             for source in _sources(stack, names, folders):
@@ -241,7 +241,7 @@ def _render(
     names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, running: bool
 ) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `running` the open page looks for newer ones."""
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.readings import Source
     from gspo_lab.report import render, write
 
     with ExitStack() as stack:
@@ -279,7 +279,7 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
-    from gspo_lab.readings import runs as runs_of
+    from gspo_lab.analysis.readings import runs as runs_of
 
     with ExitStack() as stack:
         return any(
@@ -290,7 +290,7 @@ def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
 
 
 def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
-    from gspo_lab.readings import Source
+    from gspo_lab.analysis.readings import Source
 
     return [Source(*study) for study in _selected(stack, names, folders)]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_lines
-from gspo_lab.errors import LabError
-from gspo_lab.paths import STUDY, SUBJECT, SUBJECTS, database_of
-from gspo_lab.registry import nearest
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import STUDY, SUBJECT, SUBJECTS, database_of
+from gspo_lab.common.registry import nearest
 
 if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+    from gspo_lab.recording.store import Evidence
     from gspo_lab.study import Study
 
 Runs = Annotated[
@@ -107,7 +107,7 @@ def warn(line: str) -> None:
 
 def update_lab(runs: Path) -> Path | None:
     """Update the database under `runs` from the run folders, and return its path; None for a folder without studies."""
-    from gspo_lab.store import ingest
+    from gspo_lab.recording.store import ingest
 
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
@@ -127,7 +127,7 @@ def update_lab(runs: Path) -> Path | None:
 
 def evidence_of(runs: Path) -> "Evidence":
     """The evidence under `runs`; LabError where no study was run."""
-    from gspo_lab.store import Evidence
+    from gspo_lab.recording.store import Evidence
 
     database = update_lab(runs)
     if database is None:

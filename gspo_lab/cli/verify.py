@@ -11,16 +11,16 @@ import typer
 
 from gspo_lab.cli.output import print_either, print_json, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, run_named, study_named, warn
-from gspo_lab.errors import LabError
-from gspo_lab.records import StoredAnswer
-from gspo_lab.registry import nearest
-from gspo_lab.runfolder import RunFolder
-from gspo_lab.states import Exit
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
+from gspo_lab.common.states import Exit
+from gspo_lab.recording.records import StoredAnswer
+from gspo_lab.recording.runfolder import RunFolder
 
 if TYPE_CHECKING:
-    from gspo_lab.evaluation.regrade import Regraded, SpotCheck
-    from gspo_lab.stats.calibration import CalibrationRow
-    from gspo_lab.store import Evidence
+    from gspo_lab.analysis.stats.calibration import CalibrationRow
+    from gspo_lab.recording.store import Evidence
+    from gspo_lab.tasks.evaluation.regrade import Regraded, SpotCheck
 
 EXAMPLES = {
     "certify": ("gspo-lab certify quickstart", "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"),
@@ -44,10 +44,10 @@ def certify(
 
     Reads the journals again and grades a sample of answers again. Exit with code 1 if a check fails.
     """
-    from gspo_lab.matching import certificate
-    from gspo_lab.matching.certificate import verify_record
-    from gspo_lab.readings import Source
-    from gspo_lab.store.audit import sign as put_signature
+    from gspo_lab.analysis.matching import certificate
+    from gspo_lab.analysis.matching.certificate import verify_record
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.recording.store.audit import sign as put_signature
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
@@ -68,9 +68,9 @@ def graded_again(
     evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
 ) -> "dict[str, SpotCheck]":
     """Per run a sample of its own answers, graded again."""
-    from gspo_lab.evaluation.regrade import spot_check
-    from gspo_lab.progress import counting
-    from gspo_lab.store.answers import questions, stored
+    from gspo_lab.recording.store.answers import questions, stored
+    from gspo_lab.running.progress import counting
+    from gspo_lab.tasks.evaluation.regrade import spot_check
 
     checks: dict[str, SpotCheck] = {}
     tasks: dict[str, Any] = {}
@@ -97,8 +97,8 @@ def diff(
     Causes come first: settings, code, packages, device, numerics, weights, tokenizer and grader. Effects follow in
     time: benchmark answers, prompts, responses, log-probs, rewards and updates.
     """
-    from gspo_lab.matching.first_difference import first_difference
-    from gspo_lab.matching.first_difference import lines as difference_lines
+    from gspo_lab.analysis.matching.first_difference import first_difference
+    from gspo_lab.analysis.matching.first_difference import lines as difference_lines
 
     with evidence_of(runs) as evidence:
         run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
@@ -123,9 +123,9 @@ def regrade(
     runs: Runs = RUNS,
 ) -> None:
     """Grade stored answers with the current graders."""
-    from gspo_lab.evaluation.regrade import apply_grades
-    from gspo_lab.store import ingest
-    from gspo_lab.store.answers import stored as stored_answers
+    from gspo_lab.recording.store import ingest
+    from gspo_lab.recording.store.answers import stored as stored_answers
+    from gspo_lab.tasks.evaluation.regrade import apply_grades
 
     with evidence_of(runs) as evidence:
         ids = _ids(evidence, name, runs)
@@ -157,7 +157,7 @@ def regrade(
 
 
 def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
-    from gspo_lab.store.traces import read_subjects
+    from gspo_lab.recording.store.traces import read_subjects
 
     if name is not None and "/" in name:
         known = list(read_subjects(evidence)["run_id"])
@@ -174,8 +174,8 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
 def _regrade(
     runs: Path, stored: dict[str, dict[str, list[StoredAnswer]]], bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
-    from gspo_lab.evaluation.regrade import regrade, tasks_of
-    from gspo_lab.progress import counting
+    from gspo_lab.running.progress import counting
+    from gspo_lab.tasks.evaluation.regrade import regrade, tasks_of
 
     regraded: dict[tuple[str, str], list[Regraded]] = {}
     selected = {
@@ -252,9 +252,9 @@ def calibrate(
     import numpy as np
     from rich.console import Console
 
-    from gspo_lab.claims.estimates import CLAIM_CELLS
-    from gspo_lab.stats.calibration import run_calibration
-    from gspo_lab.stats.simulation_cells import CELLS
+    from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
+    from gspo_lab.analysis.stats.calibration import run_calibration
+    from gspo_lab.analysis.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
         done = count(1)

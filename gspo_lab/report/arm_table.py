@@ -5,14 +5,15 @@ Plain HTML, CSS and a drawing of percentages per row: it stands without a script
 
 from collections.abc import Iterable, Sequence
 
-from gspo_lab.findings.answer import StudyAnswer
-from gspo_lab.findings.clip_fractions import NO_CLIP, clips, rule_arms
-from gspo_lab.findings.decision import against as against_of
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
-from gspo_lab.findings.stability import stability_verdicts
-from gspo_lab.readings import Source, average, summarise
-from gspo_lab.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
+from gspo_lab.analysis.findings.answer import StudyAnswer
+from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, clips, rule_arms
+from gspo_lab.analysis.findings.decision import against as against_of
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
+from gspo_lab.analysis.findings.stability import stability_verdicts
+from gspo_lab.analysis.readings import Source, average, summarise
+from gspo_lab.analysis.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
+from gspo_lab.analysis.stats import PairedT, Verdict
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -29,10 +30,9 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.section import Both
-from gspo_lab.stats import PairedT, Verdict
+from gspo_lab.report.words import short, tone
+from gspo_lab.report.words.text import level
 from gspo_lab.study.contrast import formula, sides
-from gspo_lab.words import short, tone
-from gspo_lab.words.text import level
 
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
 SHADED = "Shaded: the margin"

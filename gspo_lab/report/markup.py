@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gspo_lab.words.text import between as interval_of
-from gspo_lab.words.text import signed as difference_of
+from gspo_lab.report.words.text import between as interval_of
+from gspo_lab.report.words.text import signed as difference_of
 
 NOT_MEASURED = "not measured"
 NONE = "–"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gspo_lab.atomic_files import atomic_file
-from gspo_lab.errors import LabError
-from gspo_lab.readings import Source
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.atomic_files import atomic_file
+from gspo_lab.common.errors import LabError
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, plain, slug, table, text, unbroken
 from gspo_lab.report.plotly_json import DARK, LIGHT, arm_colours, dash, plot, template, variables

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gspo_lab.findings.clip_fractions import arms_by_level
-from gspo_lab.readings import Source
+from gspo_lab.analysis.findings.clip_fractions import arms_by_level
+from gspo_lab.analysis.readings import Source
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.report.markup import format_number, percent, visible
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gspo_lab.readings import Source
+from gspo_lab.analysis.readings import Source
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
 

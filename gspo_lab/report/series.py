@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.training_curves import AXES, course
-from gspo_lab.readings import Reading, Source, Steps, Window, average, by_minibatch, read, runs
+from gspo_lab.analysis.findings.training_curves import AXES, course
+from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, by_minibatch, read, runs
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.curve_summaries import mean_of_runs
+from gspo_lab.analysis.stats.paired import pointwise_t
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.stats.array_checks import Floats
-from gspo_lab.stats.curve_summaries import mean_of_runs
-from gspo_lab.stats.paired import pointwise_t
 from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40

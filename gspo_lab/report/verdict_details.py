@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.readings import Source
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.stats import Comparison, TwoWay, Verdict
+from gspo_lab.analysis.stats import simulation_cells as cells
+from gspo_lab.analysis.stats.simulation_cells import UNEVEN, Method
+from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
 from gspo_lab.report.section import Section, folded
-from gspo_lab.stats import Comparison, TwoWay, Verdict
-from gspo_lab.stats import simulation_cells as cells
-from gspo_lab.stats.simulation_cells import UNEVEN, Method
-from gspo_lab.stats.stability import StabilityVerdict, comparison
-from gspo_lab.words import because, label, reason_text, sentence
-from gspo_lab.words.text import MINUS, capital, counted, difference, level
+from gspo_lab.report.words import because, label, reason_text, sentence
+from gspo_lab.report.words.text import MINUS, capital, counted, difference, level
 
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from gspo_lab.records import Record, StepRecord, UpdateRecord
-from gspo_lab.registry import installed, look_up, nearest
+from gspo_lab.common.registry import installed, look_up, nearest
+from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.study.verdict_tables import ClaimTable
 
 CLAIM_ROLES: dict[str, str] = {
@@ -19,7 +19,7 @@ CLAIM_ROLES: dict[str, str] = {
     "gspo-replay": "the gspo arm with routing replay",
 }
 """The roles of built-in claims, and the arm that plays each by default."""
-LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
+LIBRARY = Path(__file__).parents[1] / "analysis" / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
 OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {window}" for window in ("= 0", ">= 1")))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from gspo_lab.registry import nearest
+from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.verdict_tables import VerdictTable

@@ -14,13 +14,13 @@ from typing import Any
 
 from pydantic import FiniteFloat, ValidationError
 
-from gspo_lab.errors import LabError
-from gspo_lab.objectives.ratios import RATIOS, RULES
+from gspo_lab.common.errors import LabError
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import completed, known_part
 from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
+from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 LOCKED = (
     *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),

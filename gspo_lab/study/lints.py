@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.study.schema import Settings, unread
 from gspo_lab.study.study import Study
 from gspo_lab.study.verdict_tables import score_named
+from gspo_lab.training.objectives.presets import PRESETS
 
 Level = Literal["warn", "error"]
 Lines = Iterator[tuple[str, str]]

@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.errors import LabError
-from gspo_lab.keys import NAME, Table
-from gspo_lab.objectives.presets import PRESETS, Objective, with_published_range
-from gspo_lab.registry import nearest
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.keys import NAME, Table
+from gspo_lab.common.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order
 from gspo_lab.study.declaration import Arm, Sweep, reference_bands
@@ -28,6 +27,7 @@ from gspo_lab.study.settings_validation import broken_looks, broken_question, br
 from gspo_lab.study.study import Study
 from gspo_lab.study.tuning_trials import read_tune
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
+from gspo_lab.training.objectives.presets import PRESETS, Objective, with_published_range
 
 OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
 
 
 def set_override(raw: dict[str, Any], override: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
-from gspo_lab.keys import MANY, Table, Text
+from gspo_lab.common.keys import MANY, Table, Text
 
 FORMER = ("account", "qos", "constraint")
 """Keys of `[launch.slurm]` in earlier versions, each an option of `sbatch` under the same name."""

@@ -9,11 +9,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from gspo_lab.keys import COLDEST, HUGE, Count, Dtype, Key, Name, Read, Replay, Seed, Share, Table, Text, Whole, keys
-from gspo_lab.objectives.losses import traits
-from gspo_lab.objectives.presets import Objective
-from gspo_lab.objectives.settings import BY_CRITIC
+from gspo_lab.common.keys import (
+    COLDEST,
+    HUGE,
+    Count,
+    Dtype,
+    Key,
+    Name,
+    Read,
+    Replay,
+    Seed,
+    Share,
+    Table,
+    Text,
+    Whole,
+    keys,
+)
 from gspo_lab.study.dotted_keys import flat
+from gspo_lab.training.objectives.losses import traits
+from gspo_lab.training.objectives.presets import Objective
+from gspo_lab.training.objectives.settings import BY_CRITIC
 
 ALL = "trl verl areal"
 

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
-from gspo_lab.keys import COLDEST, Key
-from gspo_lab.objectives.presets import Objective
-from gspo_lab.registry import nearest
+from gspo_lab.common.keys import COLDEST, Key
+from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.schema import KEYS, Settings, unread
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
+from gspo_lab.training.objectives.presets import Objective
 
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
 """The advantages that compare no response with others to its prompt."""

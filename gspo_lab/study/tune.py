@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from gspo_lab.keys import Table
-from gspo_lab.objectives.presets import published_range, with_published_range
+from gspo_lab.common.keys import Table
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
+from gspo_lab.training.objectives.presets import published_range, with_published_range
 
 REWARD = "reward"
 """The metric beside the benchmarks: the mean training reward."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.registry import nearest
+from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
 from gspo_lab.study.schema import KEYS, TuneTable, cost

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from gspo_lab.keys import HUGE, MANY, Name, Table
+from gspo_lab.common.keys import HUGE, MANY, Name, Table
 
 Statistic = Literal[
     "mean over updates",

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from gspo_lab.errors import LabError
-from gspo_lab.registry import look_up, names_of, one_line_error
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import look_up, names_of, one_line_error
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
 from gspo_lab.tasks.custom import read_custom, signature_of
 
@@ -108,7 +108,7 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
     """
     name, options = _in_name(name, options)
     if _runs_programs(name):
-        from gspo_lab.sandbox import Sandbox
+        from gspo_lab.tasks.sandbox import Sandbox
 
         Sandbox.open(slots=1, unsafe=bool(options.get("unsafe"))).close()
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, choice, flag, integer_option, number_option, reward_names
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
 
 T = TypeVar("T")
 

@@ -33,11 +33,11 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
-from gspo_lab.errors import LabError
-from gspo_lab.registry import look_up
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import look_up
+from gspo_lab.common.user_code import source_digest
 from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names, reward_names
 from gspo_lab.tasks.pools import hash_fraction, known_split
-from gspo_lab.user_code import source_digest
 
 OPTIONS = (
     *("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns"),

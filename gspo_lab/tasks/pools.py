@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task, flag, integer_option
 
 SPLITS = ("train", "held-out")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from laboratory import declare, leave
 
-from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
 STUDY = """\

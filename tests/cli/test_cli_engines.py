@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 
-from gspo_lab.engines import ENGINES
+from gspo_lab.training.engines import ENGINES
 
 STUDY = """
 question = "Which files?"
@@ -51,14 +51,14 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     assert (said.code, listed.code) == (0, 0), said.err + listed.err
     for arm, wrote in listed.json["written"].items():
         assert wrote["folder"] == f"more/{arm}"
-        assert "gspo_lab.engines.verl.plugin.main" in wrote["command"]
+        assert "gspo_lab.training.engines.verl.plugin.main" in wrote["command"]
     for arm, loss in (("grpo", "lab-vanilla"), ("gspo", "lab-gspo")):
         attempt = alone / "to" / arm / "verl" / "attempt-1"
         lines = (attempt / "overrides.txt").read_text().splitlines()
         assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in lines
         assert len((attempt / "train.jsonl").read_text().splitlines()) == 8
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
-    assert said.out.count("gspo_lab.engines.verl.plugin.main") == 2
+    assert said.out.count("gspo_lab.training.engines.verl.plugin.main") == 2
     assert not (alone / "runs").exists()
     again = gspo_lab("check", "files.toml", "--engine", "verl", "--write-config", "to")
     assert again.code == 2

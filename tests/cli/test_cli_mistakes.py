@@ -12,9 +12,9 @@ import pytest
 from calling import Said, gspo_lab
 from finished_runs import STUDY, leave_runs, tree, write_study
 
-from gspo_lab.errors import LabError
-from gspo_lab.evaluation.evaluated_models import run_subjects
-from gspo_lab.runfolder import RunFolder
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
 
 
 def refused(said: Said) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(here: Path, argument
 def test_check_refuses_a_grader_that_raises_or_hangs(
     here: Path, body: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspo_lab.plan.preflight.GRADER_SECONDS", 1.0)
+    monkeypatch.setattr("gspo_lab.running.plan.preflight.GRADER_SECONDS", 1.0)
     (here / "mine.py").write_text(f"def grade(problem, answer): {body}\n")
     problems = [json.dumps({"prompt": f"{n}+1=", "reference": str(n + 1)}) for n in range(40)]
     (here / "p.jsonl").write_text("\n".join(problems))

@@ -14,18 +14,18 @@ from calling import gspo_lab
 from finished_runs import leave_runs, write_study
 from laboratory import recorded_instead
 
-from gspo_lab.atomic_files import exclusive_lock
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.cli.output import print_table
-from gspo_lab.conduct import outcome
-from gspo_lab.conduct.study_lock import declare
-from gspo_lab.errors import LabError
-from gspo_lab.journal import Journal
-from gspo_lab.paths import CONDUCTOR_LOCK
-from gspo_lab.plan import preflight
-from gspo_lab.readings import Source
-from gspo_lab.readings.curves import grader_errors
-from gspo_lab.records import StepRecord
-from gspo_lab.store import Evidence, ingest
+from gspo_lab.common.atomic_files import exclusive_lock
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import CONDUCTOR_LOCK
+from gspo_lab.recording.journal import Journal
+from gspo_lab.recording.records import StepRecord
+from gspo_lab.recording.store import Evidence, ingest
+from gspo_lab.running.conduct import outcome
+from gspo_lab.running.conduct.study_lock import declare
+from gspo_lab.running.plan import preflight
 from gspo_lab.study import load_study
 
 

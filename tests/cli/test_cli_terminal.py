@@ -23,7 +23,7 @@ def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    command = [sys.executable, "-m", "gspo_lab", *words]
+    command = [sys.executable, "-m", "gspo_lab.cli", *words]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
         os.close(theirs)
         parts = []

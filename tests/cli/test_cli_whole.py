@@ -11,7 +11,7 @@ import pytest
 from finished_runs import leave_runs, write_study
 from waiting import until
 
-from gspo_lab.atomic_files import exclusive_lock
+from gspo_lab.common.atomic_files import exclusive_lock
 
 STUDY = """\
 # Does the whole way work?
@@ -69,7 +69,7 @@ def study(here: Path) -> Path:
 
 
 def start(*arguments: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "gspo_lab", *map(str, arguments)]
+    command = [sys.executable, "-m", "gspo_lab.cli", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -141,7 +141,7 @@ def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> N
 
     with exclusive_lock(here / "runs" / "seen" / ".conductor", "the test conducts"):
         watching = subprocess.Popen(
-            [sys.executable, "-m", "gspo_lab", "report", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "gspo_lab.cli", "report", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         until(lambda: said('data-watch="5"') and said("3 of 4 runs are finished"))
         journal = here / "runs" / "seen" / "gspo" / "s1" / "journal.jsonl"

@@ -15,13 +15,13 @@ from typing import Any
 
 from synthetic_lab import make_lab
 
-from gspo_lab.atomic_files import write_json
-from gspo_lab.journal import scan
-from gspo_lab.models.builtin_models import build, byte_tokenizer
-from gspo_lab.paths import RUN
-from gspo_lab.records import RunStatus, is_time
-from gspo_lab.runfolder import RunFolder, StartFolder
+from gspo_lab.common.atomic_files import write_json
+from gspo_lab.common.paths import RUN
+from gspo_lab.recording.journal import scan
+from gspo_lab.recording.records import RunStatus, is_time
+from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.study import load_study
+from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 
 GRADER = """
 def grade(problem, answer):

@@ -16,12 +16,12 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(
-            "gspo_lab.engines.native.loop",
-            "gspo_lab.models.warm_start",
-            "gspo_lab.evaluation.local_model",
+            "gspo_lab.training.engines.native.loop",
+            "gspo_lab.training.models.warm_start",
+            "gspo_lab.tasks.evaluation.local_model",
             "gspo_lab.report",
         ),
-        *("gspo_lab.findings", "gspo_lab.conduct.run_study", "sqlite_utils", "gspo_lab.cli"),
+        *("gspo_lab.analysis.findings", "gspo_lab.running.conduct.run_study", "sqlite_utils", "gspo_lab.cli"),
     ]
 )
 MOST_SECONDS = 900.0
@@ -71,7 +71,7 @@ def _act(
         os.dup2(os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT), descriptor)
     Disk(folder, fault, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)).install()
     if command[0] == "worker":
-        from gspo_lab import worker
+        from gspo_lab.running import worker
 
         sys.exit(worker.main(command[1:]))
     from gspo_lab.cli import main

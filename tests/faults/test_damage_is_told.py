@@ -13,12 +13,12 @@ from children import run
 from synthetic_lab import make_lab
 from waiting import until
 
-from gspo_lab.errors import LabError
-from gspo_lab.journal import Journal
-from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
-from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder
-from gspo_lab.states import Exit
-from gspo_lab.store import Evidence, ingest
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.states import Exit
+from gspo_lab.recording.journal import Journal
+from gspo_lab.recording.records import AnswerRecord, GradeRecord, RunStatus
+from gspo_lab.recording.runfolder import EvaluationFolder, RunFolder, StartFolder
+from gspo_lab.recording.store import Evidence, ingest
 
 FIRST, SECOND = "toy/grpo/s0", "toy/grpo/s1"
 COUNT = ("run", "count.toml", "--jobs", "1", "--arms", "a")
@@ -156,13 +156,13 @@ def test_a_damaged_run_json_fails_the_certificate_after_a_rebuild(runs: Path) ->
 def test_a_second_worker_finds_the_folder_occupied(tmp_path: Path) -> None:
     ACTS["warm start"].prepare(tmp_path)
     home = StartFolder(tmp_path / START_HOME)
-    command = [sys.executable, "-m", "gspo_lab.worker", str(home.path)]
+    command = [sys.executable, "-m", "gspo_lab.running.worker", str(home.path)]
     with home.exclusive_lock("the test is first"):
         assert subprocess.run(command).returncode == Exit.OCCUPIED
 
 
 def test_two_studies_may_ask_for_a_warm_start_at_once(tmp_path: Path) -> None:
-    asking = "import sys; from gspo_lab.runfolder import StartFolder; from pathlib import Path\n"
+    asking = "import sys; from gspo_lab.recording.runfolder import StartFolder; from pathlib import Path\n"
     asking += "for i in range(200): StartFolder(Path(sys.argv[1])).write_request({'seed': i})"
     both = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
     assert [one.wait(240) for one in both] == [0, 0]
@@ -176,7 +176,7 @@ def test_two_studies_that_begin_together_share_a_warm_start(tmp_path: Path) -> N
     toml = (tmp_path / "count.toml").read_text().replace('model = "model"', 'model = "tiny-qwen3"')
     for name in ("one", "other"):
         (tmp_path / f"{name}.toml").write_text(toml + "[warm_start]\nsteps = 30\nbatch_size = 2\n")
-    words = [sys.executable, "-m", "gspo_lab", "run", "--jobs", "1", "--arms", "a"]
+    words = [sys.executable, "-m", "gspo_lab.cli", "run", "--jobs", "1", "--arms", "a"]
     both = [
         subprocess.Popen([*words, f"{name}.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for name in ("one", "other")
@@ -204,7 +204,7 @@ def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_wh
     (tmp_path / "behaviour.json").write_text(
         '{"hold": {"a/s0": 1}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
     )
-    words = [sys.executable, "-m", "gspo_lab", *COUNT]
+    words = [sys.executable, "-m", "gspo_lab.cli", *COUNT]
     first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until((tmp_path / "held-a-s0").exists)
     for lock in (

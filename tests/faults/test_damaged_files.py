@@ -13,13 +13,13 @@ from children import rounds, run
 from disk import KILL, Fault
 from synthetic_lab import make_lab
 
-from gspo_lab.atomic_files import write_json
-from gspo_lab.errors import LabError
-from gspo_lab.matching.certificate import Acceptance, write_accepted
-from gspo_lab.paths import MADE, PROGRESS, RESUME, WARM_START
-from gspo_lab.records import AnswerRecord, GradeRecord
-from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
-from gspo_lab.store import ingest
+from gspo_lab.analysis.matching.certificate import Acceptance, write_accepted
+from gspo_lab.common.atomic_files import write_json
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import MADE, PROGRESS, RESUME, WARM_START
+from gspo_lab.recording.records import AnswerRecord, GradeRecord
+from gspo_lab.recording.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
+from gspo_lab.recording.store import ingest
 
 RUN, SUBJECT = "toy/grpo/s0", "_subjects/asked"
 FILES = ("toy/study.json", f"{RUN}/run.json", f"{RUN}/journal.jsonl")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gspo_lab.errors import LabError, refused
-from gspo_lab.journal import Journal
-from gspo_lab.records import StepRecord
+from gspo_lab.common.errors import LabError, refused
+from gspo_lab.recording.journal import Journal
+from gspo_lab.recording.records import StepRecord
 
 LIMITED = """
 import resource, signal, sys
@@ -55,8 +55,8 @@ class NoTokenizer:
 
 
 def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(tmp_path: Path) -> None:
-    from gspo_lab.engines.native import checkpoint
-    from gspo_lab.models.builtin_models import build
+    from gspo_lab.training.engines.native import checkpoint
+    from gspo_lab.training.models.builtin_models import build
 
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 64})
 
@@ -91,7 +91,7 @@ def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
 import os
-from gspo_lab.worker import speak_into
+from gspo_lab.running.worker import speak_into
 log = Path(sys.argv[1])
 for number in (1, 2):
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
@@ -109,7 +109,7 @@ def test_a_log_is_bounded_and_its_end_kept(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
 import os
-from gspo_lab import worker
+from gspo_lab.running import worker
 worker.MOST_LOG_BYTES = 10_000
 log = Path(sys.argv[1])
 os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
@@ -128,7 +128,7 @@ def test_output_that_is_no_log_is_not_cut(tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     code = """
 import os
-from gspo_lab import worker
+from gspo_lab.running import worker
 worker.MOST_LOG_BYTES = 100
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
 worker.speak_into(Path(sys.argv[1]).with_name("log.txt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.atomic_files import exclusive_lock, lock_holder
+from gspo_lab.common.atomic_files import exclusive_lock, lock_holder
 from gspo_lab.tasks import build_task, custom, grade_answer
 
 GRADERS = """
@@ -52,7 +52,7 @@ def test_a_forked_child_that_outlives_its_worker_keeps_no_lock(tmp_path: Path) -
     code = """
 import os, sys, time
 from pathlib import Path
-from gspo_lab.atomic_files import exclusive_lock
+from gspo_lab.common.atomic_files import exclusive_lock
 with exclusive_lock(Path(sys.argv[1]), "no"):
     if (child := os.fork()) == 0:
         os.close(1)

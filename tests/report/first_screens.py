@@ -10,9 +10,9 @@ from calling import gspo_lab
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
-from gspo_lab.records import Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.recording.records import Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.recording.store import ingest
 from gspo_lab.report import Report, write
-from gspo_lab.store import ingest
 from gspo_lab.study import Run
 
 STABILITY = '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\n'

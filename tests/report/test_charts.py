@@ -10,15 +10,15 @@ import plotly.graph_objects as go
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab
 
-from gspo_lab.claims.library import LIBRARY
-from gspo_lab.readings import Source
-from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.analysis.claims.library import LIBRARY
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
 from gspo_lab.report.page import Figures, legend
 from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
 from gspo_lab.report.sections.curves import CLIPPED, EXPERT_CHANGE, curves
-from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
 HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"

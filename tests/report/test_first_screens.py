@@ -10,8 +10,8 @@ import pytest
 from browser import Browser
 from first_screens import CASES, page_of
 
-from gspo_lab.conduct.study_outcome import outcome
 from gspo_lab.report import Report
+from gspo_lab.running.conduct.study_outcome import outcome
 from gspo_lab.study import load_study
 
 MARK = "document.querySelector('.said')"

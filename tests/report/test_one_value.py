@@ -17,17 +17,12 @@ from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, make_lab
 from typer.testing import CliRunner
 
-from gspo_lab.claims import answer
-from gspo_lab.claims.data import ClaimData
-from gspo_lab.cli import app
-from gspo_lab.conduct.study_outcome import arm_results
-from gspo_lab.errors import LabError
-from gspo_lab.exporters import read_run_rows, readings
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.paired_comparisons import compared as compared_of
-from gspo_lab.findings.run_outcomes import outcomes
-from gspo_lab.lab import Study
-from gspo_lab.readings import (
+from gspo_lab.analysis.claims import answer
+from gspo_lab.analysis.claims.data import ClaimData
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.paired_comparisons import compared as compared_of
+from gspo_lab.analysis.findings.run_outcomes import outcomes
+from gspo_lab.analysis.readings import (
     FINISHED,
     RECORDED,
     Reading,
@@ -43,17 +38,22 @@ from gspo_lab.readings import (
     runs,
     summarise,
 )
-from gspo_lab.readings.answers import answered, evaluated_benchmarks, noise
-from gspo_lab.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
-from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, noise
+from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
+from gspo_lab.cli import app
+from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.exporters import read_run_rows, readings
+from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart
+from gspo_lab.report.lab import Study
 from gspo_lab.report.markup import format_number, percent
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.scores import scores, study_comparison
 from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
-from gspo_lab.store import Evidence
+from gspo_lab.running.conduct.study_outcome import arm_results
 from gspo_lab.study import Run, load_study
 from gspo_lab.study import Study as StudyFile
 
@@ -229,11 +229,11 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
     before = surfaces(found, study)
     if isinstance(mutation, str):
         fewer = decided(decision(found).seeds[:-1])
-        monkeypatch.setattr("gspo_lab.findings.decision.Decision.runs", property(lambda decision: fewer))
+        monkeypatch.setattr("gspo_lab.analysis.findings.decision.Decision.runs", property(lambda decision: fewer))
         monkeypatch.setattr(import_module("gspo_lab.report.sections.updates"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
-        for module in ("gspo_lab.conduct.study_outcome", "gspo_lab.report.arm_table"):
+        for module in ("gspo_lab.running.conduct.study_outcome", "gspo_lab.report.arm_table"):
             monkeypatch.setattr(f"{module}.CLIP", changed)
         monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
     after = surfaces(found, study)

@@ -9,13 +9,13 @@ import pytest
 from browser import SETTLED, Browser, Y, axis_title, saved, scroll_through
 from synthetic_lab import FOUR_ARMS, HOSTILE, each, make_lab
 
-from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.records import AnswerRecord
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
 from gspo_lab.report.section import Section
-from gspo_lab.store import Evidence
 
 TOUCHING = """
 [...document.querySelectorAll(SELECTOR)].flatMap((drawing) => {

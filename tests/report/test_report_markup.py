@@ -18,7 +18,7 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.page import rounded, script_json
-from gspo_lab.words.text import signed as text_signed
+from gspo_lab.report.words.text import signed as text_signed
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:

@@ -11,12 +11,12 @@ from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
-from gspo_lab.matching import accept_mismatch
-from gspo_lab.readings import Source
-from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.analysis.matching import accept_mismatch
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
 from gspo_lab.report.markup import plain
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 
 

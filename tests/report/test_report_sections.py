@@ -12,23 +12,23 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab
 
-from gspo_lab.claims.estimates import CLAIM_CELLS
+from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings.answers import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
+from gspo_lab.analysis.readings.answers import SEED as TRAINING
+from gspo_lab.analysis.stats.calibration import run_calibration
+from gspo_lab.analysis.stats.simulation_cells import CELLS
+from gspo_lab.analysis.stats.verdict import Rule, Scores, decide_all
 from gspo_lab.cli.verify import SEED
-from gspo_lab.journal import Journal
-from gspo_lab.readings import Source
-from gspo_lab.readings.answers import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
-from gspo_lab.readings.answers import SEED as TRAINING
-from gspo_lab.records import AnswerRecord, GradeRecord, Record, UpdateRecord
+from gspo_lab.recording.journal import Journal
+from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
+from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
 from gspo_lab.report.markup import marked
 from gspo_lab.report.plotly_json import LIGHT
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
 from gspo_lab.report.sections.updates import COVERED, skipping
 from gspo_lab.report.verdict_details import calibration_line, calibration_lines, numbers, record, summary, uneven_line
-from gspo_lab.stats.calibration import run_calibration
-from gspo_lab.stats.simulation_cells import CELLS
-from gspo_lab.stats.verdict import Rule, Scores, decide_all
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
 
 NAMES = [one.name for one in fields(UpdateRecord)]

@@ -10,10 +10,12 @@ import pytest
 from first_screens import ONE_ARM
 from synthetic_lab import FOUR_ARMS, each, make_lab
 
-from gspo_lab.findings.paired_comparisons import scalars
-from gspo_lab.findings.training_curves import course
-from gspo_lab.readings import Source
-from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.analysis.findings.paired_comparisons import scalars
+from gspo_lab.analysis.findings.training_curves import course
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
+from gspo_lab.recording.store import Evidence
+from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.section import Section, SectionWriter
@@ -21,8 +23,6 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.stability import collapse
 from gspo_lab.report.sections.updates import clipping, diagnostics, experts, replayed
 from gspo_lab.report.series import Points, curve, lines
-from gspo_lab.store import Evidence
-from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.study import Run, load_study
 
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import Study, load_study
 
 SHARED = """\

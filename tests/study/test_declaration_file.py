@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from study_files import ARMS, SHARED, load
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import Declaration, Edit, digest
 
 SWEEP = "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gspo_lab.importers.metric_names import tables
-from gspo_lab.keys import Key
-from gspo_lab.matching.checks import SAMPLING, STARTING
+from gspo_lab.analysis.matching.checks import SAMPLING, STARTING
+from gspo_lab.common.keys import Key
+from gspo_lab.exchange.importers.metric_names import tables
 from gspo_lab.study.declaration import digest
 from gspo_lab.study.schema import KEYS, Settings, TaskTable, cost, obeyed, unread
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import Study, load_study
 from gspo_lab.study.lints import Finding, ModelFacts, lints
 

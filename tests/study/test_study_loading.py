@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import flat, load_study
 
 STUDIES = Path(__file__).parents[2] / "studies"

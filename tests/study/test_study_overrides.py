@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.keys import table_of
+from gspo_lab.common.keys import table_of
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
 from gspo_lab.study.overrides import drop_options
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.matching.run_pair import undeclared
+from gspo_lab.analysis.matching.run_pair import undeclared
 
 
 def preset(name: str, *lines: str) -> str:

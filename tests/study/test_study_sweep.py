@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from study_files import ARMS, SHARED
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import aa_study, load_study
 
 RATES = "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]\n"

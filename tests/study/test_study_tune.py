@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from study_files import ARMS, SHARED, load
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import Declaration, Study
 from gspo_lab.study.tune import Tune
 from gspo_lab.study.tuning_trials import trial_study, tuned

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.addition import Addition, demonstration, hasty_answer, steps_right
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.pools import SLACK_TOKENS

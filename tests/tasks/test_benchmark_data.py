@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from public_data import public
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import BENCHMARKS, build_task, task_key
 from gspo_lab.tasks.benchmarks.published_benchmark import prompt
 
@@ -181,7 +181,7 @@ FETCH = """
 import sys, time
 slept = []
 time.sleep = slept.append
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.benchmarks.datasets import DatasetSource, find_files, rows
 source = DatasetSource("some/where", "0123456789abcdef0123456789abcdef01234567", {"part/rows.jsonl": sys.argv[1]}, 2)
 try:

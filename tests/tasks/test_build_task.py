@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import TASKS, Defaults, Task, build_task, grade_answer, task_key
 
 OWN_TASK = """

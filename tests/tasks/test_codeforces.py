@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gspo_lab.errors import LabError
-from gspo_lab.sandbox import Program, Sandbox
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Task, build_task, grade_answer
 from gspo_lab.tasks.benchmarks import codeforces
+from gspo_lab.tasks.sandbox import Program, Sandbox
 
 Write = Callable[[str, Iterable[Any]], Path]
 

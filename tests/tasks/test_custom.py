@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Grade, Problem, Task, build_task
 from gspo_lab.tasks.base import grade_answer
 from gspo_lab.tasks.custom import signature_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.registry import look_up
+from gspo_lab.common.registry import look_up
 from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, Turn, build_task
 from gspo_lab.tasks.addition import demonstration
 from gspo_lab.tasks.custom import OPTIONS

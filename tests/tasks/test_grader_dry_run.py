@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 
-from gspo_lab.plan.preflight import lint_findings
+from gspo_lab.running.plan.preflight import lint_findings
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.grader_dry_run import first_failure

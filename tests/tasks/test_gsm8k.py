@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from public_data import public
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k, read_number

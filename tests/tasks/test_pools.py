@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, hash_fraction, shuffled

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Grade, Problem, ReplyError, Task, Turn, build_task, grade_answer
 from gspo_lab.tasks.grader_dry_run import first_failure
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
 from gspo_lab.tasks.pools import last_number
 

@@ -5,30 +5,30 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from gspo_lab import words
-from gspo_lab.claims import LIBRARY, Estimate, Result, judge
-from gspo_lab.claims import answer as answer_to
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.executions import all_executions
-from gspo_lab.findings.matched import starting_limits, study_certificate
-from gspo_lab.findings.paired_comparisons import new_problems
-from gspo_lab.findings.paired_comparisons import ranked as ranked_of
-from gspo_lab.findings.stability import count_unstable_runs, stability_verdicts
-from gspo_lab.findings.stability import verdicts as verdicts_of
-from gspo_lab.matching import Certificate
-from gspo_lab.matching.run_pair import Match
-from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read
-from gspo_lab.readings import runs as runs_of
-from gspo_lab.readings.curves import grader_errors
+from gspo_lab.analysis.claims import LIBRARY, Estimate, Result, judge
+from gspo_lab.analysis.claims import answer as answer_to
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.executions import all_executions
+from gspo_lab.analysis.findings.matched import starting_limits, study_certificate
+from gspo_lab.analysis.findings.paired_comparisons import new_problems
+from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.stability import count_unstable_runs, stability_verdicts
+from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.matching import Certificate
+from gspo_lab.analysis.matching.run_pair import Match
+from gspo_lab.analysis.readings import FINISHED, Reading, Source, Steps, Window, average, read
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.states import State
+from gspo_lab.report import words
 from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, join, plain, table, unbroken
 from gspo_lab.report.section import Both, Part, Section, bullets, folded, grid, paragraph
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
-from gspo_lab.states import State
+from gspo_lab.report.words.text import capital, counted, last_evaluations, level, listed
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
-from gspo_lab.words.text import capital, counted, last_evaluations, level, listed
 
 
 def answer(study: Source) -> Section | None:
@@ -93,7 +93,7 @@ def time_left(study: Source) -> str:
     running = [run for run in runs_of(study) if run.state == State.RUNNING]
     if not running:
         return ""
-    from gspo_lab.progress import duration  # takes rich along, which no page of a finished study needs
+    from gspo_lab.running.progress import duration  # takes rich along, which no page of a finished study needs
 
     pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
     done = study.evidence.runs(study.study).set_index("run_id")["steps_done"]

@@ -5,23 +5,23 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gspo_lab.findings.clip_fractions import rule_arms, saturated
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.paired_comparisons import compared
-from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
-from gspo_lab.findings.training_curves import AXES, course
-from gspo_lab.readings import FINISHED, Source, average, read, runs
-from gspo_lab.readings.answers import benches as benches_of
-from gspo_lab.readings.answers import scores as scores_of
-from gspo_lab.readings.reading import CLIP_EVERYWHERE
+from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.paired_comparisons import compared
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.training_curves import AXES, course
+from gspo_lab.analysis.readings import FINISHED, Source, average, read, runs
+from gspo_lab.analysis.readings.answers import benches as benches_of
+from gspo_lab.analysis.readings.answers import scores as scores_of
+from gspo_lab.analysis.readings.reading import CLIP_EVERYWHERE
+from gspo_lab.recording.store.records import read_steps
 from gspo_lab.report.chart import Chart, Reference, Series
 from gspo_lab.report.markup import format_number, percent
 from gspo_lab.report.section import CollapsibleSection, Section
 from gspo_lab.report.series import DRAWN, ByRun, all_lines, axes, by_run, curve, pair_lines, points, sides_of, steps_of
-from gspo_lab.store.records import read_steps
+from gspo_lab.report.words.text import MINUS, difference, level
+from gspo_lab.report.words.verdicts import unstable_counts
 from gspo_lab.study.contrast import side_names
-from gspo_lab.words.text import MINUS, difference, level
-from gspo_lab.words.verdicts import unstable_counts
 
 BAND = (
     "Pairs are runs of one seed. Faint: pairs. Thick: their mean. Shaded: the {level} t interval at each point by "

@@ -6,21 +6,21 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from gspo_lab.findings.imported_metrics import imported_metrics as logged_of
-from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.matched import trials as trials_of
-from gspo_lab.matching.certificate import grouped
-from gspo_lab.matching.run_pair import Match, format_value, undeclared
-from gspo_lab.matching.tuning_check import Trials, choices_text
-from gspo_lab.readings import Source
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics as logged_of
+from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.findings.matched import trials as trials_of
+from gspo_lab.analysis.matching.certificate import grouped
+from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
+from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NONE, NOT_MEASURED, fenced, format_number, h, table
 from gspo_lab.report.section import Both, Part, Section, folded, grid, paragraph
-from gspo_lab.store.run_files import END_LOST, FOREIGN
+from gspo_lab.report.words.text import capital
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
 from gspo_lab.study.tune import Tune, budget, label, schedule
-from gspo_lab.words.text import capital
 
 
 def provenance(study: Source) -> Section | None:

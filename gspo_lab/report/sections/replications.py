@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gspo_lab.findings.executions import Execution, Executions, VerdictReplication, all_executions
-from gspo_lab.readings import Source
-from gspo_lab.readings.runs import seeds_text
+from gspo_lab.analysis.findings.executions import Execution, Executions, VerdictReplication, all_executions
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings.runs import seeds_text
 from gspo_lab.report.arm_table import axis_half_width, drawn
 from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdown_table, signed, table
 from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, paragraph
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
-from gspo_lab.words import became, decided_sentences, label, short
-from gspo_lab.words.text import MINUS, counted, difference
-from gspo_lab.words.verdicts import OUTCOMES, precision_note
+from gspo_lab.report.words import became, decided_sentences, label, short
+from gspo_lab.report.words.text import MINUS, counted, difference
+from gspo_lab.report.words.verdicts import OUTCOMES, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.paired_comparisons import compared as compared_of
-from gspo_lab.findings.run_outcomes import RunOutcome, outcomes
-from gspo_lab.findings.stability import verdicts as verdicts_of
-from gspo_lab.readings import Seeds, Source, average
-from gspo_lab.readings.answers import (
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.paired_comparisons import compared as compared_of
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.readings import Seeds, Source, average
+from gspo_lab.analysis.readings.answers import (
     SOURCES,
     EvaluatedBenchmark,
     GradedAnswers,
@@ -21,15 +21,15 @@ from gspo_lab.readings.answers import (
     in_training,
     noise,
 )
-from gspo_lab.readings.answers import benches as benches_of
+from gspo_lab.analysis.readings.answers import benches as benches_of
+from gspo_lab.analysis.stats import PairedT, TwoWay, paired_t, two_way
+from gspo_lab.analysis.stats.passk import pass_at_k
+from gspo_lab.common.states import State
 from gspo_lab.report.arm_table import axis_half_width, count_unstable, drawn
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, percent, signed, slug, table
 from gspo_lab.report.section import CollapsibleSection, Part, Section, grid, paragraph
-from gspo_lab.states import State
-from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
-from gspo_lab.stats.passk import pass_at_k
-from gspo_lab.words import label
-from gspo_lab.words.text import last_evaluations
+from gspo_lab.report.words import label
+from gspo_lab.report.words.text import last_evaluations
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.decision import decision
-from gspo_lab.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
-from gspo_lab.findings.sweeps import (
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
     DosePoint,
@@ -18,20 +18,20 @@ from gspo_lab.findings.sweeps import (
     Lengths,
     dose_response,
 )
-from gspo_lab.findings.sweeps import lengths as lengths_of
-from gspo_lab.findings.training_curves import Track, course
-from gspo_lab.readings import Source, average
-from gspo_lab.readings.curves import entropy_collapses
-from gspo_lab.readings.curves import onsets as onsets_of
-from gspo_lab.readings.read import SIGNALS
+from gspo_lab.analysis.findings.sweeps import lengths as lengths_of
+from gspo_lab.analysis.findings.training_curves import Track, course
+from gspo_lab.analysis.readings import Source, average
+from gspo_lab.analysis.readings.curves import entropy_collapses
+from gspo_lab.analysis.readings.curves import onsets as onsets_of
+from gspo_lab.analysis.readings.read import SIGNALS
+from gspo_lab.analysis.stats.collapse import FROZEN, SMALL_ENTROPY, entropy_adrift, length_pinned
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, format_number, h, percent
 from gspo_lab.report.section import Part, Section, bullets, grid, paragraph
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
-from gspo_lab.stats.collapse import FROZEN, SMALL_ENTROPY, entropy_adrift, length_pinned
-from gspo_lab.words import decided_sentences
-from gspo_lab.words.verdicts import bounds, interval
+from gspo_lab.report.words import decided_sentences
+from gspo_lab.report.words.verdicts import bounds, interval
 
 RULES = (
     "A run is unstable if it collapsed, regressed, or ended below half of its best score. Regression: the reward's "

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from gspo_lab.readings import Source
-from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
-from gspo_lab.readings.runs import finished_runs, finished_seeds
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
+from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
+from gspo_lab.recording.store import answers as store
 from gspo_lab.report.markup import NOT_MEASURED, Html, format_number, h, join, marked, slug, visible
 from gspo_lab.report.section import Section
 from gspo_lab.report.series import value
-from gspo_lab.store import answers as store
 
 PER_TAG = 8
 """Problems that each tag may bring in, in the order of their ids; the longest in the order of their length."""

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.clip_fractions import NO_CLIP, SATURATED, active_share, clips, saturated
-from gspo_lab.findings.training_curves import course
-from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
-from gspo_lab.readings.curves import responses, shared_bounds, spread_by_length
-from gspo_lab.readings.reading import CHANGE_LATER, CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
+from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, SATURATED, active_share, clips, saturated
+from gspo_lab.analysis.findings.training_curves import course
+from gspo_lab.analysis.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
+from gspo_lab.analysis.readings.curves import responses, shared_bounds, spread_by_length
+from gspo_lab.analysis.readings.reading import CHANGE_LATER, CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
+from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import format_number, h, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.section import Part, Section, grid, paragraph
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
-from gspo_lab.stats.array_checks import Floats
 from gspo_lab.study import Arm, Declaration
 from gspo_lab.study.dotted_keys import BAND, alike_but
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import AIME24, AIME25, DatasetSource, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import (

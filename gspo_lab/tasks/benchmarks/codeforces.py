@@ -1,7 +1,7 @@
 """CodeForces problems with tests (open-r1/codeforces, `verifiable`, its test split: late 2024 to early 2025).
 
 Pass or fail on the tests at hand, not the site's verdict. The rating that can be computed from it
-(`gspo_lab.stats.passk`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
+(`gspo_lab.analysis.stats.passk`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
 """
 
 import functools
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError
-from gspo_lab.sandbox import Limits, Program, SandboxFailed
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, choice, number_option
 from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find_files, rows
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
@@ -27,6 +26,7 @@ from gspo_lab.tasks.benchmarks.program_grading import (
     grade_program,
     sandbox,
 )
+from gspo_lab.tasks.sandbox import Limits, Program, SandboxFailed
 
 MIB = 1 << 20
 INTERPRETER_BYTES = 64 * MIB

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.atomic_files import sha256_of
-from gspo_lab.errors import LabError, require_package
+from gspo_lab.common.atomic_files import sha256_of
+from gspo_lab.common.errors import LabError, require_package
 
 VARIABLE = "GSPO_LAB_DATA"
 SUFFIXES = (".jsonl", ".json", ".parquet")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import published_benchmark as published
 from gspo_lab.tasks.benchmarks.datasets import GSM8K, find_files

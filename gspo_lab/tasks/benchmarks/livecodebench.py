@@ -21,11 +21,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gspo_lab.atomic_files import atomic_file
-from gspo_lab.errors import LabError
-from gspo_lab.paths import cache_folder
-from gspo_lab.registry import nearest
-from gspo_lab.sandbox import Limits, Program
+from gspo_lab.common.atomic_files import atomic_file
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.registry import nearest
 from gspo_lab.tasks.base import Grade, Problem, number_option
 from gspo_lab.tasks.benchmarks.datasets import (
     LIVECODEBENCH,
@@ -39,6 +38,7 @@ from gspo_lab.tasks.benchmarks.datasets import (
 )
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import Case, ProgramBenchmark, cases_digest, grade_program, sandbox
+from gspo_lab.tasks.sandbox import Limits, Program
 
 INDEX_VERSION = 1
 KEPT = {

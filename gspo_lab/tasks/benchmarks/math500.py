@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gspo_lab.errors import LabError, require_package
+from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
 from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items

@@ -18,10 +18,10 @@ from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
 from gspo_lab.tasks.base import Defaults, Grade, choice
 from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule, output_rule, value_rule
 from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer, Published, spoken
+from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
 
 FENCE = "```"
 SHOWN = 200

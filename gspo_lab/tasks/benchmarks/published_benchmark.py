@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gspo_lab.errors import LabError
+from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.benchmarks.datasets import DataFile, DatasetRow, digest, rows
 from gspo_lab.tasks.pools import known_split

@@ -1,0 +1,1 @@
+"""The numbers of a study: readings, statistics, matching, findings and claims."""

@@ -1,0 +1,145 @@
+"""A study as claims read it: finished runs of the deciding seeds, settled steps, one number per seed."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gspo_lab.analysis.claims.estimates import Estimate, Region, Untestable, over_seeds
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.analysis.readings import Source, average, by_minibatch, by_step, deciding, once, read, runs
+from gspo_lab.analysis.readings.answers import answers_variance, counted_wrong, evaluations
+from gspo_lab.analysis.readings.reading import Curve, Minibatch, Reading, Steps, Value, Weight, Window
+from gspo_lab.analysis.readings.runs import deciding_runs, first_settled
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.collapse import Stability
+from gspo_lab.analysis.stats.curve_summaries import carry_last_finite
+from gspo_lab.study import Settings
+from gspo_lab.study.verdict_tables import VerdictTable
+
+
+@dataclass(frozen=True)
+class ClaimData:
+    """One study's numbers. With `wrong` ungraded answers count as wrong, else they are left out.
+
+    A number that was not measured raises Untestable, which names it.
+    """
+
+    of: Source
+    wrong: bool = False
+
+    @property
+    def verdict(self) -> VerdictTable:
+        """The rule that the study declares."""
+        return self.of.declaration.verdict
+
+    def settings(self, arm: str) -> Settings:
+        """An arm's settings."""
+        return self.of.declaration.arms[arm].settings
+
+    def seeds(self, arms: Iterable[str]) -> list[int]:
+        """The deciding seeds on which all of these arms have finished."""
+        return sorted({run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))})
+
+    def run(self, arm: str, seed: int) -> str:
+        """The id of a finished run of a deciding seed."""
+        return deciding_runs(self.of)[arm, seed]
+
+    def value(self, reading: Reading, arm: str, seed: int) -> Value:
+        """The reading of one run, with a finite value."""
+        run = self.run(arm, seed)
+        value = read(self.of, reading)[run]
+        if value.value is not None:
+            return value
+        everywhere = Reading(reading.metric, Window(Steps.ALL), weight=Weight.ROWS)
+        if not read(self.of, everywhere)[run].weight:
+            raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
+        if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
+            later = reading.window.minibatch is Minibatch.LATER
+            warm_up, planned = first_settled(self.of)[run], self.settings(arm).steps
+            raise Untestable("only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later)
+        raise Untestable("never finite", metric=reading.metric, arm=arm, seed=seed)
+
+    def number(self, reading: Reading, arm: str, seed: int) -> float:
+        """The same without its weight."""
+        return float(self.value(reading, arm, seed).value or 0.0)
+
+    def of_arm(self, reading: Reading, arm: str) -> float:
+        """The mean over the counting runs of an arm, each run once."""
+        mean = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
+        return math.nan if mean is None else mean
+
+    def curve(self, reading: Reading, arm: str, seed: int) -> Curve:
+        """The reading of one run step by step."""
+        self.value(reading, arm, seed)
+        return by_step(self.of, reading)[self.run(arm, seed)]
+
+    def scores(self, arm: str, seed: int, bench: str | None = None) -> tuple[Floats, Floats]:
+        """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones carried."""
+        name = bench or self.of.declaration.primary
+        if name is None:
+            raise Untestable("no benchmark for a score")
+        run = self.run(arm, seed)
+        steps, scores, _ = evaluations(self.of, name).get(run, np.zeros((3, 0)))
+        if self.wrong and len(steps):
+            by_step = counted_wrong(self.of, name, run)
+            scores = np.array([by_step[int(step)] for step in steps])
+        if not len(scores) or math.isnan(scores[0]):
+            raise Untestable("not evaluated", bench=name, when="at", arm=arm, seed=seed)
+        return steps, carry_last_finite(scores)[0]
+
+    def final(self, arm: str, seed: int, bench: str | None = None) -> float:
+        """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
+        name = bench or self.of.declaration.primary
+        run = self.outcome(arm, seed, name)
+        score = run.counted_wrong if self.wrong else run.final
+        if score is not None:
+            return score
+        self.scores(arm, seed, bench)  # raises Untestable with what is missing
+        raise Untestable("not evaluated", bench=name, when="after", arm=arm, seed=seed)
+
+    def over_seeds(
+        self,
+        name: str,
+        values: Mapping[int, float],
+        supported: Region | None,
+        contradicted: Sequence[Region] | None = None,
+        *,
+        ratio: bool = False,
+        scores_of: Sequence[str] = (),
+    ) -> Estimate:
+        """The estimate of one number per seed at the study's level.
+
+        `scores_of` names the two arms of a difference of primary scores, whose interval includes the answers' variance.
+        """
+        variance = None
+        if len(scores_of) == 2 and not ratio:
+            weights = dict(zip(scores_of, (1, -1), strict=True))
+            variance = answers_variance(self.of, weights, list(values), counted_wrong=self.wrong)
+        return over_seeds(
+            name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
+        )
+
+    def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
+        """The outcome of a run on a benchmark (the primary one)."""
+        ended = outcomes(self.of, bench or self.of.declaration.primary or "")
+        return next(run for run in ended if (run.arm, run.seed) == (arm, seed))
+
+    def stability(self, arm: str, seed: int) -> Stability:
+        """Whether a finished run became unstable, by its reward and its updates."""
+        known = stabilities(self.of).get(self.run(arm, seed))
+        if known is None:
+            raise Untestable("not recorded", metric="reward_mean", arm=arm, seed=seed)
+        return known
+
+
+@once
+def mixtures(source: Source) -> dict[str, bool | None]:
+    """Per arm whether its model routed tokens to experts; None while no finished run of it has an update."""
+    pools = by_minibatch(source, Reading("expert_change", Window(Steps.ALL)))
+    out: dict[str, bool | None] = {}
+    for arm in source.declaration.arms:
+        rows = [mean for (name, _), run in deciding_runs(source).items() if name == arm for mean in pools[run].values()]
+        out[arm] = any(mean.value is not None for mean in rows) if rows else None
+    return out

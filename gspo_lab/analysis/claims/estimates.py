@@ -1,0 +1,224 @@
+"""From one number per seed to a side: whole intervals against the regions that a claim names."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from gspo_lab.analysis.stats import holm, paired_t
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.power import detectable_factor
+from gspo_lab.analysis.stats.simulation_cells import NOISE, UNEVEN, Cell, Conclusion, Method, draw_arms
+from gspo_lab.analysis.stats.verdict import NO_INTERVAL, Reason
+
+Side = Literal["supported", "contradicted"]
+
+
+class Untestable(Exception):
+    """What a claim presupposes is not there; `reason` says what, and what was measured of it."""
+
+    def __init__(self, code: str, **data: Any) -> None:
+        super().__init__(code)
+        self.reason = Reason(code, data)
+
+
+@dataclass(frozen=True)
+class Region:
+    """An open stretch of the number line: above one bound, below another, or between the two."""
+
+    above: float | None = None
+    below: float | None = None
+
+    def contains(self, low: float, high: float) -> bool:
+        """Whether an interval, open at its ends, lies wholly in the region."""
+        return (self.above is None or low > self.above) and (self.below is None or high < self.below)
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The ends that the region has, the lower one first."""
+        return tuple(bound for bound in (self.above, self.below) if bound is not None)
+
+    @property
+    def outside(self) -> tuple["Region", ...]:
+        """What lies on the other side of its bounds."""
+        below = () if self.above is None else (Region(below=self.above),)
+        above = () if self.below is None else (Region(above=self.below),)
+        return below + above
+
+    def __str__(self) -> str:
+        if self.above is None or self.below is None:
+            return f"below {self.below:g}" if self.above is None else f"above {self.above:g}"
+        return f"between {self.above:g} and {self.below:g}"
+
+    def log(self) -> "Region":
+        """The same region of the natural logarithm."""
+        above, below = (None if bound is None else math.log(bound) for bound in (self.above, self.below))
+        return Region(above, below)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of a claim over `n` seeds (runs, if `exact`), and the side on which it lies.
+
+    `side` is the region of the estimate, `p` the largest two-sided p against that region's bounds. If p < `alpha`, the
+    whole interval lies in the region. An identity and a count have no p: they hold or not. `detectable` is the
+    difference (with `ratio`: the factor) that these seeds detect with power .8.
+    """
+
+    name: str
+    criterion: str
+    n: int
+    estimate: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    side: Side | None = None
+    exact: bool = False
+    ratio: bool = False
+    detectable: float | None = None
+    reason: Reason | None = None
+    """Why it has no interval, which runs break an identity, or what was counted."""
+    alpha: float = 0.05
+    """1 - the confidence of the interval: the study's `verdict.alpha`."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval, None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the estimate, taken alone, lies wholly on its side."""
+        return self.side is not None and (self.p is None or self.p < self.alpha)
+
+    @property
+    def word(self) -> Literal["supported", "contradicted", "not resolved"]:
+        """The label by this number alone."""
+        return self.side if self.side is not None and self.resolved else "not resolved"
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """The numbers of one claim. It needs all its `parts`; `also` and `reasons` are only shown."""
+
+    parts: tuple[Estimate, ...]
+    also: tuple[Estimate, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def alpha(self) -> float:
+        """The level of its tests, one for all."""
+        return next((part.alpha for part in self.parts if part.p is not None), Estimate.alpha)
+
+
+def over_seeds(
+    name: str,
+    values: Mapping[int, float],
+    supported: Region | None,
+    contradicted: Sequence[Region] | None = None,
+    *,
+    alpha: float,
+    ratio: bool = False,
+    items_variance: float | None = None,
+) -> Estimate:
+    """The paired t interval of one number per seed, against the regions of the claim.
+
+    By default the claim is contradicted outside the region of support. `items_variance` is the variance of a difference
+    of scores due to finitely many answers. With `ratio` values and bounds are positive: the interval is that of their
+    logarithms, and is shown as ratios. A region of contradiction that holds the whole interval goes before one of
+    support. Without a region of support nothing supports.
+    """
+    if contradicted is None:
+        contradicted = () if supported is None else supported.outside
+    criterion = f"supported if {supported or 'inside a margin, which is not declared'}"
+    if contradicted:
+        criterion += f", contradicted if {' or '.join(str(region) for region in contradicted)}"
+    x = np.array(list(values.values()), dtype=np.float64)
+    if ratio:
+        x = np.log(x)
+        supported, contradicted = supported and supported.log(), [region.log() for region in contradicted]
+    back = math.exp if ratio else float
+    paired = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
+    estimate = None if paired.estimate is None else back(paired.estimate)
+    if paired.estimate is None or paired.low is None or paired.high is None:
+        why = Reason(NO_INTERVAL, {"why": paired.reason})
+        return Estimate(name, criterion, len(x), estimate, ratio=ratio, reason=why, alpha=alpha)
+    against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
+    in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
+    wholly = [part for part in against + in_favour if part[1].contains(paired.low, paired.high)]
+    partly = [part for part in in_favour + against if part[1].contains(paired.estimate, paired.estimate)]
+    side, region = next(iter(wholly + partly), (None, Region()))
+    detectable = detectable_factor(len(x), alpha) * paired.sd if paired.sd else None
+    return Estimate(
+        name,
+        criterion,
+        len(x),
+        estimate,
+        back(paired.low),
+        back(paired.high),
+        p=_p(x, region, alpha, items_variance),
+        side=side,
+        ratio=ratio,
+        detectable=None if detectable is None else back(detectable),
+        alpha=alpha,
+    )
+
+
+def _p(x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None) -> float | None:
+    p_values = [paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds]
+    return max((p for p in p_values if p is not None), default=None)
+
+
+def exact(name: str, values: Mapping[str, float], limit: float, *, unit: str) -> Estimate:
+    """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
+    worst = max(values, key=lambda run: values[run])
+    broken = tuple(run for run in values if not values[run] <= limit)
+    side: Side = "contradicted" if broken else "supported"
+    why = Reason("broken in", {"runs": broken}) if broken else None
+    return Estimate(name, unit, len(values), values[worst], side=side, exact=True, reason=why)
+
+
+def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float) -> Estimate:
+    """A count beside the statistics: without it the claim is not supported; alone it contradicts nothing."""
+    return Estimate(name, "must hold for support", n, estimate, side="supported" if holds else None, reason=reason)
+
+
+def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
+    """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x parts).
+
+    A broken identity contradicts without a p. (None, None): some part lies on neither side.
+    """
+    if any(part.exact and part.side == "contradicted" for part in parts):
+        return "contradicted", None
+    tested = [part for part in parts if part.p is not None]
+    against = [part.p for part in tested if part.side == "contradicted" and part.p is not None]
+    if against:
+        return "contradicted", min(1.0, len(tested) * min(against))
+    if all(part.side == "supported" for part in parts):
+        return "supported", max((part.p for part in tested if part.p is not None), default=None)
+    return None, None
+
+
+def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
+    """Of M claims "this arm ends above the baseline", declared together, whether any is supported or contradicted."""
+    differences = [dict(enumerate((b_S - a_S).tolist())) for b_S in b_MS]
+    p_values = [weigh((over_seeds("difference", d, Region(above=0.0), alpha=alpha),))[1] for d in differences]
+    return Conclusion(any(p is not None and p < alpha for p in holm(p_values, len(p_values))), None)
+
+
+EVEN = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
+STATED = Method("4 claims, any with a word, means equal", _any_word, "stated")
+
+CLAIM_CELLS = tuple(
+    Cell(f"4 claims, {name}", n, partial(draw_arms, arms=4, seeds=n, noise=noise), (method,))
+    for name, noise, method in (
+        ("normal", NOISE["normal"], EVEN),
+        *((name, noise, STATED) for name, noise in UNEVEN.items()),
+    )
+    for n in (3, 5, 8)
+)

@@ -1,0 +1,248 @@
+"""All executions of one declaration with their verdicts: originals, replications, archived and on other machines."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.stability import verdicts
+from gspo_lab.analysis.readings import Source, once, runs
+from gspo_lab.analysis.stats.random_effects import (
+    CombinedEstimate,
+    ReplicationOutcome,
+    SeedCluster,
+    clusters,
+    combine,
+    replication_outcome,
+    welch_p,
+)
+from gspo_lab.analysis.stats.verdict import Verdict
+from gspo_lab.common.atomic_files import read_json
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import ARCHIVE, DATABASE, STUDY
+from gspo_lab.common.states import State
+from gspo_lab.recording.store.evidence import evidence_of_database, evidence_of_study
+from gspo_lab.study import Declaration
+from gspo_lab.study.contrast import side_names
+from gspo_lab.study.declaration import differences, same_content
+
+ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
+NOT_BEGUN = "no run of it has begun"
+NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, another study by now"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of a study, and its verdicts.
+
+    `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its name is known.
+    `copy_of` names an earlier execution with the same numbers: a copy does not count. `finished` means that every
+    deciding run is finished.
+    """
+
+    name: str
+    relation: str
+    declared_at: str
+    study: str
+    seeds: tuple[int, ...] = ()
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+    decision: Decision | None = None
+    unread: str | None = None
+    copy_of: str | None = None
+    finished: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is read, and not a copy."""
+        return self.unread is None and self.copy_of is None
+
+    def of(self, arm: str) -> Verdict | None:
+        """Its verdict on an arm."""
+        return dict(self.verdicts).get(arm)
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What two records of one execution have in common."""
+        return (self.seeds, *((arm, verdict.paired and verdict.paired.differences) for arm, verdict in self.verdicts))
+
+
+@dataclass(frozen=True)
+class VerdictReplication:
+    """A verdict of the execution `by` on an arm, and what a later execution says of it."""
+
+    arm: str
+    verdict: Verdict
+    by: str
+    fate: ReplicationOutcome
+    later: str
+
+
+@dataclass(frozen=True)
+class Executions:
+    """All executions of one study's content, in their order."""
+
+    executions: tuple[Execution, ...]
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are executions beside the study itself."""
+        return len(self.executions) > 1
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a declared replication is unfinished."""
+        return any(execution.relation == REPLICATION and not execution.finished for execution in self.executions)
+
+    @property
+    def can_confirm(self) -> bool:
+        """Whether there are three or more clusters of seeds: two say next to nothing about how executions vary."""
+        finished = [execution for execution in self.executions if execution.counts and execution.finished]
+        arms = [arm for first in finished[:1] for arm, _ in first.verdicts]
+        return any(len(self._clusters(arm, finished)) > 2 for arm in arms)
+
+    @cached_property
+    def replications(self) -> tuple[VerdictReplication, ...]:
+        """Every verdict beside each later execution that can confirm or contradict it."""
+        counted = [execution for execution in self.executions if execution.counts]
+        return tuple(
+            VerdictReplication(arm, verdict, first.name, outcome, later.name)
+            for place, first in enumerate(counted)
+            for later in counted[place + 1 :]
+            for arm, verdict in first.verdicts
+            if (again := later.of(arm)) is not None and (outcome := replication_outcome(verdict, again)) is not None
+        )
+
+    @property
+    def contradicted(self) -> tuple[VerdictReplication, ...]:
+        """The verdicts that a later execution contradicts."""
+        return tuple(replication for replication in self.replications if replication.fate == "taken back")
+
+    def combined(self, arm: str) -> CombinedEstimate | None:
+        """An arm's combined estimate over all executions that have an interval and do not withhold the verdict."""
+        known = self._clusters(arm, self.executions)
+        return combine(known, known[0].paired.alpha) if known else None
+
+    def times(self, arm: str) -> int:
+        """How many executions `combined` is of."""
+        return sum(cluster.executions for cluster in self._clusters(arm, self.executions))
+
+    def welch_p(self, arm: str) -> float | None:
+        """p of executions on other seeds that differ this much if nothing but their pairs varied."""
+        known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
+        estimates, ses = [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known]
+        return welch_p(estimates, ses, [paired.n for paired in known])
+
+    @staticmethod
+    def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:
+        judged = [(execution.seeds, execution.of(arm)) for execution in executions if execution.counts]
+        known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict and verdict.word != "withheld"]
+        return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])
+
+
+def execution(source: Source, study: Source) -> Execution:
+    """`source` as one of several executions of `study`, named by its label. `study` names the sides of a contrast."""
+    declared, decided, judged = source.declaration, decision(source), verdicts(source)
+    if decided.contrast is not None:
+        negative, positive = side_names(study.declaration.verdict)
+        judged = {positive: replace(decided.contrast, subject=positive, baseline=negative)}
+    begun = any(run.state != State.PLANNED for run in runs(source))
+    return Execution(
+        name=source.label,
+        relation=ORIGINAL if declared.replicates is None else REPLICATION,
+        declared_at=declared.created,
+        study=str(source.evidence.study(source.study)["name"]),
+        seeds=decided.seeds,
+        verdicts=tuple(judged.items()),
+        decision=decided,
+        unread=None if begun else NOT_BEGUN,
+        finished=begun and all(run.finished for run in runs(source) if run.seed in decided.seeds),
+    )
+
+
+@once
+def all_executions(source: Source) -> Executions:
+    """The study and all of the same content: in its database, in its archive, and in `source.elsewhere`.
+
+    Replications come last, each group in the order of declaration. Studies without a link are the same by content.
+    """
+    studies = (Source(source.evidence, name) for name in source.evidence.studies() if name != source.study)
+    same = [source, *(study for study in studies if _same_content(study, source))]
+    alike = [execution(study, source) for study in same]
+    alike += [*archived(source), *(member for path in source.elsewhere for member in executions_at(path, source))]
+    link = source.declaration.replicates
+    if link is not None and all(member.study != link.name for member in alike):
+        unread = ANOTHER if link.name in source.evidence.studies() else NOT_HERE
+        alike.append(Execution(link.name, ORIGINAL, "", link.name, unread=unread))
+    listed: list[Execution] = []
+    for member in sorted(alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)):
+        relation = SAME if listed and member.relation == ORIGINAL else member.relation
+        measured = any(verdict.paired and verdict.paired.n for _, verdict in member.verdicts)
+        twin = next((earlier.name for earlier in listed if measured and member.numbers == earlier.numbers), None)
+        listed.append(replace(member, relation=relation, copy_of=twin))
+    return Executions(tuple(listed))
+
+
+def _same_content(study: Source, source: Source) -> bool:
+    """`same_content`; False for a study whose declaration this version cannot read."""
+    try:
+        return same_content(study.declaration, source.declaration)
+    except LabError:
+        return False
+
+
+NOT_READ = "archived, not read"
+
+
+def archived(source: Source) -> Iterator[Execution]:
+    """The executions that --fresh has moved to the archive, as far as they can be read."""
+    for file in sorted((source.evidence.runs_folder / ARCHIVE).glob(f"*/{STUDY}")):
+        home = file.parent
+        label = f"{ARCHIVE}/{home.name}"
+        try:
+            if same_content(Declaration.parse(read_json(file), file), source.declaration):
+                yield _read_at(home, label, source)
+        except (LabError, OSError):
+            if home.name.rpartition("-")[0] == source.study:
+                yield Execution(label, ORIGINAL, "", source.study, unread=NOT_READ)
+
+
+def executions_at(path: Path, source: Source) -> list[Execution]:
+    """The same study's executions in `path`: a folder of runs, one study's folder, or another machine's lab.db.
+
+    LabError without one, and where a study of that name differs in content; the message names the keys.
+    """
+    if not path.exists():
+        raise LabError(f"{path}: no such file or folder; name another lab.db or a folder of runs")
+    homes = [path] if (path / STUDY).is_file() else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
+    if homes:
+        known = {home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes}
+        opened = [home for home in homes if home.name in _same_execution(known, source.declaration, path)]
+        return [_read_at(home, f"{home.name} ({path})", source) for home in opened]
+    database = path / DATABASE if path.is_dir() else path
+    if not database.is_file():
+        raise LabError(f"{path}: holds neither studies nor {DATABASE}")
+    with evidence_of_database(database) as evidence:
+        known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
+        names = _same_execution(known, source.declaration, path)
+        return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
+
+
+def _read_at(home: Path, label: str, source: Source) -> Execution:
+    with evidence_of_study(home) as evidence:
+        return execution(Source(evidence, home.name, label), source)
+
+
+def _same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
+    if same := [name for name, study in known.items() if same_content(study, declared)]:
+        return same
+    if declared.recorded is not None:
+        raise LabError(
+            f"{path}: {declared.name} was imported, and logs do not record enough to call two studies the same; "
+            "report it without --include"
+        )
+    near = declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
+    if near is None:
+        raise LabError(f"{path}: no study there is {declared.name} by content; it has {', '.join(known) or 'none'}")
+    keys = ", ".join(differences(known[near], declared))
+    raise LabError(f"{path}: {near} there is another study than {declared.name} here; they differ in {keys}")

@@ -1,0 +1,379 @@
+"""Sweeps: the swept value (dose) at which half of an arm's runs collapse, and what the length of answers changes.
+
+`stats.collapse` judges each run, `stats.ed50` fits the doses. Values and arms that were added after the first step do
+not count.
+
+A law is a straight line of log y on log L through each seed's runs. Its exponent is the mean over seeds with their t
+interval. Let l_t be the token log-ratios of a response and log s their mean. If the l_t were independent, the spread of
+log s would be theirs divided by sqrt(L): exponent -1/2. Under the policy that sampled them the expected l_t is -KL at
+every length, a drift that averaging does not shrink.
+
+`predicted` extrapolates from the longest answers to still longer ones, beside the shares published for those.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gspo_lab.analysis.findings.clip_fractions import rule_arms
+from gspo_lab.analysis.findings.matched import starting_models
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.readings import Reading, Source, average, once, read
+from gspo_lab.analysis.readings.curves import Movement, band_shares, movement, reward_curves
+from gspo_lab.analysis.readings.runs import deciding_runs
+from gspo_lab.analysis.stats import PairedT, paired_t
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
+from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.recording.records import BAND_SCALES
+from gspo_lab.training.objectives.ratios import binds
+
+LENGTH = "rollout.max_tokens"
+"""The setting whose sweep is one of lengths."""
+
+LONGER = (5_000, 10_000, 30_000)
+"""Tokens to which is extrapolated: the answer lengths of published models."""
+
+PUBLISHED = {"grpo": 0.0013, "gspo": 0.15}
+"""Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four mini-batches."""
+
+QUANTITIES = {
+    "spread_tokens": "spread of l_t",
+    "spread": "spread of log s",
+    "averaging": "spread of log s / spread of l_t",
+    "drift": "drift, mean of -l_t (by k3)",
+    "clipped_grpo": "tokens that GRPO's range clips",
+    "clipped_gspo": "tokens that GSPO's range clips",
+    "grad_norm": "gradient norm",
+}
+"""The fitted quantities, each with its label."""
+
+
+@dataclass(frozen=True)
+class LengthMeasurement(Movement):
+    """One run, over its updates after the learning rate's warm-up. Clipped shares, of each rule's reference range, are
+    of all mini-batches, as the paper's. `gain` is what the primary score rose by."""
+
+    clipped_grpo: float
+    clipped_gspo: float
+    grad_norm: float
+    reward_first: float
+    gain: float | None
+    scales: Mapping[str, Floats]
+    """Per rule the clipped share of all tokens at its range x BAND_SCALES."""
+
+    @property
+    def averaging(self) -> float:
+        """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they were independent."""
+        return self.spread / self.spread_tokens
+
+    def clips(self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0) -> tuple[float, float]:
+        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the policy moved farther.
+
+        Its log-ratios are `moved` times as large and their drift `moved` squared; the spread around it is `shrunk`.
+        """
+        log_s_N = moved**2 * self.expected_N + moved * shrunk * self.residual_N
+        low_N, high_N = binds(np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band)
+        return float(self.share_N @ low_N), float(self.share_N @ high_N)
+
+
+@dataclass(frozen=True)
+class Law:
+    """y ~ L^exponent in one family of arms; `exponent.differences` has a value per seed."""
+
+    family: str
+    quantity: str
+    exponent: PairedT
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and the part of them with A < 0.
+
+    `measured` is None where no run has that length.
+    """
+
+    length: float
+    share: PairedT
+    negative: PairedT
+    measured: PairedT | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        limits = {name: limits_of(value) for name, value in vars(self).items() if isinstance(value, PairedT)}
+        return {"length": self.length, "measured": None, **limits}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A sweep over answer length. `runs` has family -> limit -> seed -> run, of the deciding seeds.
+
+    Laws and predictions are over the seeds that have finished at every length.
+    """
+
+    runs: dict[str, dict[float, dict[int, LengthMeasurement]]]
+    laws: tuple[Law, ...]
+    rules: tuple[str, str] | None
+    """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
+    moved: PairedT | None
+    """How much farther a policy would have had to move for GRPO's range to clip the published share.
+
+    None where its range x BAND_SCALES does not reach that share on some seed; then nothing is extrapolated."""
+    check: Prediction | None
+    """The longest answers of the study, predicted from its shorter ones."""
+    predicted: tuple[Prediction, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as the report's JSON has it."""
+        names = [*QUANTITIES, "length", "reward_first", "gain"]
+        return {
+            "runs": {
+                family: {
+                    f"{limit:g}": {
+                        str(seed): {name: getattr(run, name) for name in names} for seed, run in by_seed.items()
+                    }
+                    for limit, by_seed in limits.items()
+                }
+                for family, limits in self.runs.items()
+            },
+            "exponents": {
+                family: {law.quantity: limits_of(law.exponent) for law in self.laws if law.family == family}
+                for family in self.runs
+            },
+            "moved": None if self.moved is None else limits_of(self.moved),
+            "check": None if self.check is None else self.check.to_json(),
+            "predicted": [prediction.to_json() for prediction in self.predicted],
+            "published": PUBLISHED,
+        }
+
+
+@once
+def lengths(source: Source) -> Lengths | None:
+    """The laws and predictions of a sweep over answer length so far; None for any other study."""
+    declared = source.declaration
+    if declared.sweep is None or declared.sweep.key != LENGTH:
+        return None
+    gains = {(run.arm, run.seed): run.gain for run in outcomes(source, declared.primary)}
+    runs: dict[str, dict[float, dict[int, LengthMeasurement]]] = {name: {} for name in declared.families}
+    for (arm, seed), run in deciding_runs(source).items():
+        family, limit = declared.arms[arm].of, declared.arms[arm].dose
+        measurement = _measured(source, arm, seed, run, gains[arm, seed])
+        if family is not None and limit is not None and measurement is not None:
+            runs[family].setdefault(limit, {})[seed] = measurement
+    runs = {family: dict(sorted(by_limit.items())) for family, by_limit in runs.items()}
+    laws = tuple(
+        Law(family, quantity, paired_t(list(slopes.values())))
+        for family, by_limit in runs.items()
+        for quantity in QUANTITIES
+        if (slopes := exponents(by_limit, quantity))
+    )
+    pair = rule_arms(source)
+    if pair is None:
+        return Lengths(runs, laws, None, None, None, ())
+    grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
+    extrapolated = _extrapolated(runs[grpo], runs[gspo], declared.reference_bands["gspo"])
+    return Lengths(runs, laws, (grpo, gspo), *extrapolated)
+
+
+def _measured(source: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
+    moved = movement(source, run)
+    if moved is None:
+        return None
+    names = ("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "grad_norm")
+    known = (read(source, Reading(name))[run].value for name in names)
+    grpo, gspo, norm = (math.nan if value is None else value for value in known)
+    rewards = reward_curves(source).get((arm, seed))
+    first = math.nan if rewards is None else float(rewards[1][0])
+    return LengthMeasurement(
+        **vars(moved),
+        clipped_grpo=grpo,
+        clipped_gspo=gspo,
+        grad_norm=norm,
+        reward_first=first,
+        gain=gain,
+        scales=band_shares(source, run),
+    )
+
+
+def exponents(by_limit: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str) -> dict[int, float]:
+    """The slope of log y on log L for each seed with a run of every length; empty where a y is not above 0."""
+    seeds = set.intersection(*(set(runs) for runs in by_limit.values())) if len(by_limit) > 1 else set()
+    limits = by_limit.values()
+    points = {seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in limits] for seed in seeds}
+    if not all(y > 0 for seed in seeds for _, y in points[seed]):
+        return {}
+    fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
+    return {seed: float(np.polyfit(x, y, 1)[0]) for seed, (x, y) in fits.items()}
+
+
+def moved_to(share: float, scaled: Floats) -> float | None:
+    """The factor on all log-ratios with which a range would clip this share of tokens.
+
+    By a straight line of log share on log scale, between the scales at which shares were counted; None beyond them.
+    A range x 1/2 clips what the range itself would, had every log-ratio doubled.
+    """
+    known = scaled > 0
+    if not known.any() or not scaled[known].min() <= share <= scaled[known].max():
+        return None
+    scales = np.log(np.asarray(BAND_SCALES)[known])
+    return float(np.exp(-np.interp(-math.log(share), -np.log(scaled[known]), scales)))
+
+
+def _extrapolated(
+    grpo: Mapping[float, Mapping[int, LengthMeasurement]],
+    gspo: Mapping[float, Mapping[int, LengthMeasurement]],
+    band: tuple[float, float],
+) -> tuple[PairedT | None, Prediction | None, tuple[Prediction, ...]]:
+    slopes = exponents(gspo, "averaging")
+    *shorter, longest = gspo or (0.0,)
+    moved = {
+        seed: factor
+        for seed in slopes
+        if seed in grpo.get(longest, {}) and (factor := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
+    }
+    check = None
+    if len(shorter) > 1 and slopes:
+        known = exponents({limit: gspo[limit] for limit in shorter}, "averaging")
+        bases, aims = gspo[shorter[-1]], gspo[longest]
+        far = {seed: aims[seed].spread_tokens / bases[seed].spread_tokens for seed in slopes}
+        shares = [
+            bases[seed].clips(band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed])
+            for seed in slopes
+        ]
+        measured = paired_t([aims[seed].clipped_gspo for seed in slopes])
+        check = _prediction(average(aims[seed].length for seed in slopes) or 0.0, shares, measured)
+    if len(moved) < len(slopes) or not slopes:
+        return None, check, ()
+    bases = gspo[longest]
+    predicted = tuple(
+        _prediction(
+            length,
+            [bases[seed].clips(band, moved[seed], (length / bases[seed].length) ** slopes[seed]) for seed in slopes],
+        )
+        for length in LONGER
+    )
+    return paired_t(list(moved.values())), check, predicted
+
+
+def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None) -> Prediction:
+    parts = [low / (low + high) if low + high else math.nan for low, high in shares]
+    known = [part for part in parts if math.isfinite(part)]
+    return Prediction(length, paired_t([sum(share) for share in shares]), paired_t(known), measured)
+
+
+def limits_of(of: PairedT) -> dict[str, Any]:
+    """Plain data."""
+    return {"estimate": of.estimate, "low": of.low, "high": of.high, "per_seed": list(of.differences)}
+
+
+FIT = ("estimate", "low", "high", "resolved", "reason")
+"""Of a fit or a ratio, for plain data."""
+
+
+@dataclass(frozen=True)
+class DosePoint:
+    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed; all final scores."""
+
+    dose: float
+    runs: int
+    collapsed: int
+    scores: tuple[float, ...]
+
+    @property
+    def score(self) -> float | None:
+        """The mean final score of the runs with this dose; None where none has one."""
+        return average(self.scores)
+
+
+@dataclass(frozen=True)
+class ArmResponse:
+    """One arm over all doses; `half` is None while no finished run can be judged."""
+
+    arm: str
+    points: tuple[DosePoint, ...]
+    half: DoseLimits | None
+
+
+@dataclass(frozen=True)
+class DoseResponse:
+    """All arms of a sweep over `key`, and the ratio of each arm's 50 % collapse point to the baseline's.
+
+    `about` names the starting models where seeds share them. `added` arms came after the first step.
+    """
+
+    key: str
+    baseline: str
+    arms: tuple[ArmResponse, ...]
+    ratios: dict[str, DoseLimits]
+    about: Reason | None = None
+    added: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as the report's JSON has it."""
+        return {
+            "key": self.key,
+            "baseline": self.baseline,
+            "arms": {
+                arm.arm: {
+                    "points": [_fields(point, ("dose", "runs", "collapsed", "score")) for point in arm.points],
+                    "half_collapse": None if arm.half is None else _fields(arm.half, FIT),
+                }
+                for arm in self.arms
+            },
+            "ratios": {arm: _fields(ratio, (*FIT, "p")) for arm, ratio in self.ratios.items()},
+            "not_counted": list(self.added),
+        }
+
+
+@once
+def dose_response(source: Source) -> DoseResponse | None:
+    """The dose response so far, from the finished runs of the deciding seeds; None without a sweep.
+
+    None, too, for a sweep of answer lengths, which `lengths` reads. Of a run too short to be judged
+    only the score counts.
+    """
+    declared = source.declaration
+    if declared.sweep is None or declared.sweep.key == LENGTH:
+        return None
+    added = set(declared.arms_added)
+    counted = [arm for arm in declared.arms.values() if arm.dose is not None and arm.name not in added]
+    names = [name for name in declared.families if any(arm.of == name for arm in counted)]
+    baseline = declared.verdict.baseline or names[0]
+    runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
+    by_name = {arm.name: arm for arm in counted}
+    deciding = deciding_runs(source)
+    for run in outcomes(source, declared.primary):
+        arm = by_name.get(run.arm)
+        if (run.arm, run.seed) in deciding and arm is not None and arm.of is not None and arm.dose is not None:
+            runs[arm.of].append((arm.dose, run))
+    doses = sorted({arm.dose for arm in counted if arm.dose is not None})
+    arms = tuple(_response(name, doses, runs[name]) for name in names)
+    judged = {name: columns for name in names if (columns := _columns(runs[name]))[0]}
+    base = judged.pop(baseline, None)
+    ratios = {} if base is None else dose_ratios(base, judged, declared.verdict.alpha)
+    return DoseResponse(declared.sweep.key, baseline, arms, ratios, starting_models(declared), declared.arms_added)
+
+
+def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
+    points = []
+    for dose in doses:
+        ended = [run for run_dose, run in runs if run_dose == dose]
+        scores = tuple(run.final for run in ended if run.final is not None)
+        points.append(DosePoint(dose, sum(run.judged for run in ended), sum(run.collapsed for run in ended), scores))
+    judged, collapsed, _ = _columns(runs)
+    return ArmResponse(name, tuple(points), half_collapse(judged, collapsed) if judged else None)
+
+
+def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:
+    """Dose, collapsed and seed of every run that could be judged; none before runs at two doses could."""
+    judged = [(dose, run) for dose, run in runs if run.judged]
+    if len({dose for dose, _ in judged}) < 2:
+        return [], [], []
+    return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
+
+
+def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}

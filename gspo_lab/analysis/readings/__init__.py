@@ -1,0 +1,36 @@
+"""Readings: numbers of a study's record, by metric, rows, weights and runs.
+
+Only this package pools rows. Packages above it compare and show its values.
+"""
+
+from gspo_lab.analysis.readings.read import by_layer, by_minibatch, by_step, pooled, read, summarise
+from gspo_lab.analysis.readings.reading import (
+    Curve,
+    Minibatch,
+    Reading,
+    Reduce,
+    Steps,
+    Summary,
+    Value,
+    Weight,
+    Window,
+    average,
+    middle,
+)  # fmt: skip
+from gspo_lab.analysis.readings.runs import (
+    FINISHED,
+    RECORDED,
+    RecordedRun,
+    Seeds,
+    Source,
+    decided,
+    deciding,
+    once,
+    runs,
+)
+
+__all__ = [
+    "FINISHED", "RECORDED", "Curve", "Minibatch", "Reading", "RecordedRun", "Reduce", "Seeds", "Source", "Steps",
+    "Summary", "Value", "Weight", "Window", "average", "by_layer", "by_minibatch", "by_step", "decided", "deciding",
+    "middle", "once", "pooled", "read", "runs", "summarise",
+]  # fmt: skip

@@ -1,0 +1,416 @@
+"""Graded answers, while training and later: scores, counts by problem, and what finitely many leave uncertain."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
+from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
+from gspo_lab.recording.store import Evidence, answers
+from gspo_lab.recording.store.traces import read_later_evaluations
+from gspo_lab.study.verdict_tables import score_named
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+SEED, PROBLEM, SAMPLING, INTERPLAY = "training seed", "problems", "sampling", "seed × problem"
+UNSPLIT = "sampling, seed × problem"
+"""With one answer per problem the two cannot be told apart."""
+SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
+"""Of a difference's variance."""
+
+
+@dataclass(frozen=True)
+class GradedAnswers:
+    """One arm's graded answers to the problems that all compared runs answered.
+
+    1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each. `k` of pass@k.
+    """
+
+    seeds: tuple[int, ...]
+    problems: tuple[str, ...]
+    grade_SEIK: Floats
+    k: int = 1
+
+    def of(self, seeds: Sequence[int]) -> "GradedAnswers":
+        """Of these seeds alone."""
+        places = [self.seeds.index(seed) for seed in seeds]
+        return replace(self, seeds=tuple(seeds), grade_SEIK=self.grade_SEIK[places])
+
+    @property
+    def answers_SEI(self) -> Floats:
+        """How many answers were graded."""
+        counts: Floats = np.isfinite(self.grade_SEIK).sum(axis=-1, dtype=np.float64)
+        return counts
+
+    @property
+    def correct_SEI(self) -> Floats:
+        """How many of them are right."""
+        right: Floats = np.nansum(self.grade_SEIK, axis=-1)
+        return right
+
+    @property
+    def rate_SI(self) -> Floats:
+        """Share of right answers, or pass@k, the evaluations averaged."""
+        of_cell = self.correct_SEI / self.answers_SEI
+        if self.k > 1:
+            of_cell = pass_at_k(self.correct_SEI.ravel(), self.answers_SEI.ravel(), self.k).reshape(of_cell.shape)
+        mean: Floats = of_cell.mean(axis=1)
+        return mean
+
+    @property
+    def score_S(self) -> Floats:
+        """The score of each seed's run: the mean over problems."""
+        mean: Floats = self.rate_SI.mean(axis=1)
+        return mean
+
+    @property
+    def samples(self) -> int:
+        """Answers per problem and evaluation; the fewest where they differ."""
+        return int(self.answers_SEI.min())
+
+
+def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | None:
+    """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or without two answers.
+
+    The same answer of a seed and problem shares its random numbers over arms and evaluations, other answers do not. So
+    answer k counts as one draw, z_k = mean over evaluations of second minus first, and var_k(z) / K is the variance of
+    a cell. An answer that was not graded once is left out of its cell, and a cell without two from the mean.
+    """
+    if first.k > 1:
+        return None
+    z_SIK = (second.grade_SEIK - first.grade_SEIK).mean(axis=1)
+    answers_SI = np.isfinite(z_SIK).sum(axis=-1)
+    several = answers_SI > 1
+    if not several.any():
+        return None
+    cells = np.nanvar(z_SIK[several], axis=-1, ddof=1) / answers_SI[several]
+    return float(cells.mean() / answers_SI.size)
+
+
+def graded(frame: "DataFrame", arms: Sequence[str], steps: int, k: int = 1) -> dict[str, GradedAnswers]:
+    """Per arm its runs as one block, over the problems of which every run has k grades in all of `steps` evaluations.
+
+    `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are left out.
+    """
+    known = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
+    if known.empty:
+        return {}
+    runs, run_of = _numbered(zip(known["arm"], known["seed"], strict=True))
+    problems, problem_of = _numbered(known["problem"])
+    moments, moment_of = _numbered(zip(run_of.tolist(), known["step"], strict=True))
+    # How many evaluations each run has, and of each row the place of its own among them.
+    evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
+    step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
+    complete = evaluations == steps
+    grades = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=np.intp)
+    np.add.at(grades, (run_of, step_of, problem_of), 1)
+    common = ((grades >= k).sum(axis=1)[complete] == steps).all(axis=0) & complete.any()
+    if not common.any():
+        return {}
+    grade_REIK = np.full((len(runs), steps, len(problems), int(known["sample"].max()) + 1), np.nan)
+    row = complete[run_of] & common[problem_of]
+    index = (run_of[row], step_of[row], problem_of[row], known["sample"].to_numpy()[row])
+    grade_REIK[index] = known["correct"].to_numpy(dtype=float)[row]
+    names = tuple(str(problem) for problem, shared in zip(problems, common, strict=True) if shared)
+    out = {}
+    for arm in arms:
+        places = [place for place, (of, _) in enumerate(runs) if of == arm and complete[place]]
+        if places:
+            seeds = tuple(int(runs[place][1]) for place in places)
+            out[arm] = GradedAnswers(seeds, names, grade_REIK[places][:, :, common], k)
+    return out
+
+
+def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+    """The distinct values, sorted, and the index of each entry among them."""
+    listed = list(values)
+    distinct = sorted(set(listed))
+    place = {value: number for number, value in enumerate(distinct)}
+    return distinct, np.array([place[value] for value in listed], dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """A difference on these problems and on new ones too, and the share of its variance that each source brings."""
+
+    arm: str
+    over_seeds: PairedT
+    crossed: TwoWay
+    shares: dict[str, float]
+
+
+def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -> VarianceComponents | None:
+    """Of `second` minus `first`, over the seeds that both have; None without such a seed."""
+    both = [seed for seed in first.seeds if seed in second.seeds]
+    if not both:
+        return None
+    first, second = first.of(both), second.of(both)
+    a, b = first.rate_SI, second.rate_SI
+    scale = float(max(a.max(), b.max()))
+    crossed = two_way(b - a, alpha, scale=scale)
+    over_seeds = paired_t((b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a))
+    parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
+    if any(part is None for part in parts):
+        return VarianceComponents(arm, over_seeds, crossed, {})
+    seeds, items, residual = (float(part or 0.0) for part in parts)
+    split = {SEED: max(0.0, seeds - residual), PROBLEM: max(0.0, items - residual)}
+    drawn = sampling_variance(first, second)
+    if drawn is None:
+        split[UNSPLIT] = residual
+    else:
+        sampling = min(residual, drawn)
+        split |= {SAMPLING: sampling, INTERPLAY: residual - sampling}
+    total = sum(split.values())
+    return VarianceComponents(
+        arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {}
+    )
+
+
+@dataclass(frozen=True)
+class Flips:
+    """How many problems each of two runs with one seed gets right, at the last evaluation."""
+
+    arm: str
+    seed: int
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+
+def flips(first: GradedAnswers, second: GradedAnswers, arm: str) -> list[Flips]:
+    """Seed by seed. A problem counts as right if at least half of its answers are."""
+    out = []
+    for seed in first.seeds:
+        if seed in second.seeds:
+            a, b = (_right(answers, seed) for answers in (first, second))
+            counts = (int(correct.sum()) for correct in (a & b, a & ~b, ~a & b, ~a & ~b))
+            out.append(Flips(arm, seed, *counts))
+    return out
+
+
+def _right(answers: GradedAnswers, seed: int) -> NDArray[np.bool_]:
+    place = answers.seeds.index(seed)
+    right: NDArray[np.bool_] = answers.correct_SEI[place, -1] * 2 >= answers.answers_SEI[place, -1]
+    return right
+
+
+@once
+def scores(source: Source) -> "DataFrame":
+    """`store.answers.read_scores` of what the runs recorded as they trained."""
+    return answers.read_scores(source.evidence, source.study)
+
+
+@once
+def evaluations(source: Source, bench: str) -> dict[str, Floats]:
+    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
+    frame = scores(source)
+    frame = frame[frame["bench"] == bench].sort_values("step")
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
+    for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
+        rows.setdefault(run, []).append(tuple(row))
+    return {run: np.array(measured).T for run, measured in rows.items()}
+
+
+@once
+def benches(source: Source) -> list[str]:
+    """The benchmarks that any run was asked, the primary one first."""
+    primary = source.declaration.primary
+    return sorted(set(scores(source)["bench"]), key=lambda bench: (bench != primary, bench))
+
+
+@once
+def tallies(source: Source, bench: str) -> "DataFrame":
+    """`store.answers.tallies`: how many answers to each problem were graded and right, run by run."""
+    return answers.tallies(source.evidence, source.study, bench)
+
+
+def counted_wrong(source: Source, bench: str, run: str) -> dict[int, float]:
+    """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
+    counts = tallies(source, bench)
+    counts = counts[counts["run_id"] == run]
+    k = score_named(bench).k
+    of_problem = counts["correct"] / counts["answers"]
+    if k > 1:
+        of_problem[:] = pass_at_k(counts["correct"], counts["answers"], k)
+    scored = of_problem.groupby(counts["step"]).mean()
+    return {int(step): float(score) for step, score in zip(scored.index, scored, strict=True)}
+
+
+def counts_by_problem(
+    source: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Per arm and problem the answers and the ungraded ones, over the evaluations after these steps of (arm, seed)."""
+    counts = tallies(source, bench)
+    keys = zip(counts["arm"], counts["seed"], counts["step"], strict=True)
+    rows = counts[[step in steps.get((arm, seed), ()) for arm, seed, step in keys]]
+    sums = rows.groupby(["arm", "problem"], as_index=False)[["answers", "errors"]].sum()
+    out: dict[str, dict[str, tuple[int, int]]] = {}
+    for row in sums.to_dict("records"):
+        out.setdefault(str(row["arm"]), {})[str(row["problem"])] = int(row["answers"]), int(row["errors"])
+    return out
+
+
+@dataclass(frozen=True)
+class EvaluatedBenchmark:
+    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints. `steps` are the
+    evaluations that make the final score."""
+
+    evaluation: str
+    bench: str
+    steps: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """The benchmark, for people, with the later evaluation that asked it."""
+        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
+
+    @property
+    def key(self) -> str:
+        """A word for it that no other has, for file names and JSON."""
+        return f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench
+
+
+@once
+def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
+    """By evaluation and benchmark."""
+    frame = answers.read_scores(source.evidence, source.study, None)
+    finished = {run.id for run in runs(source, FINISHED)}
+    frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
+    last = source.declaration.verdict.last
+    out = []
+    for (evaluation, bench), rows in frame.groupby(["evaluation", "bench"], sort=True):
+        steps = sorted(int(step) for step in rows["step"].unique())
+        out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+    return out
+
+
+def answered(
+    source: Source,
+    benchmark: EvaluatedBenchmark,
+    arms: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    *,
+    counted_wrong: bool = False,
+) -> dict[str, GradedAnswers]:
+    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds answered.
+
+    `seeds` None: all. Ungraded answers are left out, or `counted_wrong`."""
+    frame = _grades(source, benchmark)
+    chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
+    chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
+    return graded(chosen, arms, len(benchmark.steps), score_named(benchmark.bench).k)
+
+
+@once
+def _grades(source: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
+    return answers.grades(source.evidence, source.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
+
+
+def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
+    """A benchmark as it was asked while training; None where no finished run answered it."""
+    evaluated = (benchmark for benchmark in evaluated_benchmarks(source) if not benchmark.evaluation)
+    return next((benchmark for benchmark in evaluated if benchmark.bench == bench), None)
+
+
+def answers_variance(
+    source: Source,
+    weights: Mapping[str, float],
+    seeds: Sequence[int],
+    *,
+    bench: str | None = None,
+    counted_wrong: bool = False,
+) -> float | None:
+    """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many answers.
+
+    It is of the seeds that all arms have, on `bench` (None: the primary one). Ungraded answers are left out, or
+    `counted_wrong`. None where the answers are not stored.
+    """
+    benchmark = in_training(source, bench or source.declaration.primary)
+    blocks = {} if benchmark is None else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    common = [seed for seed in seeds if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)]
+    if not common:
+        return None
+    return items_variance(sum(weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items()))
+
+
+KEYS = ["run_id", "step", "bench"]
+COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
+
+
+@dataclass(frozen=True)
+class CheckpointAnswers:
+    """A checkpoint's answers to one benchmark. `score` and `pass_at_k`, of the `k` answers that every graded problem
+    has at least, are None where nothing was graded; `graded` has its problems: problem, correct, graded (counts)."""
+
+    run_id: str
+    bench: str
+    step: int
+    problems: int
+    samples: int
+    distinct: float
+    """The mean over problems of how many of the answers differ."""
+    counts: dict[str, int]
+    error: str | None
+    answered_by: str | None
+    how: dict[str, Any]
+    """The declaration of the evaluation."""
+    graded: "DataFrame"
+    score: CheckpointScore | None
+    k: int | None
+    pass_at_k: float | None
+
+
+def checkpoints(evidence: Evidence, runs: Sequence[str], evaluation: str) -> Iterator[CheckpointAnswers]:
+    """Every checkpoint of these runs (or model, or server), run by run in the order of `runs`, by step."""
+    later = read_later_evaluations(evidence, runs)
+    rows = later[later["evaluation"] == evaluation]
+    how = {str(run): json.loads(content) for run, content in zip(rows["run_id"], rows["content"], strict=True)}
+    frame = answers.by_problem(evidence, runs, evaluation)
+    parts = [part for _, part in frame.groupby(KEYS, sort=False)]
+    for part in sorted(parts, key=lambda rows: (runs.index(rows["run_id"].iloc[0]), rows["step"].iloc[0])):
+        run, step, bench = part[KEYS].iloc[0]
+        graded = part[part["graded"] > 0]
+        k = int(graded["graded"].min()) if len(graded) else None
+        yield CheckpointAnswers(
+            run_id=str(run),
+            bench=str(bench),
+            step=int(step),
+            problems=len(part),
+            samples=int(part["answers"].max()),
+            distinct=float(part["distinct"].mean()),
+            counts={name: int(part[name].sum()) for name in COUNTS},
+            error=min(part["error"].dropna(), default=None),
+            answered_by=min(part["answered_by"].dropna(), default=None),
+            how=how.get(str(run), {}),
+            graded=graded,
+            score=None if k is None else checkpoint_score(graded["correct"], graded["graded"]),
+            k=k,
+            pass_at_k=None if k is None else float(pass_at_k(graded["correct"], graded["graded"], k).mean()),
+        )
+
+
+def arms_apart(source: Source, evaluation: str) -> Iterator[tuple[str, str, int, TwoWay]]:
+    """Benchmark, arm, number of problems and the difference to the study's baseline after the last step, with an
+    interval for new problems and new seeds."""
+    recorded = source.evidence.runs(source.study)
+    frame = answers.by_problem(source.evidence, list(recorded["run_id"]), evaluation)
+    frame = frame.merge(recorded[["run_id", "arm", "seed"]], on="run_id")
+    frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
+    frame["rate"] = frame["correct"] / frame["graded"]
+    by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
+    baseline = source.declaration.baseline
+    for arm in source.declaration.treatments:
+        if arm in by_arm and baseline in by_arm:
+            difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
+            crossed = two_way(difference.to_numpy(), source.declaration.verdict.alpha)
+            yield str(frame["bench"].iloc[0]), arm, difference.shape[1], crossed

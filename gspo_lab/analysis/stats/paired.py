@@ -1,0 +1,263 @@
+"""One number per seed and arm, or one per seed and problem: the paired t, and that with new problems as well.
+
+The unit of replication is the training run. With few of them the t interval on per-seed differences is what keeps its
+promise; `calibration.py` measures that on this very code.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
+
+LEAST_SEEDS = 3
+"""Below this there is no interval: dots only."""
+
+ROUNDING = 1e-12
+"""A spread below this share of the largest number is rounding, not variance."""
+
+IDENTICAL = "identical scores"
+SAME_DIFFERENCE = "every seed shows exactly the same difference: there is no spread to build an interval from"
+
+
+@dataclass(frozen=True)
+class PairedT:
+    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where `reason` says why.
+
+    `sd` is what the pairs showed; `items_sd`, where it is known, what finitely many answers to the benchmark's
+    problems alone would let them show. The interval is built from the larger of the two, `spread`.
+    """
+
+    n: int
+    estimate: float | None
+    differences: tuple[float, ...]
+    alpha: float
+    sd: float | None = None
+    se: float | None = None
+    df: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    reason: str | None = None
+    items_sd: float | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of a pair's difference that the interval is built from."""
+        return None if self.sd is None else max(self.sd, self.items_sd or 0.0)
+
+    @property
+    def seed_sd(self) -> float | None:
+        """What of the spread the answers do not explain: runs differ by it however many answers are asked. None where
+        the answers' part is not known."""
+        if self.sd is None or self.items_sd is None:
+            return None
+        return math.sqrt(max(0.0, self.sd**2 - self.items_sd**2))
+
+    def interval(self, alpha: float) -> tuple[float, float] | None:
+        """The same interval at another level; None where there is none."""
+        if self.low is None or self.estimate is None or self.se is None or self.df is None:
+            return None
+        return t_interval(self.estimate, self.se, self.df, alpha)[:2]
+
+    def p_of_margin(self, margin: float, *, beyond: bool) -> float | None:
+        """p < alpha where the whole interval lies `beyond` the margin on either side, else where it lies inside.
+
+        Against a difference of at most `margin` it is two-sided; against one of at least `margin` it is twice that of
+        two one-sided tests (Schuirmann 1987).
+        """
+        if self.low is None or self.estimate is None or self.se is None or self.df is None:
+            return None
+        clear = (abs(self.estimate) - margin) * (1 if beyond else -1)
+        return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
+
+    def no_worse(self, margin: float, *, second: bool) -> float | None:
+        """p against the second arm (else the first) being worse by `margin` or more.
+
+        It is twice the one-sided p, so that p < alpha if the interval excludes such a difference. It is 0 or 1 without
+        an interval, where all differences are equal.
+        """
+        if self.estimate is None or self.n < LEAST_SEEDS:
+            return None
+        clear = (self.estimate if second else -self.estimate) + margin
+        if self.low is None or self.se is None or self.df is None:
+            return 0.0 if clear > 0 else 1.0
+        return min(1.0, float(2 * special.stdtr(self.df, -clear / self.se)))
+
+
+def paired_t(
+    differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0, items_variance: float | None = None
+) -> PairedT:
+    """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s = max(sd(d), items' sd).
+
+    `items_variance` is the variance of one d due to finitely many answers; None: unknown. With few seeds sd(d) is often
+    far below it by chance, and the interval would be too narrow. `scale` is the size of the subtracted scores, so that
+    rounding does not count as variance. Without any spread there is no interval: the reason is "identical scores" if
+    all d are 0, and another one if all d are equal.
+    """
+    d = finite(differences, "differences")
+    share(alpha, "alpha")
+    n = len(d)
+    estimate = float(d.mean()) if n else math.nan
+    known = partial(PairedT, n, estimate if n else None, tuple(d.tolist()), alpha)
+    too_few = f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}" if n else "no pairs of runs"
+    if n < 2:
+        return known(reason=too_few)
+    sd = math.sqrt(float(((d - estimate) ** 2).sum()) / (n - 1))
+    items_sd = None if items_variance is None else math.sqrt(items_variance)
+    rounding = ROUNDING * max(float(np.abs(d).max()), scale)
+    sd = 0.0 if sd <= rounding else sd
+    spread = max(sd, items_sd or 0.0)
+    se = 0.0 if spread <= rounding else spread / math.sqrt(n)
+    known = partial(known, se=se, df=n - 1.0, items_sd=items_sd)
+    if not se:
+        return known(sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
+    if n < LEAST_SEEDS:
+        return known(sd=sd, reason=too_few)
+    low, high, p = t_interval(estimate, se, n - 1.0, alpha)
+    return known(sd=sd, low=low, high=high, p=p)
+
+
+def paired_scores(
+    first: ArrayLike,
+    second: ArrayLike,
+    alpha: float = 0.05,
+    labels: tuple[str, str] = ("first arm", "second arm"),
+    *,
+    items_variance: float | None = None,
+) -> PairedT:
+    """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the scale."""
+    a, b = finite(first, labels[0]), finite(second, labels[1])
+    same_length(a, b, f"{labels[0]} and {labels[1]}")
+    scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
+    return paired_t(b - a, alpha, scale=scale, items_variance=items_variance)
+
+
+def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:
+    """(low, high, two-sided p against 0) of an estimate with a t distribution; se > 0."""
+    half = t_quantile(df, 1 - alpha / 2) * se
+    return estimate - half, estimate + half, float(2 * special.stdtr(df, -abs(estimate) / se))
+
+
+def t_quantile(df: float, level: float) -> float:
+    """t_{df, level}."""
+    return float(special.stdtrit(df, level))
+
+
+def pointwise_t(differences: Floats, alpha: float) -> tuple[Floats, Floats, Floats] | None:
+    """Mean and two-sided t interval at every point by itself, of one row per pair; None with fewer than LEAST_SEEDS."""
+    n = len(differences)
+    if n < LEAST_SEEDS:
+        return None
+    mean = differences.mean(axis=0)
+    half = t_quantile(n - 1, 1 - alpha / 2) * differences.std(axis=0, ddof=1) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def leave_one_out(differences: ArrayLike) -> tuple[float, ...] | None:
+    """The mean difference with each seed left out in turn; None with fewer than 2 seeds."""
+    d = finite(differences, "differences")
+    return tuple(((d.sum() - d) / (len(d) - 1)).tolist()) if len(d) > 1 else None
+
+
+def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
+    """Correlation r of the two arms over seeds; None with fewer than 3 seeds or an arm without spread.
+
+    Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired: pairing needs 1 / (1 - r) times fewer seeds.
+    """
+    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    same_length(a, b, "pairing")
+    if len(a) < LEAST_SEEDS or any(np.ptp(arm) <= ROUNDING * np.abs(arm).max() for arm in (a, b)):
+        return None
+    a, b = a - a.mean(), b - b.mean()
+    return max(-1.0, min(1.0, float((a * b).sum()) / math.sqrt((a**2).sum() * (b**2).sum())))
+
+
+def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
+    """The covariance of two arms over two seeds or more: what a seed gives both of them, and cancels in its pair."""
+    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    same_length(a, b, "shared variance")
+    return float(np.cov(a, b)[0, 1])
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """Mean difference over seeds and items.
+
+    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. The interval is built
+    from `variance` and `df`. Interval and p are None where `reason` says why.
+    """
+
+    seeds: int
+    items: int
+    estimate: float | None
+    alpha: float
+    var_seeds: float | None = None
+    var_items: float | None = None
+    var_residual: float | None = None
+    variance: float | None = None
+    df: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    reason: str | None = None
+
+
+def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> TwoWay:
+    """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
+
+    Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);
+    V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts; Satterthwaite's
+    df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
+
+    New problems add a source of variation, so the interval is never narrower than that of new seeds alone
+    (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The wider of the two is given.
+    """
+    d_SI = finite(differences_SI, "differences by seed and item", axes=2)
+    share(alpha, "alpha")
+    seeds, items = d_SI.shape
+    if seeds == 0 or items == 0:
+        return TwoWay(seeds, items, None, alpha, reason="no scores")
+    estimate = float(d_SI.mean())
+    result = TwoWay(seeds, items, estimate, alpha)
+    if min(seeds, items) < 2:
+        return replace(result, reason=f"{seeds} seeds and {items} items; two of each are needed")
+
+    centred_SI = d_SI - estimate
+    by_seed_S, by_item_I = centred_SI.mean(axis=1), centred_SI.mean(axis=0)
+    residual_SI = centred_SI - by_seed_S[:, None] - by_item_I
+    df_seeds, df_items = seeds - 1, items - 1
+    var_seeds = float(by_seed_S.var(ddof=1)) / seeds
+    var_items = float(by_item_I.var(ddof=1)) / items
+    var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
+    result = replace(result, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
+    variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
+    rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
+    if math.sqrt(variance) <= rounding:
+        return replace(result, variance=0.0, reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE)
+    satterthwaite = variance**2 / (
+        var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
+    )
+    crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
+    seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
+    variance, df = max(crossed, seeds_alone, key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2)
+    result = replace(result, variance=variance, df=df)
+    if seeds < LEAST_SEEDS:
+        return replace(result, reason=f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}")
+    low, high, p = t_interval(estimate, math.sqrt(variance), df, alpha)
+    return replace(result, low=low, high=high, p=p)
+
+
+def items_variance(differences_SI: ArrayLike) -> float | None:
+    """The variance of one seed's mean difference due to finitely many answers to these problems, [S, I].
+
+    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom. It excludes
+    problem-by-arm effects that are the same on every seed, and includes those of a single seed, which average out over
+    problems within a pair. None with fewer than 2 seeds or problems.
+    """
+    components = two_way(differences_SI)
+    return None if components.var_residual is None else components.var_residual * components.seeds

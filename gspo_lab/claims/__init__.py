@@ -1,7 +1,0 @@
-"""Claims: statements fixed before a run, and what its evidence says of each. `LIBRARY` has those of the literature."""
-
-from gspo_lab.claims.estimates import Estimate
-from gspo_lab.claims.evaluate_claims import Result, answer, judge
-from gspo_lab.claims.library import LIBRARY, UNTESTED, Claim
-
-__all__ = ["LIBRARY", "UNTESTED", "Claim", "Estimate", "Result", "answer", "judge"]

@@ -1,0 +1,1 @@
+"""What every other package may use: errors, paths, atomic files, the registry and keys."""

@@ -1,6 +1,0 @@
-"""Run a study: declare it, prepare it, start its workers and follow their journals."""
-
-from gspo_lab.conduct.run_study import StudyRunResult, conduct
-from gspo_lab.conduct.study_outcome import ArmResult, StudyOutcome, outcome
-
-__all__ = ["ArmResult", "StudyOutcome", "StudyRunResult", "conduct", "outcome"]

@@ -1,0 +1,1 @@
+"""Logs of other programs in, and numbers for other programs out."""

@@ -1,0 +1,196 @@
+"""The meaning of a program's metric names: definitions, the lab's columns with the same definition, and settings.
+
+A metric that the table lacks is stored under its own name, noted as not understood, and never shown as a lab column.
+"""
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
+from gspo_lab.exchange.importers.config import model_name
+from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.study.dotted_keys import BAND, flat, set_dotted
+from gspo_lab.study.import_origin import filled
+from gspo_lab.study.schema import KEYS
+
+TABLE = Path(__file__).with_name("names.toml")
+MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
+"""Keys of `--map` that are not columns."""
+OURS = "gspo-lab"
+
+
+def _columns(record: type, *kinds: str) -> frozenset[str]:
+    """The names of a record's fields of these kinds; lists of numbers are left out."""
+    types = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
+    return frozenset(name for name, kind in types.items() if kind.startswith(kinds))
+
+
+OF_STEPS = _columns(StepRecord, "int", "float") - {"step"}
+OF_UPDATES = _columns(UpdateRecord, "int", "float") - {"step", "minibatch"} - OF_STEPS
+WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
+"""Columns that are counts."""
+FATAL = ("loss", "grad_norm")
+"""Columns that become NaN or infinite when an update does (`nonfinite`)."""
+COMMON: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)),
+    **dict.fromkeys(("clip", "clip_range", "clip_ratio", "eps_clip", "epsilon"), BAND),
+    **dict.fromkeys(("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)),
+    **dict.fromkeys(("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)),
+    **dict.fromkeys(("clip_low", "clip_ratio_low", "eps_clip_low"), ("objective.clip_low",)),
+    **dict.fromkeys(("clip_high", "clip_ratio_high", "eps_clip_high"), ("objective.clip_high",)),
+    "temperature": ("rollout.temperature",),
+}
+"""Common configuration keys of unknown programs, and the settings that they name."""
+SHORT = {"reward": "reward_mean", "clip_fraction": "clip_fraction_tokens", "length": "response_tokens_mean"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The meaning of a logged name; None if it is not understood.
+
+    `column` has the same definition in the lab, if any. `quantity` joins several definitions of one quantity."""
+
+    column: str | None = None
+    meaning: str | None = None
+    quantity: str | None = None
+    score: str | None = None
+    """The benchmark whose score it is."""
+
+    def to_json(self) -> dict[str, str]:
+        """The known fields as plain data."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class MetricNames:
+    """The table of one program, and the options of one import."""
+
+    program: str
+    table: Mapping[str, Any]
+    mapped: Mapping[str, str]
+    """Columns of the lab by the source's names."""
+    scored: Mapping[str, str]
+    """Benchmarks by the source's names; if empty, the table's scores."""
+
+    @property
+    def counts_from(self) -> int | None:
+        """The step of its first row; None if unknown: its steps stay unchanged."""
+        step: int | None = self.table.get("counts_from")
+        return step
+
+    def plain(self, name: str) -> str:
+        """The program's name of a metric, without the prefix that another writer added."""
+        strip, held_out = self.table.get("strip"), self.table.get("eval")
+        if held_out and name.startswith(held_out):
+            return f"eval_{name.removeprefix(held_out)}"
+        return name.removeprefix(strip) if strip else name
+
+    def metric(self, name: str, settings: Mapping[str, Any]) -> Metric:
+        """The meaning of a name in a run with these settings."""
+        if name in self.mapped:
+            return Metric(self.mapped[name], "as the person who imported it says", None)
+        if self.program == OURS and name in OF_STEPS | OF_UPDATES:
+            return Metric(name, "the lab's own", None)
+        plain = self.plain(name)
+        for entry in self.table.get("metric", ()):
+            conditions = entry.get("when", {}).items()
+            if fnmatchcase(plain, entry["name"]) and all(settings.get(key) in values for key, values in conditions):
+                return Metric(entry.get("column"), entry["meaning"], entry.get("quantity"))
+        return Metric()
+
+    def fatal(self, name: str) -> bool:
+        """Whether it is a loss or a gradient norm, which is not finite after an update that is not (`nonfinite`)."""
+        return self.metric(name, {}).column in FATAL or self.plain(name) in self.table.get("losses", ())
+
+    def bench(self, name: str) -> str | None:
+        """The benchmark whose score this is; None if it is not a score."""
+        if self.scored:
+            return self.scored.get(name) or self.scored.get(self.plain(name))
+        plain = self.plain(name)
+        if any(fnmatchcase(plain, pattern) for pattern in self.table.get("scores", ("score", "score/*"))):
+            return bench_name(plain.removeprefix("score/"))
+        return None
+
+    def settings(self, logged: Mapping[str, Any]) -> dict[str, Any]:
+        """A program's settings as the lab's dotted settings. Values that the lab's setting cannot have are left out.
+
+        For an unknown program the table with most of its keys is used, else COMMON.
+        """
+        config = flat(dict(logged)) if logged else {}
+        table = self.table if "settings" in self.table else _table_of(config)
+        values = table.get("values", {})
+        out: dict[str, Any] = {}
+        for key, dotted in table["settings"].items():
+            value = config.get(key)
+            for name in dotted if value is not None else ():
+                known = values.get(name)
+                word = value if known is None else known.get(value)
+                word = model_name(word) if name == "model" else word
+                if word is not None and _fits(name, word):
+                    out[name] = word
+        return out
+
+
+def _table_of(config: Collection[str]) -> Mapping[str, Any]:
+    """The table of the program with most of these keys, at least three; else COMMON."""
+    counts = {name: len(table.get("settings", {}).keys() & set(config)) for name, table in tables().items()}
+    best = max(counts, key=lambda name: counts[name])
+    return tables()[best] if counts[best] >= 3 else {"settings": COMMON}
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a setting can have this value."""
+    table: dict[str, Any] = {}
+    set_dotted(table, name, value)
+    try:
+        filled(table)
+    except ValidationError:
+        return False
+    return True
+
+
+def metric_names(program: str, columns: Mapping[str, str], scores: Mapping[str, str]) -> MetricNames:
+    """The table of a program, empty for one that is not in it. LabError where `--map` names no column."""
+    known = OF_STEPS | OF_UPDATES | SHORT.keys()
+    for column in columns:
+        if column not in known and column not in MAPPED:
+            raise LabError(
+                f"--map {column}=...: no column '{column}'{nearest(column, known)}; docs/reference/metrics.md"
+            )
+    mapped = {name: SHORT.get(column, column) for column, name in columns.items() if column not in MAPPED}
+    return MetricNames(program, tables().get(program, {}), mapped, scores)
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """The tables of all programs, with the settings that the lab's keys name as theirs."""
+    out = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    for key, known in KEYS.items():
+        for program, name in known.names.items():
+            if name:
+                out[program]["settings"].setdefault(name, [key])
+    return out
+
+
+def guess_program(metrics: Collection[str]) -> str | None:
+    """The program whose table knows most of these names, if it knows at least three."""
+    named = {program: metric_names(program, {}, {}) for program in tables()}
+    counts = {
+        program: sum(bool(names.metric(name, {}).meaning) for name in metrics) for program, names in named.items()
+    }
+    best = max(counts, key=lambda program: counts[program])
+    return best if counts[best] >= 3 else None
+
+
+def bench_name(text: str) -> str:
+    """A metric's name as a valid name of a benchmark."""
+    name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text)
+    return name.strip("._-")[:100] or "score"

@@ -1,0 +1,65 @@
+"""trackio: a project's SQLite file with one row per `log` call: `run_name`, `step` and a JSON object of metrics."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.importers.base import Log, MetricBuffer, RunSpec, check_file, merge_rows, numbers, parse_int
+
+
+def runs(path: Path, spec: RunSpec) -> list[str]:
+    """The names of the project's runs."""
+    with _open(path) as database:
+        query = "SELECT run_name FROM metrics GROUP BY run_name ORDER BY MIN(rowid)"
+        names = [str(name) for (name,) in database.execute(query)]
+    if not names:
+        raise LabError(f"{path}: trackio logged nothing into it; nothing to import")
+    return names
+
+
+def read(path: Path, run: str, spec: RunSpec) -> Log:
+    """One run of the project. LabError if two runs have its name."""
+    where, notes = f"{path}, run {run}", list[str]()
+    buffer = MetricBuffer(where, notes)
+    with _open(path) as database:
+        known = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}
+        if "run_id" in known:
+            query = "SELECT run_id FROM metrics WHERE run_name = ? GROUP BY run_id ORDER BY MIN(rowid)"
+            ids = [run_id for (run_id,) in database.execute(query, (run,))]
+            if len(ids) > 1:
+                raise LabError(f"{path}: {len(ids)} runs in it are named '{run}'; rename or delete all but one")
+        for step, text in database.execute(
+            "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid", (run,)
+        ):
+            at = parse_int(step, where)
+            for name, value in numbers(_object(text)).items():
+                buffer.add(name, at, value)
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+        config: dict[str, Any] = {}
+        if "configs" in tables:
+            for (text,) in database.execute("SELECT config FROM configs WHERE run_name = ?", (run,)):
+                config |= {key: value for key, value in _object(text).items() if not key.startswith("_")}
+    return Log(spec.program or "trackio", merge_rows(buffer.rows(), where), (path,), None, config, notes)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the file read-only. LabError if it is not a database."""
+    check_file(path, "trackio's PROJECT.db")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            yield database
+    except sqlite3.Error as error:
+        raise LabError(f"{path}: not a database of trackio ({error})") from error

@@ -1,0 +1,92 @@
+"""verl: the JSON Lines of its file logger, `{"step": n, "data": {...}}`, and the output of its console logger.
+
+The console prints `step:3 - actor/pg_clipfrac:0.01 - ...`, perhaps in colour and with a prefix of Ray. The
+configuration is printed before the first step, or is in Hydra's `.hydra/config.yaml` beside the log.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.importers.base import (
+    Log,
+    LoggedRow,
+    RunSpec,
+    check_file,
+    merge_rows,
+    numbers,
+    parse_int,
+    parse_number,
+)
+from gspo_lab.exchange.importers.config import LARGEST, read_config
+from gspo_lab.exchange.importers.tables import LONGEST, entries
+
+CONSOLE = re.compile(r"(?:^|[\s)])step:(\d+) - (\S.*)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+PAIR = re.compile(r"^(.+):([^:]+)$")
+WRAPPED = re.compile(r"^(?:np\.\w+\()?([^()]*)\)?$")
+"""A number as NumPy's repr prints it, `np.float64(0.5)`."""
+HYDRA = Path(".hydra", "config.yaml")
+PROCESS = re.compile(r"^\(\w+ pid=\d+[^)]*\) ?")
+"""Ray's prefix of a worker's line."""
+
+
+def read(path: Path, run: str, spec: RunSpec) -> Log:
+    """The file of either logger."""
+    check_file(path, "verl's JSON Lines or console log")
+    with path.open("rb") as file:
+        lines = file.read(1) == b"{"
+    rows, hydra = merge_rows(_json(path) if lines else _console(path), str(path)), path.parent / HYDRA
+    if hydra.is_file():
+        return Log("verl", rows, (path, hydra), settings=read_config(hydra))
+    return Log("verl", rows, (path,), settings={} if lines else _shown_config(path))
+
+
+def _json(path: Path) -> Iterator[LoggedRow]:
+    for where, entry in entries(path):
+        data = entry.get("data")
+        if "step" not in entry or not isinstance(data, dict):
+            raise LabError(f"{where}: not a line of verl's file logger, which has 'step' and 'data'")
+        yield parse_int(entry["step"], where), numbers(data)
+
+
+def _shown_config(path: Path) -> dict[str, Any]:
+    """The configuration as the console prints it, a Python dict on many lines; empty if there is none."""
+    text = ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while (line := file.readline(LONGEST)) and len(text) < LARGEST:
+            line = PROCESS.sub("", COLOUR.sub("", line))
+            if CONSOLE.search(line):
+                break
+            if text or line.startswith("{'"):
+                text += line
+            if text.rstrip().endswith("}") and text.count("{") == text.count("}"):
+                try:
+                    return dict(ast.literal_eval(text.strip()))
+                except (ValueError, SyntaxError, RecursionError):
+                    text = ""
+    return {}
+
+
+def _console(path: Path) -> Iterator[LoggedRow]:
+    empty = True
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while line := file.readline(LONGEST):
+            match = CONSOLE.search(COLOUR.sub("", line.rstrip("\n")))
+            if match is None:
+                continue
+            empty = False
+            pairs = [PAIR.match(part) for part in match[2].split(" - ")]
+            values = {
+                pair[1]: value
+                for pair in pairs
+                if pair is not None
+                and (inner := WRAPPED.match(pair[2]))
+                and (value := parse_number(inner[1])) is not None
+            }
+            yield int(match[1]), values
+    if empty:
+        raise LabError(f"{path}: no line is of verl's form, 'step:N - name:value - ...'")

@@ -1,0 +1,1 @@
+"""Records, journals, run folders and the SQLite database."""

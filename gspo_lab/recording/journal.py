@@ -1,0 +1,328 @@
+"""The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves for the store.
+
+A worker may die at any moment, or its disk be full. Then the last line may be torn. Readers stop before it. The next
+write closes it with ` <torn>` and a newline, and records its content again. Any other line that is not a JSON object,
+or a record without its step, was damaged later, and its content is lost.
+
+Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest and the object.
+
+    {"kind":"step", ..., "chain":"5f0c11d2a94be077"}
+                                  |before ||own   |
+
+So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next one. Lines lost at
+the very end look like a kill. The chain detects accidents, not forgery. A journal of an earlier version may begin with
+lines without a digest; the first line with one covers the last of them.
+
+The last status of a finished run holds the sha256 of all lines before it, and one of each evaluation's answers
+(`seal`). By these the database's copy of the answers can be checked without the journal.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from gspo_lab.common.atomic_files import sole_writer
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import JOURNAL
+from gspo_lab.common.states import STARTED
+from gspo_lab.recording.records import RECORDS, ROLLOUT, AnswerRecord, Record, RunStatus, to_dict, voided
+
+TORN = b" <torn>"
+"""What ends a line that was torn and closed; no JSON object ends so."""
+
+SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}')
+"""How a line with a digest ends."""
+SEAL_BYTES = 28
+
+WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
+"""The fields that decide what a record voids, and what voids it."""
+
+OBJECTS = ("facts", "answers")
+"""What of a status is read by names, where it is there."""
+
+ANSWERED = (
+    *("problem", "sample", "sample_seed", "prompt", "reference", "text"),
+    *("truncated", "correct", "grader", "reward"),
+)
+"""The fields of an answer that its evaluation's digest is of."""
+
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+START = b"0" * 8
+"""Stands for the line before the first."""
+
+FIRST_LOOK_BYTES = 1 << 16
+"""How much of a journal's end is read at first, where only its end matters."""
+
+
+class Journal:
+    """Appends records to `folder/journal.jsonl`; every `write` is on the disk when it returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL
+        self._file: Any = None
+        self._close: Callable[[], None]
+        self._torn = False
+        self._last = START
+
+    def __enter__(self) -> "Journal":
+        with ExitStack() as stack:
+            self._file = stack.enter_context(self.path.open("ab", buffering=0))
+            if not stack.enter_context(sole_writer(self._file)):
+                raise LabError(
+                    f"another process writes to {self.path}: wait until it has ended, or end it (a lock file is gone?)"
+                )
+            self._close = stack.pop_all().close
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            self._torn = file.read() not in (b"", b"\n")
+        self._last = digest_before(self.path, size).encode()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    @property
+    def has_records(self) -> bool:
+        """Whether it had a complete line when it was opened, or has been written to since."""
+        return self._last != START
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Append the records in one write, then wait for the disk: all lines or, at worst, a torn last one."""
+        if self._torn:  # by the worker before or by a write that failed: what it left whole counts
+            self._last = digest_before(self.path, self.path.stat().st_size).encode()
+        lines, last = [], self._last
+        for record in records:
+            body = ENCODE(to_dict(record)).encode()
+            before, last = last, _digest(last + body)
+            lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], before, last))
+        if not lines:
+            return
+        data = (TORN + b"\n" if self._torn else b"") + b"".join(lines)
+        self._torn = True  # until all of it is there
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self._torn, self._last = False, last
+
+
+class Damage(NamedTuple):
+    """A line that is damaged and left out, or, with `gap`, a whole one that does not follow from the line before it."""
+
+    at: int
+    """The byte at which it begins."""
+    gap: bool = False
+
+
+class JournalLines(NamedTuple):
+    """Complete lines of a journal: their objects, the byte behind the last, and what is wrong with any."""
+
+    items: list[dict[str, Any]]
+    end: int
+    damaged: list[Damage]
+
+
+class JournalReader:
+    """The complete lines after byte `offset`, where one begins: their objects, one by one, however long the file is.
+
+    What `end` (the byte behind the last), `count` and `damaged` say is complete once it is through.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path, self.end = path, offset
+        self.count = 0
+        self.damaged: list[Damage] = []
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            before = _line_before(file, self.end)
+            last: bytes | None = _line_digest(before)
+            chained = before is not None and _seal(before) is not None
+            size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
+            file.seek(self.end)
+            while self.end < size and (line := file.readline()).endswith(b"\n"):
+                at, line = self.end, line[:-1]
+                self.end += len(line) + 1
+                if _passed_over(line):
+                    continue
+                seal = _seal(line)
+                item = None if chained and seal is None else _object(line)
+                chained = chained or seal is not None
+                if item is None:
+                    self.damaged.append(Damage(at))
+                    last = None  # what the next one follows is unknown
+                    continue
+                if seal is not None and last is not None and seal[1] != last:
+                    self.damaged.append(Damage(at, gap=True))
+                last = _digest(line) if seal is None else seal[2]
+                self.count += 1
+                yield item
+
+
+def scan(path: Path, offset: int = 0) -> JournalLines:
+    """All complete lines after byte `offset`, where a line begins."""
+    reading = JournalReader(path, offset)
+    items = list(reading)
+    return JournalLines(items, reading.end, reading.damaged)
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """All complete lines but torn ones, damaged ones included."""
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n") and not _passed_over(line[:-1]):
+                    yield line
+
+
+def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
+    """sha256 of one evaluation's answers, each by its ANSWERED fields, whatever their order."""
+    # As they come back from the database: a reward is a float, half a surrogate pair a '?'.
+    rows = [[*row, reward if reward is None else float(reward)] for *row, reward in answers]
+    rows.sort(key=lambda row: row[:2])
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
+
+
+def seal(path: Path) -> dict[str, Any]:
+    """The digests in the last status of a finished run: `journal` and `answers` of a RunStatus."""
+    evaluations: dict[str, dict[tuple[Any, Any], list[Any]]] = {}
+    for item in in_force(scan(path).items):
+        if item.get("kind") == AnswerRecord.kind and item["bench"] != ROLLOUT:
+            rows = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
+            rows[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
+    answers = {key: digest_of_answers(rows.values()) for key, rows in evaluations.items()}
+    whole = hashlib.sha256()
+    for line in _lines_of(path):
+        whole.update(line)
+    return {"journal": whole.hexdigest(), "answers": answers}
+
+
+def sealed(path: Path) -> bool | None:
+    """Whether a journal matches the seal in its last line. None: it has no seal."""
+    whole, matches = hashlib.sha256(), None
+    for line in _lines_of(path):
+        if matches is not None:
+            return False
+        item = _object(line[:-1]) if b'"journal":' in line else None
+        if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
+            matches = item["journal"] == whole.hexdigest()
+        whole.update(line)
+    return matches
+
+
+def evaluation_key(bench: str, step: int) -> str:
+    """How `RunStatus.answers` names an evaluation."""
+    return f"{bench}@{step}"
+
+
+def from_end(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of all complete lines, the last first. Reads no more of the file than is asked for."""
+    if path.exists():
+        with path.open("rb") as file:
+            for line in _lines_reversed(file, file.seek(0, os.SEEK_END)):
+                if (item := _object(line)) is not None:
+                    yield item
+
+
+def _lines_reversed(file: IO[bytes], start: int) -> Iterator[bytes]:
+    look, head, ended = FIRST_LOOK_BYTES, b"", False
+    while start:
+        end, start = start, max(0, start - look)
+        look *= 8
+        file.seek(start)
+        data = file.read(end - start) + head
+        if not ended:  # what stands behind the last newline is torn
+            data = data[: data.rfind(b"\n") + 1]
+            ended = bool(data)
+        head, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
+        yield from reversed(lines if start else [head, *lines])
+
+
+def _line_before(file: IO[bytes], offset: int) -> bytes | None:
+    """The last complete line before a byte, torn ones passed over."""
+    return next((line for line in _lines_reversed(file, offset) if not _passed_over(line)), None)
+
+
+def _passed_over(line: bytes) -> bool:
+    """Whether nothing is missed of a line that is no object."""
+    return not line.strip() or line.endswith(TORN)
+
+
+def digest_before(path: Path, offset: int) -> str:
+    """The digest of the last complete line before a byte: where the chain stands there."""
+    with path.open("rb") as file:
+        line = _line_before(file, offset)
+    return _line_digest(line).decode()
+
+
+def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records in their order, without those that a later start of the run replaced."""
+    valid: list[dict[str, Any]] = []
+    for item in items:
+        if item.get("kind") == RunStatus.kind and item["state"] == STARTED:
+            valid = [earlier for earlier in valid if not voided(earlier, item["step"])]
+        valid.append(item)
+    return valid
+
+
+def line_number(path: Path, offset: int) -> int:
+    """Which line begins at a byte, counted from 1."""
+    count = 1
+    with path.open("rb") as file:
+        while offset and (data := file.read(min(offset, FIRST_LOOK_BYTES))):
+            count += data.count(b"\n")
+            offset -= len(data)
+    return count
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=4).hexdigest().encode()
+
+
+def _line_digest(line: bytes | None) -> bytes:
+    """A line's digest: the one that it carries, or that of its bytes; before the first line START."""
+    if line is None:
+        return START
+    seal = _seal(line)
+    return _digest(line) if seal is None else seal[2]
+
+
+def _seal(line: bytes) -> re.Match[bytes] | None:
+    """The digests at a line's end: group 1 that of the line before, group 2 its own."""
+    return SEAL.fullmatch(line[-SEAL_BYTES:])
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None where it is damaged: no object, or another than its digest is of."""
+    seal = _seal(line)
+    if seal is not None and _digest(seal[1] + line[:-SEAL_BYTES] + b"}") != seal[2]:
+        return None
+    try:
+        item = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(item, dict) or not _shaped(item):
+        return None
+    rewritten = item.pop("chain", None) is not None and seal is None  # by another hand
+    return None if rewritten else item
+
+
+def _shaped(item: dict[str, Any]) -> bool:
+    """Whether it can be told of what moment a record is, and of a status what it says, by names."""
+    kind = item.get("kind", "")
+    if not isinstance(kind, str) or kind not in RECORDS:
+        return isinstance(kind, str)
+    has_names = all(isinstance(item.get(name), dict | None) for name in OBJECTS)
+    complete = type(item.get("step")) is int and all(type(item.get(word)) is str for word in WORDS.get(kind, ()))
+    return complete and (kind != RunStatus.kind or has_names)

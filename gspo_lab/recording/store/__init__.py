@@ -1,0 +1,8 @@
+"""The database: `ingest` writes it from the run folders, `Evidence` reads it. Imports no pandas and no sqlite-utils."""
+
+from gspo_lab.common.paths import DATABASE
+from gspo_lab.recording.store.evidence import Evidence
+from gspo_lab.recording.store.export import export
+from gspo_lab.recording.store.ingest import IngestReport, ingest, rebuild
+
+__all__ = ["DATABASE", "Evidence", "IngestReport", "export", "ingest", "rebuild"]

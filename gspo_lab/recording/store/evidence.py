@@ -1,0 +1,242 @@
+"""Reading the database: labelled frames for statistics and reports. Nothing here can write.
+
+Evidence from elsewhere, an archive or another machine, is read through a database of its own that is thrown away.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import DATABASE
+from gspo_lab.common.registry import nearest
+from gspo_lab.recording.store.audit import runs_at_fault, study_at_fault
+from gspo_lab.recording.store.database import DAMAGED, copied, explained, reading
+from gspo_lab.recording.store.ingest import ingest_apart
+from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+T = TypeVar("T")
+
+
+class RunKey(NamedTuple):
+    """The run of a frame's rows."""
+
+    id: str
+    arm: str
+    seed: int
+
+
+class Evidence:
+    """What was recorded, as of the moment of `open`: all frames show the same state, however long they take to read.
+
+    `with Evidence.open(Path("runs/lab.db")) as evidence: evidence.runs("moe_stability")`
+    What was not measured is NaN (numbers) or missing (texts); JSON columns are their text.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, folder: Path) -> None:
+        self._connection, self._path, self.runs_folder = connection, path, folder
+        self._known: dict[Hashable, Any] = {}
+
+    @classmethod
+    def open(cls, path: Path, runs: Path | None = None) -> "Evidence":
+        """Open read-only; `runs`: where the studies lie, if not beside it. LabError if there is no database, it is
+        damaged, foreign, or of another version."""
+        return cls(reading(path), path, path.parent if runs is None else runs)
+
+    def __enter__(self) -> "Evidence":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, Exception) and _is_damaged(self, refused=isinstance(error, LabError)):
+                raise LabError(f"{self._path} {DAMAGED}") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let the database go; frames that were read stay."""
+        self._connection.close()
+
+    def studies(self) -> list[str]:
+        """The studies' names, the one with the most recent activity last."""
+        query = """
+            SELECT study FROM studies LEFT JOIN runs USING (study)
+            LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
+            GROUP BY study ORDER BY COALESCE(MAX(at), declared_at), study"""
+        return [study for (study,) in self.rows(query)]
+
+    def study(self, name: str) -> dict[str, Any]:
+        """The content of the study's study.json: one object for all who ask, so nobody may change it."""
+
+        def read() -> dict[str, Any]:
+            rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
+            if not rows:
+                known = self.studies()
+                raise LabError(
+                    f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
+                )
+            try:
+                content: dict[str, Any] = json.loads(rows[0][0])
+            except ValueError as error:
+                raise LabError(f"{self._path} {DAMAGED}") from error
+            return content
+
+        return self.once(("study", name), read)
+
+    def runs(self, study: str) -> "DataFrame":
+        """One row per run, in the order of the study's arms, then seeds. `settings` and `facts` are JSON text."""
+        columns = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
+        frame = self.select(
+            study,
+            f"SELECT run_id, study, arm, seed, {quoted(columns)} FROM chosen "
+            f"JOIN (SELECT run_id, study, {quoted(columns)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
+        )
+        return with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
+
+    def select(self, study: str, query: str, *values: Any) -> "DataFrame":
+        """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""
+        self.study(study)
+        return self.table(CHOSEN + query, study, *values)
+
+    def table(self, query: str, *values: Any) -> "DataFrame":
+        """The rows of one SELECT."""
+        from pandas import DataFrame
+
+        with explained(self._path):
+            cursor = self._connection.execute(query, values)
+            return DataFrame.from_records(cursor.fetchall(), columns=[entry[0] for entry in cursor.description])
+
+    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """The same, plain."""
+        with explained(self._path):
+            return self._connection.execute(query, values).fetchall()
+
+    def iter_rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The same, one by one: of what memory may not hold."""
+        with explained(self._path):
+            yield from self._connection.execute(query, values)
+
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """The result of `read`, which is called at most once, since the records do not change. Do not change it."""
+        if key not in self._known:
+            self._known[key] = read()
+        answer: T = self._known[key]
+        return answer
+
+    def chosen(self, study: str) -> list[RunKey]:
+        """The study's runs in order. LabError for a study that the database lacks."""
+        self.study(study)
+        query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
+        return self.once((query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))])
+
+    def columns(self, table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
+        """The metrics without repetition. LabError if one is not a column of the records or of this file; with
+        `numbers` also if one is a text."""
+        names = list(dict.fromkeys(metrics))
+        recorded = RECORD_TABLES[table]
+        present = {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
+        for name in names:
+            if name not in recorded.names:
+                raise LabError(
+                    f"no metric '{name}' in {table}{nearest(name, recorded.names)}; docs/reference/metrics.md has all"
+                )
+            if name not in present:
+                raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
+            column = recorded.column(name)
+            if numbers and column.type == "TEXT":
+                raise LabError(f"{table}.{name} is {'JSON' if column.json else 'text'}, not a number")
+        return names
+
+
+def _is_damaged(evidence: Evidence, refused: bool) -> bool:
+    """Whether the file is broken, or differs from the files of a study that was read: an error is then neither a bug
+    nor the user's mistake. Journals are read again only where the error is not `refused` input."""
+    names = [key[1] for key in evidence._known if isinstance(key, tuple) and key[0] == "study"]
+    try:
+        if any(study_at_fault(evidence.runs_folder, name, evidence.study(name)) for name in names):
+            return True
+        if refused:
+            return False
+        runs = [run.id for name in names for run in evidence.chosen(name)]
+        broken = evidence.rows("PRAGMA quick_check(1)") != [("ok",)]
+        return broken or any(faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs))
+    except Exception:  # it cannot even be compared
+        return True
+
+
+@contextmanager
+def evidence_of_study(home: Path) -> Iterator[Evidence]:
+    """One study's folder, as if it were all that its lab holds."""
+    with TemporaryDirectory(prefix="gspo-lab-") as place:
+        runs, database = Path(place, "runs"), Path(place, DATABASE)
+        runs.mkdir()
+        (runs / home.name).symlink_to(home.resolve(), target_is_directory=True)
+        ingest_apart(runs, database)
+        with Evidence.open(database, runs) as evidence:
+            yield evidence
+
+
+@contextmanager
+def evidence_of_database(path: Path) -> Iterator[Evidence]:
+    """A lab.db of any version. LabError where it is none."""
+    with TemporaryDirectory(prefix="gspo-lab-") as place:
+        copy = Path(place, DATABASE)
+        try:
+            copied(path, copy)
+        except LabError as error:
+            raise LabError(str(error).replace(str(copy), str(path))) from error
+        with Evidence.open(copy, path.parent) as evidence:
+            yield evidence
+
+
+def framed(rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
+    """run_id, arm, seed and the rows' `columns`, run after run.
+
+    Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.
+    """
+    import numpy as np
+    from pandas import DataFrame
+
+    counts = [len(rows) for rows in rows_by_run.values()]
+    lists: list[list[Any]] = [[] for _ in columns]
+    for rows in rows_by_run.values():
+        for column, part in zip(lists, zip(*rows, strict=True), strict=False):
+            column.extend(part)
+    data: dict[str, Any] = {
+        "run_id": np.repeat(np.array([run.id for run in rows_by_run], dtype=object), counts),
+        "arm": np.repeat(np.array([run.arm for run in rows_by_run], dtype=object), counts),
+        "seed": np.repeat(np.array([run.seed for run in rows_by_run], dtype=np.int64), counts),
+    }
+    for (name, kind), values in zip(columns.items(), lists, strict=True):
+        gaps = kind is int and None in values
+        data[name] = np.array(
+            values, dtype={int: np.float64 if gaps else np.int64, float: np.float64}.get(kind, object)
+        )
+    return DataFrame(data)
+
+
+def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "dict[str, Floats]":
+    """Rows of numbers as one array per column, NaN where nothing was measured."""
+    import numpy as np
+
+    block = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    return dict(zip(names, np.ascontiguousarray(block.T), strict=True))
+
+
+def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
+    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as objects."""
+    return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

@@ -1,0 +1,1 @@
+"""Plans a study, starts its workers and watches them."""

@@ -1,0 +1,198 @@
+"""Run a study until all its runs are finished.
+
+    lock ─> check models, tasks ─> declare (study.json) ─> trials ─> warm starts ─> pilots ─> runs
+                                                           └───────── one pool of workers ─────────┘
+    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
+    with declared looks: the seeds of each look in turn, until one resolves every arm
+
+The same command resumes after any interruption: it skips finished runs and continues others from their checkpoints.
+"""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.common.atomic_files import exclusive_lock, read_json
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import CONDUCTOR_LOCK, STUDY, database_of
+from gspo_lab.common.states import State
+from gspo_lab.exchange.exporters import target
+from gspo_lab.exchange.exporters.live_export import Mirror
+from gspo_lab.recording.runfolder import RunFolder, begun_arms, launched_folders, work_folders
+from gspo_lab.recording.store import Evidence, ingest
+from gspo_lab.running.conduct.run_pilots import find_band, run_pilots
+from gspo_lab.running.conduct.run_tuning import with_chosen_settings
+from gspo_lab.running.conduct.study_lock import archive, declare, save_calibrated_range
+from gspo_lab.running.conduct.worker_pool import WorkerPool, WorkItemResult, run_item, starts_to_make, write_run
+from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
+from gspo_lab.running.launch.base import Launcher
+from gspo_lab.running.plan.memory_fit import require_memory
+from gspo_lab.running.plan.preflight import preflight
+from gspo_lab.running.plan.preparation import found_bands, pilot, pilot_arms
+from gspo_lab.running.progress import ProgressView
+from gspo_lab.study import Declaration, Run, Study
+from gspo_lab.study.tuning_trials import trials_name
+from gspo_lab.study.verdict_tables import score_named
+
+
+@dataclass(frozen=True)
+class StudyRunResult:
+    """The results of all work items of a study, and whether Ctrl-C ended it."""
+
+    results: Sequence[WorkItemResult]
+    interrupted: bool
+
+
+def conduct(
+    study: Study,
+    runs: Path,
+    *,
+    on: str = LOCAL,
+    jobs: int | None = None,
+    console: Console,
+    fresh: bool = False,
+    live: bool = True,
+    yes: bool = False,
+) -> StudyRunResult:
+    """Run the unfinished runs of `study` under the folder `runs`. On return the database holds all records.
+
+    `on`: name of the launcher; `jobs`: its workers at once. `fresh` moves earlier runs to runs/_archive. `yes` ignores
+    the memory estimate. LabError if the first step cannot be made.
+    """
+    launcher = make_launcher(on, jobs, study.launch.options)
+    warnings = preflight(study)  # before the first folder is made
+    mirrors = {name: target(name) for name in study.mirror}
+    console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
+    if warnings:
+        named = ", ".join(dict.fromkeys(warning.name for warning in warnings))
+        command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
+        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False)
+    slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
+    if not yes:
+        require_memory(study, slots)
+    runs.mkdir(parents=True, exist_ok=True)
+    ingest(runs)  # fail now, not after the training, if the database cannot take records
+    with ExitStack() as stack:
+        home = _lock_folder(study, runs, fresh, launcher, stack)
+        mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
+        by_reward = score_named(study.verdict.primary or "").reward
+        view = ProgressView(console, study.name, live=live, by_reward=by_reward)
+        pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
+        _run_stages(study, runs, home, pool)
+        pool.end()
+    if pool.interrupts:
+        console.print("stopped; the same command resumes where this ended", markup=False)
+    return StudyRunResult(pool.results, pool.interrupts > 0)
+
+
+def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
+    begun = begun_arms(home)
+    edits = (read_json(home / STUDY) or {}).get("edits")
+    known = len(edits) if isinstance(edits, list) else 0
+    chosen = with_chosen_settings(study, home, begun, pool)
+    if chosen is None:
+        return
+    study = chosen
+    declaration = declare(study, home)
+    for edit in declaration.edits[known:]:
+        pool.console.print(f"noted in {STUDY}: {edit.what}", markup=False, highlight=False)
+    calibrated = {*begun, *found_bands(study, home)}
+    pilots = {arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated}
+    remaining = []
+    batches = seed_batches(study, declaration)
+    for run in study.runs():
+        item, folder = run_item(run, runs), RunFolder(run.folder(runs))
+        if folder.status().finished:
+            folder.drop_resume()  # its worker may have been killed before doing so
+            item.cell.progress.state = State.FINISHED
+        else:
+            remaining.append(run)
+        if run.seed in batches[0] or item.cell.progress.state is State.FINISHED:
+            pool.view.add([item.cell])
+    skipped = len(study.runs()) - len(remaining)
+    title = "training" + (f" ({skipped} finished before)" if skipped else "")
+    for number, seeds in enumerate(batches):
+        if number and (pool.interrupts or not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool)):
+            return
+        batch = [run for run in remaining if run.seed in seeds]
+        if not pool.work("warm starts", starts_to_make([*batch, *(() if number else pilots.values())], runs)):
+            return
+        if number == 0:
+            if not run_pilots(pool, "pilots", list(pilots.values()), runs):
+                return
+            for name, run in pilots.items():
+                low, high = find_band(study.arms[name], run, runs, home)
+                pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
+            for name, band in found_bands(study, home).items():
+                if name not in begun:
+                    declaration = save_calibrated_range(home, name, band)
+            declared = {run.id: run for run in declared_runs(study, declaration)}
+        for run in batch:
+            write_run(declared[run.id], runs)
+        pool.work(title, [run_item(declared[run.id], runs) for run in batch])
+
+
+def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
+    """Whether the interim look at the first `look` seeds leaves an arm unresolved; if not, print the result."""
+    pool.ingest()
+    with Evidence.open(database_of(runs), runs) as evidence:
+        source = Source(evidence, study.name)
+        decided, declared = decision(source), source.declaration
+        begun = {(run.arm, run.seed) for run in runs_of(source)}
+    short = decided.missing.values() if len(decided.seeds) <= look else ()
+    missing = ", ".join(dict.fromkeys(run for names in short for run in names))
+    if decided.stopped:
+        unbegun = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
+        line = (
+            f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
+            f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun"
+        )
+    else:
+        line = f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
+    if decided.stopped or missing:
+        pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return not decided.stopped and not missing
+
+
+def seed_batches(study: Study, declaration: Declaration) -> list[set[int]]:
+    """The new seeds of each interim look; seeds beyond the last look belong to its batch."""
+    looks = declaration.looks
+    out = [set(declaration.deciding[start:end]) for start, end in pairwise((0, *looks))]
+    out[-1] |= set(study.seeds).difference(*out)
+    return out
+
+
+def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
+    """The study's runs with the ranges, reference ranges and digest in study.json."""
+    arms = {name: declaration.arms[name] for name in study.arms}
+    declared = replace(study, arms=arms, reference_bands=declaration.reference_bands)
+    return [replace(run, declaration=declaration.digest) for run in declared.runs()]
+
+
+def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
+    """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
+    home, trials = runs / study.name, runs / trials_name(study.name)
+    refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
+    if fresh and home.exists():
+        with exclusive_lock(home / CONDUCTOR_LOCK, refusal):
+            places = [home] if study.tune is None or not trials.exists() else [trials, home]
+            for folder in work_folders(*places):
+                if (process := folder.lock_holder()) is not None:
+                    raise LabError(
+                        f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
+                    )
+            for folder in launched_folders(*places):
+                if (waiting := launcher.find_worker(folder.path)) is not None:
+                    waiting.kill()
+            for place in places:
+                archive(place, runs, place.name)
+    stack.enter_context(exclusive_lock(home / CONDUCTOR_LOCK, refusal))
+    return home

@@ -1,0 +1,385 @@
+"""A study's power before it runs: the smallest detectable effect, the seeds that it needs, and what to buy more of."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from pathlib import Path
+
+from gspo_lab.analysis.findings.run_outcomes import outcomes
+from gspo_lab.analysis.readings import Source, average, middle
+from gspo_lab.analysis.readings.answers import answers_variance
+from gspo_lab.analysis.stats.power import (
+    detectable_factor,
+    detection_chance,
+    pooled_sd,
+    sd_range,
+    seeds_for_equivalence,
+    seeds_needed,
+)
+from gspo_lab.analysis.stats.verdict import Rule, strictest
+from gspo_lab.common.paths import database_of
+from gspo_lab.recording.store import Evidence
+from gspo_lab.study import Arm, Study
+from gspo_lab.study.contrast import factorial, sides, squared_weights
+from gspo_lab.study.verdict_tables import score_named
+
+LEAST_DEGREES = 2
+"""With fewer degrees of freedom a spread over seeds is not reported."""
+TIMES = 8
+"""The factor on the number of answers that is compared with more seeds."""
+WORTH = 0.75
+"""More answers are proposed if they reduce the seeds to at most this share."""
+NEAR = 0.1
+"""Only pairs whose mean scores differ by at most this much are pooled: the spread of a score depends on its level."""
+LIKE = "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
+UNITS = (3, 5, 8, 16)
+"""Numbers of seeds whose smallest effect is shown in units of an unknown sd."""
+SEEDS = (3, 5, 7, 10)
+"""Numbers of seeds in the table of power."""
+Power = dict[int, dict[float, float]]
+"""Per number of seeds the chance to find a true difference of one, two and four margins."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of the scores' spread, as standard deviations.
+
+    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model; it cancels in pairs.
+    The squares of the others sum to the variance of a pair's difference: `seeds` (training), `evaluations` (between
+    deciding evaluations; None: there is one), `answers` (finitely many answers; None: not stored).
+    """
+
+    starts: float
+    seeds: float
+    evaluations: float | None
+    answers: float | None
+
+    def line(self) -> str:
+        """All components that are known, in one line."""
+        evaluations, answers = ("not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers))
+        parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
+        return f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which cancels in pairs"
+
+
+@dataclass(frozen=True)
+class SpreadEstimate:
+    """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers; None: unknown."""
+
+    sd: float | None
+    basis: str
+    between: tuple[float, float] | None = None
+    answers_sd: float | None = None
+    components: Components | None = None
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The power of a study. `sd` is that of the per-seed difference of two arms, or of the contrast; None: unknown."""
+
+    seeds: int
+    margin: float
+    sd: float | None
+    basis: str
+    effect: float | None
+    """Smallest true difference found with 80 % power; None under 3 seeds or without an sd."""
+    seeds_for_margin: int | None
+    """Fewest seeds that would find a difference as large as the margin."""
+    effect_range: tuple[float, float] | None = None
+    """The same effect at both ends of the range of the true sd."""
+    seeds_for_equivalence: int | None = None
+    """Fewest seeds that would show equivalence if nothing differs."""
+    answers_sd: float | None = None
+    """The part of `sd` that is due to finitely many answers."""
+    with_more_answers: int | None = None
+    """Seeds for equivalence with TIMES as many answers to each problem, at best."""
+    components: Components | None = None
+    """The sources of the noise."""
+    power: Power | None = None
+    pair_power: Power | None = None
+    """Beside the power of a declared contrast that of a pair of arms."""
+    contrast: str | None = None
+    """The effect that a contrast over a 2 x 2 design would detect, as a line to declare it by."""
+    judged: str = "a pair's difference"
+    """The number whose sd is `sd`."""
+
+    def line(self) -> str:
+        """The smallest detectable effect in words, with what it rests on."""
+        if self.sd is None:
+            return f"smallest detectable effect: not known, {self.basis}"
+        if self.effect is None:
+            return f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or more"
+        between = " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range) if self.effect_range else ""
+        lines = [
+            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power",
+            f"sd of {self.judged}: {self.sd:.3f}, {self.basis}",
+            f"{_count(self.seeds_for_margin)} seeds would find the margin of {self.margin:g}, "
+            f"{_count(self.seeds_for_equivalence)} would show equivalence",
+            *self._powers(),
+            *([self.components.line()] if self.components else []),
+            self._buy(),
+            *([self.contrast] if self.contrast else []),
+        ]
+        return "\n".join(lines)
+
+    def _powers(self) -> Iterator[str]:
+        """The table of power: a column per number of seeds, a row for a pair and for a declared contrast."""
+        if not self.power:
+            return
+        effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
+        yield f"chance in % to find a true difference of {effects}:"
+        yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
+        rows = {"a pair": self.pair_power or self.power, "the contrast": self.pair_power and self.power}
+        for name, power in rows.items():
+            cells = [" / ".join(f"{100 * chance:.0f}" for chance in row.values()) for row in (power or {}).values()]
+            if cells:
+                yield f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells)
+
+    def _buy(self) -> str:
+        if self.answers_sd is None:
+            return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
+        part = f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by {self.answers_sd:.3f}"
+        fewer = f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)} would, at best"
+        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers or math.inf
+        return f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}: {part}; {fewer}"
+
+
+def _count(seeds: int | None) -> str:
+    return "over a hundred thousand" if seeds is None else str(seeds)
+
+
+def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
+    """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
+    rule, n = study.verdict, len(study.deciding)
+    noise = pairs = SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
+    if rule.contrast is not None and assumed_sd is not None:
+        pairs = replace(noise, sd=assumed_sd / math.sqrt(squared_weights(rule.contrast) / 2))
+    elif rule.contrast is not None:
+        noise = _of_contrast(pairs, study, runs, rule.contrast)
+    fixed = Rule(rule.margin, rule.alpha, study.looks)
+    pair_alpha = strictest(fixed, len(study.treatments))
+    alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
+    if noise.sd is None:
+        factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
+        basis = f"{noise.basis}; in units of that sd it is with {factors}"
+        return Detectable(n, rule.margin, None, basis, None, None)
+    alone = noise.answers_sd or 0.0
+    spread = max(noise.sd, alone)
+    factor = detectable_factor(n, alpha) if n >= 3 else None
+    effect = None if factor is None else factor * spread
+    between = None
+    if factor is not None and noise.between is not None:
+        low, high = noise.between
+        between = (factor * max(low, alone), factor * max(high, alone))
+    least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
+
+    def power(spread: float, alpha: float) -> Power | None:
+        counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
+        effects = [times * rule.margin for times in (1, 2, 4)]
+        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts} if spread else None
+
+    declared = rule.contrast is not None
+    pair_sd = None if not declared or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
+    return Detectable(
+        seeds=n,
+        margin=rule.margin,
+        sd=spread,
+        basis=noise.basis,
+        effect=effect,
+        seeds_for_margin=seeds_needed(spread, rule.margin, alpha),
+        effect_range=between,
+        seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
+        answers_sd=noise.answers_sd,
+        with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
+        components=noise.components,
+        power=power(spread, alpha),
+        pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
+        contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
+        judged="the contrast" if declared else "a pair's difference",
+    )
+
+
+def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measured: bool) -> str | None:
+    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None without such a design.
+
+    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent pairs.
+    """
+    rule = study.verdict
+    design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
+    if design is None or rule.contrast is not None:
+        return None
+    known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
+    factor = detectable_factor(len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha))
+    weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
+    basis = "sd measured on these arms" if known else "sd of independent pairs"
+    tables = " by ".join(key.split(".")[0] for key in design.keys)
+    return (
+        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects "
+        f"{factor * (known or sd / math.sqrt(2)):.3f} where the pair detects {pair:.3f} ({basis})"
+    )
+
+
+def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mapping[str, float]) -> SpreadEstimate:
+    """The spread of a declared contrast: that of earlier runs of the same arms, else derived from `pairs`.
+
+    Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a pair.
+    """
+    first, second = sides(weights)
+    signed = second | {arm: -weight for arm, weight in first.items()}
+    share = math.sqrt(squared_weights(weights) / 2)
+    answers = None if pairs.answers_sd is None else share * pairs.answers_sd
+    known, degrees = _contrast_sd(study, runs, signed)
+    if known is not None:
+        basis = f"{pairs.basis}, of these very arms"
+        return replace(pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers)
+    if pairs.sd is None:
+        return pairs
+    between = pairs.between and (share * pairs.between[0], share * pairs.between[1])
+    basis = f"{pairs.basis}, from pairs of arms as if these were independent"
+    return replace(pairs, sd=share * pairs.sd, basis=basis, between=between, answers_sd=answers)
+
+
+def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
+    """The pooled sd over seeds of the weighted sum of final scores in earlier runs of the same arms, and its degrees.
+
+    None with fewer than LEAST_DEGREES.
+    """
+    if not database_of(runs).exists():
+        return None, 0
+    groups = []
+    with Evidence.open(database_of(runs), runs) as evidence:
+        for source in (Source(evidence, name) for name in evidence.studies()):
+            arms, same = source.declaration.arms, _comparable_scores(source, study)
+            alike = {
+                name: next((s for twin, s in same.items() if arms[twin].settings == study.arms[name].settings), {})
+                for name in weights
+            }
+            seeds = set.intersection(*(set(by_seed) for by_seed in alike.values()))
+            groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
+    sd, degrees = pooled_sd(groups)
+    return (sd if degrees >= LEAST_DEGREES else None), degrees
+
+
+@dataclass(frozen=True)
+class _ArmPair:
+    """Two arms of an earlier study: the differences of final scores by seed, and their mean `level`.
+
+    `answers` and `evaluations` are the parts of their variance due to these; None: unknown. `shared` is the covariance
+    of the arms' scores over seeds.
+    """
+
+    study: str
+    differences: list[float]
+    level: float
+    answers: float | None
+    evaluations: float | None
+    shared: float
+
+
+def _measured(study: Study, runs: Path) -> SpreadEstimate:
+    """The pooled sd of pair differences over earlier pairs of arms like those of this study, with their studies."""
+    if not database_of(runs).exists():
+        return SpreadEstimate(None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05")
+    planned = [arm.settings for arm in study.arms.values()]
+    levels: list[float | None] = []
+    pairs: list[_ArmPair] = []
+    with Evidence.open(database_of(runs), runs) as evidence:
+        for source in (Source(evidence, name) for name in evidence.studies()):
+            same, arms = _comparable_scores(source, study), source.declaration.arms
+            levels += [average(scores.values()) for arm, scores in same.items() if arms[arm].settings in planned]
+            pairs += _pairs(source, study, same)
+    level = middle(levels or [pair.level for pair in pairs]) or 0.0
+    near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
+    sd, degrees = pooled_sd(pair.differences for pair in near)
+    if sd is None or degrees < LEAST_DEGREES:
+        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd")
+    names = ", ".join(dict.fromkeys(pair.study for pair in near))
+    answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
+    # The variance between single evaluations includes that of their answers.
+    single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
+    seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
+    return SpreadEstimate(
+        sd,
+        f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
+        sd_range(sd, degrees + 1),
+        _root(answers),
+        Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
+    )
+
+
+def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
+    """The mean of a variance over the pairs of which it is known, weighted by their degrees of freedom."""
+    known = [(len(pair.differences) - 1, getattr(pair, name)) for pair in pairs if getattr(pair, name) is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * variance for weight, variance in known) / total if total else None
+
+
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else math.sqrt(variance)
+
+
+def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
+    """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and benchmark."""
+    declared = source.declaration
+    if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
+        return {}
+    conditions = _conditions(next(iter(study.arms.values())), study.primary)
+    names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == conditions}
+    out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
+    for run in outcomes(source, study.primary):
+        if run.arm in names and run.final is not None:
+            out[run.arm][run.seed] = run.final
+    return {name: finals for name, finals in out.items() if finals}
+
+
+def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
+    """The settings on which the spread of final scores over seeds depends, beside the tested rule."""
+    settings = arm.settings
+    decisive = None if bench is None else score_named(bench).bench
+    benches = [table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive]
+    return settings.model, settings.task, settings.steps, settings.warm_start, benches
+
+
+def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
+    """Each pair of arms that are like this study's, on the seeds that both have finished."""
+    from gspo_lab.analysis.stats.paired import shared_variance  # imports numpy
+
+    same = source.declaration.primary == study.primary
+    for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
+        both = sorted(a.keys() & b.keys())
+        if len(both) > 1:
+            yield _ArmPair(
+                study=source.study,
+                differences=[b[seed] - a[seed] for seed in both],
+                level=average(final[seed] for final in (a, b) for seed in both) or 0.0,
+                answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
+                evaluations=_evaluations_variance(source, study.primary, first, second, both),
+                shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
+            )
+
+
+def _evaluations_variance(
+    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
+) -> float | None:
+    """The variance of a pair's mean difference over the deciding evaluations that is due to their differences.
+
+    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
+    """
+    from gspo_lab.analysis.findings.run_outcomes import outcomes
+    from gspo_lab.analysis.readings import runs as runs_of
+    from gspo_lab.analysis.readings.answers import evaluations
+    from gspo_lab.analysis.stats.paired import items_variance
+
+    ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
+    ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
+    scores = {
+        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
+        for run, (steps, values, _) in evaluations(source, bench or "").items()
+    }
+    curves = [
+        [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds
+    ]
+    if len({len(curve) for pair in curves for curve in pair}) != 1:
+        return None
+    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
+    return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)

@@ -1,0 +1,166 @@
+"""What must be right before a study's first step: its models, its tasks, and what would spoil it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.exporters import target
+from gspo_lab.running.launch.local import on_gpu
+from gspo_lab.running.plan.preparation import needs_start
+from gspo_lab.study import Arm, Study, digest
+from gspo_lab.study.lints import Finding, ModelFacts, lints
+from gspo_lab.study.tuning_trials import trained_arms
+from gspo_lab.tasks import build_task, check_isolation
+from gspo_lab.tasks.benchmarks.published_benchmark import Published
+from gspo_lab.tasks.custom import Custom
+from gspo_lab.tasks.grader_dry_run import first_failure
+from gspo_lab.training.engines.check import check_engine, check_ready, check_tasks
+from gspo_lab.training.models.check import (
+    check_architecture,
+    check_chat_template,
+    check_eight_bit,
+    check_hub,
+    check_lora,
+    check_model,
+    is_moe,
+)
+from gspo_lab.training.models.shapes import check_rank, model_shape
+from gspo_lab.training.models.wording import options_for
+from gspo_lab.training.objectives.losses import loss_of
+from gspo_lab.training.samplers import check_sampler
+
+GRADER_SECONDS = 10.0
+"""A user's grader that has not graded a few short answers by then hangs."""
+
+
+def check(study: Study, *, data: bool = True) -> None:
+    """Build every task and read every model of all arms and candidates, so that mistakes show before training. Raises
+    LabError.
+
+    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here,
+    but for a model of which nothing is known.
+    """
+    base = study.path.parent.resolve()
+    arms = trained_arms(study)
+    # What many candidates share is looked at once.
+    tasks = {key: build_task(*table, base) for key, table in _tables(arms).items()}
+    for key in dict.fromkeys(next(iter(_tables([arm]))) for arm in arms):
+        trained = tasks[key]
+        if isinstance(trained, Published) and (data or not trained.trains):
+            trained.problems("train")
+    moe = {}
+    for model in dict.fromkeys(arm.settings.model for arm in arms):
+        check_model(model, here=data)
+        if data or model_shape(model) is None:
+            check_hub(model)
+        check_architecture(model)
+        check_chat_template(model)
+        moe[model] = is_moe(model)
+    for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
+        check_rank(model, rank)
+    for run in (arm.settings for arm in arms):
+        if run.device.partition(":")[0] not in ("auto", "cpu", "cuda"):  # importing torch takes seconds
+            from gspo_lab.training.models.load import check_device
+
+            check_device(run.device)
+        rollout, gpu = run.rollout, on_gpu(run.device)
+        check_sampler(rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant)
+    for arm in arms:
+        check_engine(arm.name, arm.settings, base)
+        loss, objective = loss_of(arm.settings.objective, base)
+        if broken := list(loss.refuses(objective)):
+            raise LabError(f"arm.{arm.name}: objective.{broken[0]}")
+        check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables([arm])], base)
+        if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
+            raise LabError(
+                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
+                f"study; use warm_start.steps = 0 with '{arm.settings.model}'"
+            )
+        if arm.settings.routing_replay != "none" and moe[arm.settings.model] is False:
+            raise LabError(
+                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
+                "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
+            )
+
+
+def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
+    """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
+    base = study.path.parent.resolve()
+    settings = [arm.settings for arm in study.arms.values()]
+    moe = {settings_.model: is_moe(settings_.model) for settings_ in settings}
+    limit = build_task(settings[0].task.name, options_for(settings[0].task, settings[0].model), base).max_tokens
+    problems = {}
+    for bench in settings[0].bench:
+        table = bench.task or settings[0].task
+        try:
+            held_out = build_task(table.name, options_for(table, settings[0].model), base).problems("held-out")
+        except LabError:
+            if data:
+                raise
+            continue
+        problems[bench.name] = bench.problems or len(held_out)
+        if problems[bench.name] > len(held_out):
+            raise LabError(
+                f"bench.{bench.name}.problems = {bench.problems}: the task '{table.name}' has {len(held_out)} held-out "
+                "problems; give no more, or leave the key out for all of them"
+            )
+    failures: dict[str, str] = {}
+    for name, options in _tables(study.arms.values()).values():
+        custom = name not in failures and isinstance(build_task(name, options, base), Custom)
+        if custom and (failure := first_failure(name, options, base, GRADER_SECONDS)):
+            failures[name] = failure
+    known = ModelFacts(
+        moe={model: answer for model, answer in moe.items() if answer is not None},
+        max_tokens=dict.fromkeys(study.arms, limit),
+        problems=problems,
+        grader_failures=failures,
+    )
+    return lints(study, known)
+
+
+def preflight(study: Study, *, here: bool = True) -> list[Finding]:
+    """`check`, the engines, packages and isolation that are needed, then the lints; their warnings. Raises LabError for
+    an error among them that no `[waive]` answers.
+
+    Without `here` it asks less of this machine: a plan can do without problems, engines, packages and isolation.
+    """
+    check(study, data=here)
+    arms = trained_arms(study) if here else []
+    for settings in {repr(arm.settings.engine): arm.settings for arm in arms}.values():
+        check_ready(settings, study.path.parent.resolve())
+    for arm in arms:
+        check_lora(arm.settings.update.lora_rank)
+        if arm.settings.update.optimizer == "adamw-8bit":
+            check_eight_bit()
+    for name, options in _tables(arms).values():
+        check_isolation(name, options)
+    for name in study.mirror if here else ():
+        target(name)
+    lints_ = lint_findings(study, data=here)
+    if errors := [finding for finding in lints_ if finding.level == "error"]:
+        raise LabError(
+            f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
+            f"{errors[0].name} = 'the reason', which the report prints",
+            details=tuple(map(str, errors)),
+        )
+    return lints_
+
+
+def blocker(study: Study) -> str | None:
+    """What keeps a study that can be planned from being run on this machine, in one line."""
+    try:
+        preflight(study)
+    except LabError as error:
+        return str(error)
+    return None
+
+
+def _tables(arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Name and options of every task that one of the arms trains or is asked, the first's trained one first, by their
+    digest."""
+    tables = [
+        (table.name, options_for(table, arm.settings.model))
+        for arm in arms
+        for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
+    ]
+    return {digest(list(table)): table for table in tables}

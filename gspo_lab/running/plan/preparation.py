@@ -1,0 +1,121 @@
+"""What must be made before a study's first step: warm starts, pilots that find clip ranges, trials of `[tune]`."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.atomic_files import read_json
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import BANDS, PILOTS, STARTS, STUDY
+from gspo_lab.recording.runfolder import RunFolder, StartFolder
+from gspo_lab.study import Arm, Declaration, Run, Settings, Study, digest, flat
+from gspo_lab.study.declaration import Band, reference_bands
+from gspo_lab.study.dotted_keys import BAND
+from gspo_lab.study.tuning_trials import trial_study
+from gspo_lab.tasks import task_key
+from gspo_lab.training.models.check import EMBEDDED
+from gspo_lab.training.objectives.presets import PRESETS
+
+PILOT_STEPS = 6
+FIRST_SEED = 1_000_000
+"""Far from any study's seeds, so that no run meets its pilot's problems and random numbers again."""
+
+
+def needs_start(model: str) -> bool:
+    """Embedded models are made, even with 0 steps; all others start from their checkpoint as it is."""
+    return model in EMBEDDED
+
+
+def start_folder(run: Run, runs: Path) -> StartFolder:
+    """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
+    return _folder(warm_start_request(run, runs))
+
+
+def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
+    """Each warm start's folder, with a run that needs it."""
+    of_settings: dict[int, dict[str, Any]] = {}  # runs of one arm share theirs, and wish the same but for the seed
+    starts: dict[StartFolder, Run] = {}
+    for run in runs_needed:
+        if needs_start(run.settings.model):
+            if id(run.settings) not in of_settings:
+                of_settings[id(run.settings)] = warm_start_request(run, runs)
+            starts[_folder({**of_settings[id(run.settings)], "seed": _seed(run)})] = run
+    return starts
+
+
+def warm_start_request(run: Run, runs: Path) -> dict[str, Any]:
+    """What a worker is told to make."""
+    settings = run.settings
+    return {
+        "model": settings.model,
+        "task": {"name": settings.task.name, "options": settings.task.options},
+        "task_key": task_key(settings.task.name, settings.task.options, Path(run.base)),
+        "warm_start": settings.warm_start.model_dump(mode="json", exclude={"seed"}),
+        "seed": _seed(run),
+        "base": run.base,
+        "cache": str(Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()),
+    }
+
+
+def _seed(run: Run) -> int:
+    start = run.settings.warm_start
+    return run.seed if start.per_seed else start.seed
+
+
+def _folder(wished: dict[str, Any]) -> StartFolder:
+    needs = {key: value for key, value in wished.items() if key != "base"}  # the files' content is in the task's key
+    return StartFolder(Path(wished["cache"]) / "jobs" / digest(needs)[:16])
+
+
+def pilot_arms(study: Study) -> list[Arm]:
+    """The arms whose clip range a pilot run has to find."""
+    return [arm for arm in study.arms.values() if arm.settings.objective.clip == "calibrated"]
+
+
+def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
+    """The ranges found so far for arms whose settings are still those of their pilot."""
+    known = read_json(home / BANDS) or {}
+    try:
+        return {
+            arm.name: (float(known[arm.name]["clip_low"]), float(known[arm.name]["clip_high"]))
+            for arm in pilot_arms(study)
+            if arm.name in known and known[arm.name]["settings"] == settings_digest(arm)
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(
+            f"{home / BANDS} is damaged ({error}): delete it, and its pilots find the ranges again"
+        ) from error
+
+
+def pilot(study: Study, arm: Arm, band: Band | None = None, place: str | None = None, name: str | None = None) -> Run:
+    """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio recorded. `place` and
+    `name` are where it lies instead of the study's own pilots."""
+    data = arm.settings.model_dump(mode="json")
+    preset = PRESETS[arm.settings.objective.preset]
+    low, high = band or (preset.clip_low, preset.clip_high)
+    data["objective"] |= {"clip": "fixed", "clip_low": low, "clip_high": high}
+    data["record"] |= {"detail_every": 1, "token_detail": True}
+    settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
+    bands = reference_bands([settings])
+    base, seed = str(study.path.parent.resolve()), FIRST_SEED + study.seeds[0]
+    return Run(place or f"{study.name}/{PILOTS}", name or arm.name, seed, settings, arm.declared, bands, base)
+
+
+def settings_digest(arm: Arm) -> str:
+    """What a found range holds for: all of the arm's settings but the range."""
+    return digest({key: value for key, value in flat(arm.resolved).items() if key not in BAND})
+
+
+def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:
+    """The remaining trials of a study that tunes, and the most steps that they train; ([], 0) without any."""
+    if study.tune is None or study.tune.chosen:
+        return [], 0
+    file = runs / study.name / STUDY
+    data = read_json(file)
+    before = None if data is None else Declaration.parse(data, file).tune
+    if before is not None and before.chosen:
+        return [], 0
+    trials = trial_study(study).runs()
+    done = sum(RunFolder(run.folder(runs)).status().steps for run in trials)
+    return trials, max(0, study.tune.spent * len(study.arms) - done)

@@ -1,6 +1,0 @@
-"""Runs untrusted programs without harm to the machine, and without a way to a verdict that they did not earn."""
-
-from gspo_lab.sandbox.program import ExecutionResult, Limits, Program, SandboxFailed
-from gspo_lab.sandbox.sandbox import Sandbox
-
-__all__ = ["ExecutionResult", "Limits", "Program", "Sandbox", "SandboxFailed"]

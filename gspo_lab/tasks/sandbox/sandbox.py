@@ -1,0 +1,221 @@
+"""Run programs in isolation: check the isolation, manage the slots, repeat tests that time out under load.
+
+with Sandbox.open() as sandbox:
+    outcomes = sandbox.run(Program("print(int(input()) + 1)"), [b"1\\n", b"41\\n"], Limits())
+"""
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from gspo_lab.common.cpu_count import cores
+from gspo_lab.common.errors import LabError
+from gspo_lab.tasks.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
+from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess
+from gspo_lab.tasks.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed
+
+UIDS = range(60600, 61100)
+"""uids that Debian and systemd leave unused; a socket's unique name reserves one per slot."""
+
+NOT_HELD = "bubblewrap is installed but does not isolate programs"
+NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
+
+TURNS = 10
+"""After an exclusive test, the next one may start after this many times its duration."""
+
+PROBE = Program(
+    """
+import json, os, socket
+facts = {"uid": os.getuid()}
+try:
+    socket.socket()
+    facts["sockets"] = True
+except OSError:
+    facts["sockets"] = False
+try:
+    open(input()).read()
+    facts["files"] = True
+except OSError:
+    facts["files"] = False
+print(json.dumps(facts))
+"""
+)
+
+
+@dataclass(frozen=True)
+class SandboxSlot:
+    """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
+
+    uid: int | None
+    claim: socket.socket | None
+
+    @classmethod
+    def claim_one(cls) -> "SandboxSlot":
+        """Reserve a uid that no other sandbox of this machine uses. Without root programs run as the present user."""
+        if os.geteuid() != 0:
+            return cls(None, None)
+        for uid in UIDS:
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                claim.bind(f"\0gspo-lab-sandbox-{uid}")  # gone with this process, however it ends
+            except OSError:
+                claim.close()
+                continue
+            return cls(uid, claim)
+        raise LabError(f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes")
+
+    def release(self) -> None:
+        """Free the uid for another sandbox."""
+        if self.claim is not None:
+            self.claim.close()
+
+
+class SharedOrExclusive:
+    """Lets tests run concurrently, or one exclusively, which waits for the others and they for it.
+
+    Exclusive tests take at most a tenth of the time; beyond that they run beside others.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.running = 0
+        self.waiting = 0
+        self.next_alone = 0.0
+        """Earliest time of the next exclusive test, by the monotonic clock."""
+
+    @contextlib.contextmanager
+    def turn(self, *, alone: bool) -> Iterator[None]:
+        """Run beside others, or `alone` when nothing else runs."""
+        with self.changed:
+            came = time.monotonic()
+            alone = alone and not self.waiting and came >= self.next_alone
+            self.waiting += alone
+            self.changed.wait_for(lambda: not (self.running if alone else self.waiting))
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                if alone:
+                    self.next_alone = came + TURNS * (time.monotonic() - came)
+                self.waiting -= alone
+                self.running -= 1
+                self.changed.notify_all()
+
+
+class Sandbox:
+    """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
+
+    def __init__(self, isolation: Isolation, slots: Sequence[SandboxSlot]) -> None:
+        self.isolation = isolation
+        self.slots = len(slots)
+        self.level = isolation.level(slots[0].uid)
+        """The isolation that `open` has checked; stored with every grade."""
+        self.uids = [slot.uid for slot in slots if slot.uid is not None]
+        self._all = slots
+        self._free: queue.SimpleQueue[SandboxSlot] = queue.SimpleQueue()
+        self._turns = SharedOrExclusive()
+        for slot in slots:
+            self._free.put(slot)
+
+    @classmethod
+    def open(cls, *, slots: int | None = None, unsafe: bool = False) -> "Sandbox":
+        """A sandbox whose isolation was checked, with `slots` (default: cores) candidates at once.
+
+        LabError if programs cannot be isolated; with `unsafe` they then run with limits only.
+        """
+        if sys.platform != "linux":
+            raise LabError("programs can be run on Linux only: its kernel isolates them")
+        first = SandboxSlot.claim_one()
+        lack = missing()
+        refused: list[str] = []
+        for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
+            for python in pythons():
+                isolation = Isolation(python, numpy_for(python), isolated)
+                try:
+                    probe(isolation, first.uid)
+                except (SandboxFailed, LabError) as failure:
+                    refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
+                    continue
+                count = slots or cores()
+                return cls(isolation, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
+        first.release()
+        why = lack or (NOT_HELD if refused else NO_PYTHON)
+        raise LabError(
+            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed. "
+            "See docs/explanation/sandbox.md. "
+            "Or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
+            details=tuple(refused),
+        )
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[bytes],
+        limits: Limits,
+        *,
+        go_on: GoOn = lambda _index, _outcome: True,
+        keep_output: bool = True,
+    ) -> list[ExecutionResult]:
+        """The outcomes of the tests in order, up to the one after which `go_on` says no.
+
+        Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may fill gigabytes.
+
+        A test that exceeds its wall time beside others is repeated alone, and the second result counts.
+        SandboxFailed: a failure of the sandbox, not of the program.
+        """
+        if not inputs:
+            raise ValueError("no tests: an empty list proves nothing")
+        slot = self._free.get()
+        try:
+            with IsolatedProcess(program, limits, self.isolation, slot.uid) as process:
+                outcomes: list[ExecutionResult] = []
+                for index, content in enumerate(inputs):
+                    with self._turns.turn(alone=False):
+                        ended = process.test(content)
+                    if ended.retry != "no":
+                        with self._turns.turn(alone=ended.retry == "alone"):
+                            ended = process.test(content)
+                    going_on = go_on(index, ended.outcome)
+                    bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
+                    outcomes.append(ended.outcome if keep_output else bare)
+                    if not going_on:
+                        break
+                return outcomes
+        finally:
+            self._free.put(slot)
+
+    def close(self) -> None:
+        """Free the uids."""
+        for slot in self._all:
+            slot.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def probe(isolation: Isolation, uid: int | None) -> None:
+    """Run a program that tests the isolation. SandboxFailed if it does not hold."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
+        os.fchmod(outside.fileno(), 0o644)
+        with IsolatedProcess(PROBE, Limits(), isolation, uid) as process:
+            outcome = process.test(outside.name.encode()).outcome
+    if outcome.ending != "finished":
+        raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")
+    facts = json.loads(outcome.stdout)
+    if uid is not None and facts["uid"] != uid:
+        raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
+    if isolation.isolated and (facts["sockets"] or facts["files"]):
+        raise SandboxFailed(f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}")

@@ -1,0 +1,1 @@
+"""Who trains, and with what: engines, objectives, models and samplers."""

@@ -1,0 +1,50 @@
+"""How AReaL asks the policy: the lab's prompts, stops and graders, as a workflow of AReaL's."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import torch
+from areal import workflow_context
+from areal.api import InferenceEngine, ModelRequest, RolloutWorkflow
+from areal.utils import stats_tracker
+from areal.utils.hf_utils import load_hf_tokenizer
+
+from gspo_lab.training.engines.external.answering import answered, stopping_of
+from gspo_lab.training.engines.external.attempt import Prompt, current
+from gspo_lab.training.models.load import encode_prompt
+
+_asked: Counter[tuple[int, int]] = Counter()
+"""By step and place, how many responses this process has asked for."""
+
+
+class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
+    """One response to one prompt."""
+
+    def __init__(self, gconfig: Any, tokenizer: str) -> None:
+        self.tokenizer = load_hf_tokenizer(tokenizer)
+        self.gconfig = gconfig.new(n_samples=1, skip_special_tokens=False)
+
+    async def arun_episode(self, engine: InferenceEngine, data: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Ask, grade, write the answer down, and hand it to AReaL with its reward."""
+        prompt, run = Prompt.of(json.loads(data["asked"])), current().run
+        sample = _asked[prompt.step, prompt.place]
+        _asked[prompt.step, prompt.place] += 1
+        stopping, ids = stopping_of(self.tokenizer, prompt.stop), encode_prompt(self.tokenizer, prompt.problem.prompt)
+        how = self.gconfig.new(stop_token_ids=sorted(stopping.ids), stop=list(stopping.spanning) or None)
+        name = f"{run.arm}-{prompt.step}-{prompt.place}-{sample}"
+        drawn = await engine.agenerate(ModelRequest(rid=name, input_ids=ids, gconfig=how, tokenizer=self.tokenizer))
+        tokens, logprobs = list(drawn.output_tokens), list(drawn.output_logprobs)
+        answer = await answered(prompt, self.tokenizer, tokens, logprobs, step=prompt.step, sample=sample)
+        stats_tracker.get(workflow_context.stat_scope()).scalar(reward=answer.reward)
+        size, length = len(ids), len(answer.ids)
+        versions = list(drawn.output_versions)[:length]
+        made = {
+            "input_ids": torch.tensor([*ids, *answer.ids], dtype=torch.int32),
+            "loss_mask": torch.tensor([0] * size + [1] * length, dtype=torch.int32),
+            "logprobs": torch.tensor([0.0] * size + answer.logprobs, dtype=torch.float32),
+            "versions": torch.tensor([-1] * size + versions, dtype=torch.int32),
+            "attention_mask": torch.ones(size + length, dtype=torch.bool),
+            "rewards": torch.tensor(answer.reward, dtype=torch.float32),
+        }
+        return {name: value.unsqueeze(0) for name, value in made.items()}

@@ -1,0 +1,158 @@
+"""One start of a program for a run: a folder of its own below the run's, and what lies in it.
+
+    NAME/                       the engine's name
+      model/                    the model that the program starts from, where the lab makes it
+      attempt-1/
+        attempt.json            the run, the step that this attempt starts with, the tokens that end a response
+        lib/gspo_lab            this package, for the program's processes
+        log.jsonl               what the program says of each rollout batch, a line each
+        answers.jsonl           every answer, by the processes that asked
+        updates.jsonl           every update, by the first training process
+        ...                     prompts and configuration, as the program reads them
+
+The lab reads the three logs. Every start has its own, because a program may empty its log when it opens it."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.atomic_files import read_json, write_json
+from gspo_lab.study import Run
+from gspo_lab.study.schema import TaskTable
+from gspo_lab.tasks import Problem, Task, build_task
+from gspo_lab.training.models.wording import options_for
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+WORKER = "GSPO_LAB_WORKER"
+"""The environment variable that names the worker: it may be gone before this program has read its own imports."""
+
+
+def end_with_parent() -> None:
+    """Have this process told to end when its parent does; whatever it has started must follow it by itself."""
+    parent = int(os.environ.get(WORKER, os.getppid()))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("the worker is gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A problem and how it is asked: by a benchmark, or as the `place`-th of a training step (`bench` is "")."""
+
+    problem: Problem
+    bench: str
+    step: int
+    place: int
+    samples: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `of` reads back."""
+        problem = {name: getattr(self.problem, name) for name in ("id", "prompt", "reference")}
+        return asdict(self) | {"problem": problem, "stop": list(self.stop)}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> "Prompt":
+        """What `to_json` made of it, as the program hands it back."""
+        fields = {name: data[name] for name in Prompt.__dataclass_fields__}
+        return Prompt(**{**fields, "problem": Problem(**data["problem"]), "stop": tuple(data["stop"] or ())})
+
+
+def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
+    """All training prompts of the run, step after step, in the order in which every engine asks them."""
+    from gspo_lab.training.engines.native.prompt_stream import training_prompts, training_sampling  # with torch
+
+    stream, how = training_prompts(run, task), training_sampling(run.settings, task)
+    group = run.settings.rollout.group_size
+    for step in range(run.settings.steps):
+        for place, problem in enumerate(stream.step(step)):
+            yield Prompt(problem, "", step, place, group, how.temperature, how.top_p, how.max_tokens, how.stop)
+
+
+def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
+    """The problems of all benchmarks, one benchmark after the other."""
+    for bench in run.settings.bench:
+        task = tasks[bench.name]
+        how = (bench.samples, bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
+        for place, problem in enumerate(task.problems("held-out")[: bench.problems]):
+            yield Prompt(problem, bench.name, 0, place, *how)
+
+
+def task_of(run: Run, table: TaskTable) -> Task:
+    """A task of the run's."""
+    return build_task(table.name, options_for(table, run.settings.model), Path(run.base))
+
+
+ATTEMPT, LIB, LOG, ANSWERS, UPDATES = "attempt.json", "lib", "log.jsonl", "answers.jsonl", "updates.jsonl"
+FOLDER = "GSPO_LAB_ATTEMPT"
+"""Environment variable of the program's processes: the attempt's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the program's processes read of the lab."""
+
+    path: Path
+    run: Run
+    first: int
+    """The steps that were complete when it began."""
+    eos_ids: tuple[int, ...]
+
+    @property
+    def home(self) -> Path:
+        """The folder of all attempts, with what outlasts them."""
+        return self.path.parent
+
+    def write(self) -> None:
+        """Into its folder."""
+        write_json(self.path / ATTEMPT, {"run": self.run.to_json(), "first": self.first, "eos_ids": list(self.eos_ids)})
+
+    @staticmethod
+    def read(path: Path) -> "Attempt":
+        """What was written into a folder."""
+        data = read_json(path / ATTEMPT)
+        assert data is not None, f"{path / ATTEMPT} is missing"
+        return Attempt(path, Run.from_json(data["run"]), data["first"], tuple(data["eos_ids"]))
+
+
+@cache
+def current() -> Attempt:
+    """The attempt that this process of the program is part of."""
+    return Attempt.read(Path(os.environ[FOLDER]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedAttempt:
+    """What every program's configuration is made of."""
+
+    attempt: Attempt
+    on_gpu: bool
+    model: str
+    """A folder or a Hub id."""
+    training: Sequence[Prompt]
+    benches: Sequence[Prompt]
+    """Those that the program asks."""
+    prompt_tokens: int
+    """Of the longest prompt."""
+    response_tokens: int
+    """The longest limit."""
+    task: Task
+    bench_tasks: Mapping[str, Task]
+    facts: dict[str, Any]
+
+
+def for_plugin(attempt: Path) -> dict[str, str]:
+    """By what the program's processes find the attempt and this package."""
+    return {FOLDER: str(attempt), "PYTHONPATH": str(attempt / LIB)}

@@ -1,0 +1,117 @@
+"""A run's state on disk: one file to go on from, replaced in one move, and the final model as a Hugging Face folder.
+
+    resume.pt = what torch.save writes, and behind it the line {"owner": "study/arm/s0", "sha256": "..."}
+
+The digest is over all before the line and over the owner. torch.load reads such a file as it reads one without the
+line; those of earlier versions have none, and are believed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import torch
+
+from gspo_lab.common.atomic_files import atomic_file, atomic_folder, write_sums
+from gspo_lab.common.errors import LabError
+from gspo_lab.training.models.load import explain_write_error
+from gspo_lab.training.models.lora import merged_state
+
+ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
+"""What torch's archive ends in, and how long that is."""
+
+LONGEST_LINE = 1 << 12
+
+FROM_THERE = "the run goes on from its last checkpoint"
+AGAIN = "delete it and the run starts again from its first step"
+
+
+class Checkpointed(Protocol):
+    """A part of a run that its checkpoint keeps: a trained model, or what else the next step depends on."""
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        ...
+
+
+def save(path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: dict[str, Any]) -> None:
+    """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
+    state = {"step": step, "trained": {name: part.state() for name, part in trained.items()}, "totals": totals}
+    with explain_write_error(path, FROM_THERE), atomic_file(path) as beside:
+        torch.save(state, beside)
+        with beside.open("rb+") as file:
+            seal = {"owner": owner, "sha256": _digest(file, beside.stat().st_size, owner)}
+            file.write(b"\n" + json.dumps(seal).encode() + b"\n")
+
+
+def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[int, dict[str, Any]] | None:
+    """Put back what `save` kept; its step and totals, None at the very start. LabError where the file is damaged,
+    another run's, or holds other parts than `trained`."""
+    if not path.exists():
+        return None
+    wrote = _owner(path)
+    if wrote not in (None, owner):
+        raise LabError(f"{path} is of the run {wrote}, not of {owner}: put back this run's own, or {AGAIN}")
+    try:
+        # In main memory: a GPU has no room for a second model with its moments.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever torch makes of a damaged file
+        raise _damaged(path) from error
+    # A checkpoint of version 0.1 holds the policy alone, and that by no name.
+    parts = state.get("trained", {"policy": state})
+    if parts.keys() != trained.keys():
+        raise LabError(
+            f"{path} holds {', '.join(sorted(parts))}, and this run trains {', '.join(sorted(trained))}: go on with "
+            f"the version of gspo-lab that wrote it, or {AGAIN}"
+        )
+    for name, part in trained.items():
+        part.load(parts[name])
+    return int(state["step"]), state["totals"]
+
+
+def save_model(path: Path, model: Any, tokenizer: Any) -> None:
+    """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
+    with explain_write_error(path, FROM_THERE), atomic_folder(path) as beside:
+        model.save_pretrained(beside, state_dict=merged_state(model))
+        tokenizer.save_pretrained(beside)
+        write_sums(beside)
+
+
+def _owner(path: Path) -> str | None:
+    """The run that wrote a checkpoint; None for one without a line. LabError where it is not as it was written."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LONGEST_LINE))
+        end = file.read()
+        if end[-ARCHIVE_END_BYTES:].startswith(ARCHIVE_END):
+            return None
+        line = end[end.rfind(b"\n", 0, -1) + 1 :]
+        try:
+            seal = json.loads(line)
+            owner, wanted = str(seal["owner"]), seal["sha256"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(path) from error
+        if _digest(file, size - len(line) - 1, owner) != wanted:
+            raise _damaged(path)
+        return owner
+
+
+def _digest(file: IO[bytes], left: int, owner: str) -> str:
+    """sha256 of a file's first `left` bytes and of its owner; leaves the file where they end."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while left > 0 and (piece := file.read(min(left, 1 << 20))):
+        digest.update(piece)
+        left -= len(piece)
+    digest.update(owner.encode())
+    return digest.hexdigest()
+
+
+def _damaged(path: Path) -> LabError:
+    return LabError(f"{path} is damaged: {AGAIN}")

@@ -1,0 +1,270 @@
+"""What is recorded of one step beside its updates: its record, its training answers, what the run has counted."""
+
+import hashlib
+import struct
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gspo_lab.recording.records import AnswerRecord, StepRecord
+from gspo_lab.study import Settings
+from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.evaluation import answer_record
+from gspo_lab.training.engines.native.build_run import RunComponents
+from gspo_lab.training.engines.native.experience import Experience, pack_routes, turn_fields
+from gspo_lab.training.engines.step_numbers import RunTotals, keeps, step_numbers
+from gspo_lab.training.models.routing import expert_change
+from gspo_lab.training.objectives import explained_variance, mismatch_measures
+from gspo_lab.training.samplers.base import Rollout
+
+
+class Clock:
+    """Laps of one step. On a GPU a lap waits for the work that it times."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """Add the seconds since the last lap to those of `name`, once the GPU has done what it was given."""
+        # A run on the CPU has no business with a GPU that is there.
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def since_lap(self) -> float:
+        """Seconds since the last lap."""
+        return time.perf_counter() - self._last
+
+    def total(self) -> float:
+        """Seconds from the beginning to the last lap."""
+        return self._last - self._began
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedStep:
+    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its own prompts, dropped
+    or not. It set out with `first_problems` and sampled `drawn`, which may be others than those trained on."""
+
+    index: int
+    problems: Sequence[Problem]
+    rollouts: Sequence[Rollout]
+    grades: Sequence[Grade]
+    reward_PG: torch.Tensor
+    experience: Experience
+    clock: Clock
+    seconds_replay: float
+    trainer_positions: float
+    """Positions that the trainer fed x forward passes' worth of each."""
+    first_problems: Sequence[Problem]
+    drawn: Sequence[Rollout]
+    dropped: Sequence[Grade] | None = None
+    """The grades of groups that were sampled and dropped; None: no group would have been."""
+    others: int = 0
+    """Problems asked in the place of dropped ones."""
+    penalty_PG: torch.Tensor | None = None
+    """What length took from the rewards; None: it takes nothing."""
+    waiting: int | None = None
+    """Responses that go on in the next step; None: not known."""
+    devices: int = 1
+
+
+def correct_share(grades: Sequence[Grade]) -> float | None:
+    """The share of correct answers among those that were graded; None where none was."""
+    known = [grade.correct for grade in grades if grade.correct is not None]
+    return sum(known) / len(known) if known else None
+
+
+def positions(rollouts: Sequence[Rollout]) -> list[int]:
+    """Each response's length, its prompt and what was given of it included."""
+    return [len(r.request.fed_ids) + len(r.response_ids) for r in rollouts]
+
+
+def sampled_positions(rollouts: Sequence[Rollout]) -> list[int]:
+    """What drawing each response fed: its length, or the lengths of all its turns, for no sampler keeps a cache from
+    one turn to the next, and each reads anew what stands before it."""
+    return [
+        len(r.request.fed_ids) * len(ends) + sum(ends)
+        for r in rollouts
+        for ends in [[len(r.response_ids)] if r.turns is None else _ends_of_turns(r)]
+    ]
+
+
+def _ends_of_turns(rollout: Rollout) -> list[int]:
+    """How many of a response's tokens stand when each of its turns has ended."""
+    mask = rollout.loss_mask or [True] * len(rollout.response_ids)
+    own = [place for place, mine in enumerate(mask) if mine]
+    return [own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())]
+
+
+def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: RunComponents) -> None:
+    """Add one more step to a run's totals."""
+    totals.add(
+        step.first_problems,
+        sampled=sum(rollout.written for rollout in step.drawn),
+        trained=int(step.experience.mask_NT.sum()) * settings.update.epochs,
+        device_seconds=step.devices * step.clock.total(),
+    )
+    totals.prompts += step.others
+    totals.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
+
+
+def step_record(step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals) -> StepRecord:
+    """The record of a step; `totals` have counted it."""
+    experience, laps = step.experience, step.clock.laps
+    moe = parts.policy.routers is not None
+    replayed = {"none": None, "old-policy": experience.natural_NSLK, "rollout": experience.rollout_routes_NSLK}
+    kept = replayed[settings.routing_replay]
+    return StepRecord(
+        step=step.index,
+        prompts=len(step.first_problems) + step.others,
+        waiting_responses=step.waiting,
+        correct_responses=correct_share(step.grades),
+        **_response_fields(step),
+        **_version_fields(step),
+        **_old_policy_fields(step, parts),
+        **totals.columns(),
+        updates_total=parts.updater.trained.updates,
+        flops_total=totals.flops,
+        rollout_digest=_digest("q", [r.response_ids for r in step.drawn]),
+        logprob_digest=_digest("d", [r.logprobs for r in step.drawn]),
+        replay_bytes=(0 if kept is None else kept.numel() * kept.element_size()) if moe else None,
+        seconds_replay=step.seconds_replay if moe else None,
+        seconds_rollout=laps["rollout"],
+        seconds_grade=laps["grade"],
+        seconds_values=laps.get("values"),
+        seconds_old_logprobs=laps["old_logprobs"],
+        seconds_update=laps["update"],
+        seconds_record=totals.seconds_record,
+        seconds_step=step.clock.total(),
+        peak_memory_bytes=peak_memory(parts.device),
+    )
+
+
+def _response_fields(step: CompletedStep) -> dict[str, Any]:
+    """What follows from the responses trained on, and the rewards of the step's own prompts, which arms share."""
+    rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
+    out = step_numbers(
+        reward_PG,
+        (grade.reward for grade in (*step.grades, *dropped)),
+        step.experience.mask_NT.sum(dim=1).tolist(),
+        sum(rollout.truncated for rollout in rollouts),
+    )
+    out["dropped_groups"] = None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
+    if named := [grade.rewards for grade in step.grades if grade.rewards]:
+        out["rewards_mean"] = {name: sum(rewards[name] for rewards in named) / len(step.grades) for name in named[0]}
+    if rollouts:
+        out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
+        value_NT, return_NT = step.experience.value_NT, step.experience.return_NT
+        if value_NT is not None and return_NT is not None:
+            out["value_explained_variance"] = explained_variance(value_NT, return_NT, step.experience.mask_NT)
+        out |= turn_fields(rollouts)
+    return out
+
+
+def _version_fields(step: CompletedStep) -> dict[str, Any]:
+    """How far the policies that drew the tokens trained on lie behind the step's; nothing where no one kept it."""
+    own = [
+        [
+            step.index - version
+            for version, mine in zip(rollout.versions, rollout.loss_mask or repeat(True), strict=False)
+            if mine
+        ]
+        for rollout in step.rollouts
+        if rollout.versions is not None
+    ]
+    if not own or len(own) < len(step.rollouts):
+        return {}
+    lags = [lag for row in own for lag in row]
+    return {
+        "version_lag_mean": sum(lags) / len(lags),
+        "version_lag_max": max(lags),
+        "mixed_version_share": sum(len(set(row)) > 1 for row in own) / len(own),
+    }
+
+
+def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, Any]:
+    """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
+    experience = step.experience
+    out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
+    mask_NT = experience.mask_NT & experience.old_known_N[:, None]
+    if not mask_NT.any():
+        return out
+    out["entropy"] = float(experience.entropy_NT[mask_NT].double().mean())
+    out |= mismatch_measures(experience.mismatch_NT, mask_NT)
+    routers = parts.policy.routers
+    if routers is not None and experience.natural_NSLK is not None and step.rollouts[0].routes is not None:
+        sampled_NSLK = pack_routes(step.rollouts, experience, routers.layers, routers.top_k)
+        seen_NS = experience.input_mask_NS & experience.old_known_N[:, None]
+        layers_L, _ = expert_change(sampled_NSLK, experience.natural_NSLK, seen_NS)
+        out["route_gap"] = float(layers_L.mean())
+    return out
+
+
+def training_answers(step: CompletedStep, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
+    """The answers that the study keeps, chosen by (seed, step, place). Where a problem is in a step twice, the later
+    group's samples are counted on."""
+    group = settings.rollout.group_size
+    adv_N = step.experience.adv_N.tolist()
+    earlier = _times_before(step.problems)
+    return [
+        answer_record(
+            task,
+            problem,
+            step.rollouts[row],
+            step.grades[row],
+            bench="rollout",
+            step=step.index,
+            sample=(earlier[place] - place) * group + row,
+            advantage=adv_N[row],
+        )
+        for place, problem in enumerate(step.problems)
+        if keeps(settings, seed, step.index, place)
+        for row in range(place * group, (place + 1) * group)
+    ]
+
+
+def _times_before(problems: Sequence[Problem]) -> list[int]:
+    """How often each of `problems` stands before its place."""
+    seen: Counter[str] = Counter()
+    out = []
+    for problem in problems:
+        out.append(seen[problem.id])
+        seen[problem.id] += 1
+    return out
+
+
+def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
+    """sha256 of numbers as 8 bytes each: whole ("q") or double precision ("d")."""
+    return hashlib.sha256(b"".join(struct.pack(f"<{len(row)}{kind}", *row) for row in rows)).hexdigest()
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The peak since the last call, which begins a new one: of the device where its backend tells it; on a CPU of this
+    process where Linux tells it."""
+    if device.type == "cpu":
+        return _peak_resident()
+    module = torch.get_device_module(device)
+    if not hasattr(module, "reset_peak_memory_stats"):
+        return None
+    peak = module.max_memory_allocated(device)
+    module.reset_peak_memory_stats(device)
+    return int(peak)
+
+
+def _peak_resident() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to what is resident now
+    except OSError:
+        return None
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return 1024 * int(line.split()[1])

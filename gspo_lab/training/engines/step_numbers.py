@@ -1,0 +1,114 @@
+"""What follows from a step's responses for every engine: whether they are graded, their numbers, and a run's totals.
+
+Shapes: P prompts, G responses to each."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.study import Settings
+from gspo_lab.tasks.base import Problem
+from gspo_lab.training.samplers.base import noise_key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+MOST_WORDS = 200
+"""Characters of a grader's last error that are told."""
+
+
+def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], most: float) -> None:
+    """LabError where the grader failed on more than `most` of a step's responses; `graded` holds each one's error and
+    reward."""
+    failed = [error or "it gave no reward" for error, reward in graded if reward is None]
+    if len(failed) > most * len(graded):
+        last = failed[-1].strip().partition("\n")[0][:MOST_WORDS]
+        raise LabError(
+            f"the grader failed on {len(failed)} of {len(graded)} responses of step {step}, more than "
+            f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
+            "again: the run goes on from its last checkpoint"
+        )
+
+
+def step_numbers(
+    reward_PG: "Tensor", graded: Iterable[float | None], lengths: Iterable[int], truncated: int
+) -> dict[str, Any]:
+    """The fields of a StepRecord that follow from its responses.
+
+    `reward_PG` holds the rewards of the step's own prompts in float32, 0 where the grader failed; `graded` what the
+    grader gave each response that it was asked about, None where it failed; `lengths` the tokens of each response
+    trained on, `truncated` how many of these were cut. Left out is what these responses do not define.
+    """
+    tokens = sorted(lengths)
+    out: dict[str, Any] = {"responses": len(tokens)}
+    if reward_PG.numel():
+        out |= {
+            "reward_mean": float(reward_PG.mean()),
+            "reward_std": float(reward_PG.std()) if reward_PG.numel() > 1 else None,
+            "grader_errors": sum(reward is None for reward in graded),
+        }
+    if reward_PG.numel() and reward_PG.shape[1] > 1:  # one response is no group
+        equal_P = reward_PG.amax(dim=1) == reward_PG.amin(dim=1)
+        out["zero_variance_groups"] = float(equal_P.float().mean())
+    if tokens:
+        out |= {
+            "response_tokens_mean": sum(tokens) / len(tokens),
+            "response_tokens_t1": float(tokens[len(tokens) // 3]),
+            "response_tokens_t2": float(tokens[2 * len(tokens) // 3]),
+            "truncated_responses": truncated / len(tokens),
+        }
+    return out
+
+
+@dataclass(slots=True)
+class RunTotals:
+    """What a run counts from its first step on; part of every checkpoint of the native engine."""
+
+    prompts: int = 0
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    flops: float = 0.0
+    device_seconds: float = 0.0
+    prompt_digest: str = ""
+    seconds_record: float | None = None
+
+    @staticmethod
+    def of(step: Mapping[str, Any] | None) -> "RunTotals":
+        """As a step's record has them; without a record nothing is counted yet."""
+        if step is None:
+            return RunTotals()
+        return RunTotals(
+            step["prompts_total"],
+            step["tokens_sampled_total"],
+            step["tokens_trained_total"],
+            device_seconds=step["device_seconds_total"],
+            prompt_digest=step["prompt_digest"],
+        )
+
+    def add(self, problems: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float) -> None:
+        """Count a step: the problems that it set out with, its tokens sampled and trained on, its devices' seconds."""
+        self.prompts += len(problems)
+        self.tokens_sampled += sampled
+        self.tokens_trained += trained
+        self.device_seconds += device_seconds
+        ids = [self.prompt_digest, *(problem.id for problem in problems)]
+        self.prompt_digest = hashlib.sha256("\x1f".join(ids).encode()).hexdigest()
+
+    def columns(self) -> dict[str, Any]:
+        """The totals under the names of StepRecord's fields."""
+        return {
+            "prompts_total": self.prompts,
+            "tokens_sampled_total": self.tokens_sampled,
+            "tokens_trained_total": self.tokens_trained,
+            "prompt_digest": self.prompt_digest,
+            "device_seconds_total": self.device_seconds,
+        }
+
+
+def keeps(settings: Settings, seed: int, step: int, place: int) -> bool:
+    """Whether the study keeps the responses to the prompt at `place`: chosen by (seed, step, place) alone."""
+    rollout, share = settings.rollout, settings.record.rollouts
+    return noise_key(seed, "keep", step, place * rollout.group_size) < share * 2**63

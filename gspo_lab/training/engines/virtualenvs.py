@@ -1,0 +1,109 @@
+"""Engines' own environments, below `GSPO_LAB_CACHE/engines/<name>`, for engines that pin other packages than the lab.
+`about.toml` in an engine's package says what makes one."""
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.registry import names_of, read_description, require_known
+from gspo_lab.training.engines import ENGINES
+
+Tell = Callable[[str], None]
+
+
+def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
+    """What makes an engine's environment, of its about.toml: `packages` in the order in which they are installed, then
+    those `without_dependencies`, whose own pins exclude the others; `unwanted` ones come along, and go; `stubs` are
+    asked for by a name that the installed build does not have. LabError where the engine has no environment."""
+    require_known("engine", engine, ENGINES)
+    table = read_description("engine", engine, ENGINES).get("environment")
+    if table is None:
+        own = [
+            name for name in names_of("engine", ENGINES) if "environment" in read_description("engine", name, ENGINES)
+        ]
+        raise LabError(f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}")
+    build = {"unwanted": (), "stubs": {}, **table, **table["cuda" if on_gpu else "cpu"]}
+    return build | {"packages": (*table["packages"], *build.get("build_packages", ()))}
+
+
+def home_of(engine: str) -> Path:
+    """The folder of an engine's environment. It need not exist."""
+    return cache_folder() / "engines" / engine
+
+
+def python_of(engine: str) -> Path:
+    """The interpreter of an engine's environment. LabError where there is none."""
+    python = home_of(engine) / "bin" / "python"
+    if not python.exists():
+        raise LabError(
+            f"the engine '{engine}' is not installed in {home_of(engine)}: gspo-lab engines install {engine}"
+        )
+    return python
+
+
+def version_of(engine: str) -> str | None:
+    """The version of the engine's package: in its own environment, or in the lab's; None where it is not installed."""
+    entry = read_description("engine", engine, ENGINES)
+    if "environment" not in entry:
+        package = entry.get("package", "")
+        return versions([package]).get(package)
+    python, package = home_of(engine) / "bin" / "python", entry["environment"]["package"]
+    return versions([package], python).get(package) if python.exists() else None
+
+
+def versions(packages: Sequence[str], python: Path | None = None) -> dict[str, str]:
+    """The installed ones' versions, as the metadata of an environment has them; nothing is imported."""
+    path = sys.path if python is None else list(map(str, _site_packages(python)))
+    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in packages}
+    return {name: package.version for name, package in installed.items() if package is not None}
+
+
+def _site_packages(python: Path) -> list[Path]:
+    return list(python.parent.parent.glob("lib/python*/site-packages"))
+
+
+def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
+    """Make the environment of an engine, or complete it; its folder. LabError where pip cannot."""
+    wanted, home = environment_of(engine, on_gpu), home_of(engine)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if here not in wanted["python"]:
+        raise LabError(f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}")
+    if not (home / "bin" / "python").exists():
+        tell(f"a virtual environment in {home}")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    _pip(python, tell, "install", *wanted["packages"])
+    _pip(python, tell, "install", "--no-deps", *wanted["without_dependencies"])
+    if wanted["unwanted"]:
+        _pip(python, tell, "uninstall", "--yes", *wanted["unwanted"])
+    for name, version in wanted["stubs"].items():
+        _stub(python, name, version)
+    if version_of(engine) is None:
+        raise LabError(f"{home} was made, and has no {wanted['package']}")
+    return home
+
+
+def _pip(python: Path, tell: Tell, *words: str) -> None:
+    tell("pip " + " ".join(words))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(python), "-m", "pip", "--quiet", "--no-input", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-5:]
+        raise LabError(f"pip {words[0]} failed in {python.parent.parent}", details=tuple(last))
+
+
+def _stub(python: Path, name: str, version: str) -> None:
+    """A distribution that says its name and version and holds nothing."""
+    (packages,) = _site_packages(python)
+    folder = packages / f"{name}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

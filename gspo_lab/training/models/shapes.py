@@ -1,0 +1,303 @@
+"""A model's size from its configuration alone, without torch, and what one worker's training needs of memory.
+
+Memory is the sum of what lasts and of the larger of two moments: sampling (the cache of keys and values) and updating
+(gradients, and either activations or the optimizer's temporaries). Held against measurements: docs/reference/models.md.
+Shapes: H hidden size, V vocabulary, L layers, E experts, K experts per token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.study.schema import Settings
+from gspo_lab.training.models.check import (
+    EMBEDDED,
+    EMBEDDED_WIDTH,
+    EXPERT_COUNTS,
+    hub_folder,
+    model_folder,
+    read_config,
+)
+
+MASKED = ("llama", "qwen2", "qwen3")
+"""Model types whose attention takes a mask of its own for every row and nothing else (engines/native)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The sizes of a decoder of the Llama kind, dense or with experts in every layer."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    """Width of a dense feed-forward layer, or of one expert."""
+    vocabulary: int
+    tied: bool
+    experts: int = 0
+    experts_per_token: int = 0
+    head_norms: str = ""
+    """Norms on queries and keys: "head" (one per head's size, Qwen3), "whole" (all heads at once, OLMoE), "" none."""
+    masked: bool = False
+    """Whether its attention takes any mask of the trainer's, so that a group's responses can share their prompt."""
+
+    @property
+    def query_width(self) -> int:
+        """The width of all query heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """The width of all key heads together, which is that of the value heads."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def linear_parameters(self) -> int:
+        """Of the linear layers outside of experts, routers and head: what adapters are put beside."""
+        attention = 2 * self.width * (self.query_width + self.kv_width)
+        return self.layers * (attention + (0 if self.experts else 3 * self.width * self.inner))
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; tied ones count once."""
+        norms = {"head": 2 * self.head_dim, "whole": self.query_width + self.kv_width, "": 0}[self.head_norms]
+        routed = self.experts * (3 * self.width * self.inner + self.width)
+        embeddings = self.vocabulary * self.width * (1 if self.tied else 2)
+        return self.linear_parameters + self.layers * (routed + 2 * self.width + norms) + self.width + embeddings
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that one token is computed with; the embedding table counts once, as the head."""
+        experts = self.layers * self.experts_per_token * 3 * self.width * self.inner
+        return self.linear_parameters + experts + self.vocabulary * self.width
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Of adapters of this rank beside every linear layer: rank x (inputs + outputs) each."""
+        attention = 2 * (self.width + self.query_width) + 2 * (self.width + self.kv_width)
+        return self.layers * rank * (attention + (0 if self.experts else 3 * (self.width + self.inner)))
+
+
+def _dense(
+    width: int, inner: int, layers: int, heads: int, *, head_dim: int = 128, tied: bool, **more: Any
+) -> ModelShape:
+    return ModelShape(
+        layers,
+        width,
+        heads,
+        more.pop("kv_heads", 8),
+        head_dim,
+        inner,
+        more.pop("vocabulary"),
+        tied,
+        masked="experts" not in more,
+        **more,
+    )
+
+
+_QWEN3: dict[str, Any] = {"vocabulary": 151_936, "head_norms": "head"}
+_LLAMA3: dict[str, Any] = {"vocabulary": 128_256}
+
+PUBLISHED: dict[str, ModelShape] = {
+    "Qwen/Qwen3-0.6B": _dense(1024, 3072, 28, 16, tied=True, **_QWEN3),
+    "Qwen/Qwen3-1.7B": _dense(2048, 6144, 28, 16, tied=True, **_QWEN3),
+    "Qwen/Qwen3-4B": _dense(2560, 9728, 36, 32, tied=True, **_QWEN3),
+    "Qwen/Qwen3-8B": _dense(4096, 12288, 36, 32, tied=False, **_QWEN3),
+    "Qwen/Qwen3-30B-A3B": _dense(2048, 768, 48, 32, kv_heads=4, tied=False, experts=128, experts_per_token=8, **_QWEN3),
+    "HuggingFaceTB/SmolLM2-135M": _dense(576, 1536, 30, 9, kv_heads=3, head_dim=64, tied=True, vocabulary=49_152),
+    "allenai/OLMoE-1B-7B-0924": ModelShape(16, 2048, 16, 16, 128, 1024, 50_304, False, 64, 8, "whole"),
+    "mistralai/Mixtral-8x7B-v0.1": ModelShape(32, 4096, 32, 8, 128, 14_336, 32_000, False, 8, 2),
+    "meta-llama/Llama-3.2-1B": _dense(2048, 8192, 16, 32, head_dim=64, tied=True, **_LLAMA3),
+    "meta-llama/Llama-3.2-3B": _dense(3072, 8192, 28, 24, tied=True, **_LLAMA3),
+    "meta-llama/Llama-3.1-8B": _dense(4096, 14_336, 32, 32, tied=False, **_LLAMA3),
+}
+"""From the config.json that each was published with, so that a study can be planned before anything is downloaded."""
+
+VARIANTS = ("-Base", "-Instruct-2507", "-Thinking-2507", "-Instruct", "-SFT")
+"""Endings of Hub ids whose models have the shape of the one without."""
+
+
+def model_shape(name: str) -> ModelShape | None:
+    """The shape of a folder's, a downloaded or a published model; None where it is embedded or not known.
+
+    LabError where its config.json cannot be read.
+    """
+    if name in EMBEDDED:
+        return None
+    if (folder := model_folder(name)) is not None:
+        return shape_of(read_config(folder))
+    for config in sorted(hub_folder(name).glob("snapshots/*/config.json")):
+        return shape_of(read_config(config.parent))
+    short = next((name.removesuffix(ending) for ending in VARIANTS if name.endswith(ending)), name)
+    return PUBLISHED.get(name) or PUBLISHED.get(short)
+
+
+def check_rank(name: str, rank: int) -> None:
+    """LabError where adapters of this rank are as wide as the model itself; of an unknown model nothing is said."""
+    shape = model_shape(name)
+    width = EMBEDDED_WIDTH if name in EMBEDDED else None if shape is None else shape.width
+    if width is not None and rank > width:
+        raise LabError(
+            f"update.lora_rank = {rank}: the layers of '{name}' are {width} wide, and an adapter of a higher rank has "
+            "more weights than what it stands beside; use 8 to 64, or 0 to train all weights"
+        )
+
+
+def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
+    """The shape that a config.json describes; None where it lacks what every decoder of this kind has."""
+    config = {**config, **(config.get("text_config") or {})}
+    try:
+        width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        experts = next((int(config[key]) for key in EXPERT_COUNTS if config.get(key)), 0)
+        inner = config.get("moe_intermediate_size") if experts else None
+        family = str(config.get("model_type", ""))
+        return ModelShape(
+            layers=int(config["num_hidden_layers"]),
+            width=width,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or width // heads),
+            inner=int(inner or config["intermediate_size"]),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", family.startswith("gemma"))),
+            experts=experts,
+            experts_per_token=int(config.get("num_experts_per_tok") or 0),
+            masked=family in MASKED and set(config.get("layer_types") or ["full_attention"]) == {"full_attention"},
+            head_norms="head" if family.startswith("qwen3") else "whole" if family.startswith("olmo") else "",
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
+"""Float32 logits that wait for the backward pass (engines/native/lm_head.py), and what one block of them takes."""
+DRAW_BYTES = 12
+"""Per sampled row and vocabulary entry: logits, log-probs and their noise."""
+LARGE = 2**26
+"""Trained parameters from which on the optimizer makes no copies, and all from which on a group's responses share
+their prompt on a CPU (engines/native)."""
+WORTH = 0.75
+"""They do where that leaves at most this share of a pass's positions."""
+CONTEXT = {"cpu": 0.4e9, "gpu": 0.8e9}
+"""Python with its libraries in main memory; the CUDA context and libraries on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one worker by what needs them; `total` is the estimated peak."""
+
+    weights: float
+    optimizer: float
+    copies: float
+    """The sampler's and the reference policy's copies of the weights."""
+    gradients: float
+    activations: float
+    """Of one micro-batch, with the head's logits and the weights' casts to 16 bits."""
+    optimizer_step: float
+    """Temporaries of the optimizer's step."""
+    sampling: float
+    """Keys and values of the responses sampled at a time, and the draw."""
+    context: float
+    """Of the process itself."""
+
+    @property
+    def total(self) -> float:
+        """Bytes at the highest point: what always stays, and the larger of updating and sampling."""
+        updating = self.gradients + max(self.activations, self.optimizer_step)
+        return self.context + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
+
+    def __str__(self) -> str:
+        shown = {
+            "weights": self.weights,
+            "optimizer": self.optimizer,
+            "copies of the weights": self.copies,
+            "gradients": self.gradients,
+            "activations": self.activations,
+            "sampling": self.sampling,
+        }
+        return ", ".join(f"{name} {gigabytes(value)}" for name, value in shown.items() if value >= 5e7)
+
+
+def gigabytes(value: float) -> str:
+    """Bytes in gigabytes (1e9), for people."""
+    return f"{value / 1e9:,.0f} GB" if value >= 1e11 else f"{value / 1e9:.3g} GB"
+
+
+def estimate(
+    shape: ModelShape,
+    settings: Settings,
+    *,
+    prompt_tokens: int,
+    response_tokens: int,
+    answer_tokens: int = 0,
+    on_gpu: bool = True,
+) -> Memory:
+    """The memory of one run whose longest prompts and responses have about this many tokens.
+
+    `answer_tokens` is the length of a benchmark's longest answers, which are sampled and not trained on.
+    """
+    update, rollout = settings.update, settings.rollout
+    place = "gpu" if on_gpu else "cpu"
+    adapted = update.lora_rank > 0
+    base = update.dtype if adapted else "float32"
+    trained = shape.adapter_parameters(update.lora_rank) if adapted else shape.parameters
+    weights = shape.parameters * BYTES[base] + (4.0 * trained if adapted else 0.0)
+    shared = rollout.dtype == base and rollout.sampler == "transformers"
+    copies = 0.0 if shared else float(shape.parameters * BYTES[rollout.dtype])
+    if rollout.staleness:  # what is frozen beside adapters is shared; older weights than these lie in main memory
+        copies += 4.0 * trained
+    if settings.objective.kl_coef > 0 and not adapted:
+        copies += 4.0 * shape.parameters
+    eight_bit = update.optimizer == "adamw-8bit"
+    length = prompt_tokens + response_tokens
+    # A critic is another model of the size, trained in turns with the policy: its activations are not there at once.
+    models = 2 if settings.objective.advantage == "gae" else 1
+    # The largest mini-batch: whole groups, shared out as evenly as they go.
+    groups = -(-rollout.prompts_per_step // min(update.minibatches, rollout.prompts_per_step))
+    rows = groups * rollout.group_size
+    positions = max(length, min(update.microbatch_tokens, rows * length))
+    trained_tokens = positions * response_tokens / length
+    if shape.masked and not on_gpu and shape.parameters >= LARGE and positions == rows * length:
+        together = groups * (prompt_tokens + rollout.group_size * response_tokens)
+        positions = together if together <= WORTH * positions else positions
+    rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
+    logits = 4.0 * trained_tokens * shape.vocabulary
+    head = HEAD_BLOCK[place] + (logits if logits <= HEAD_KEPT else 0.0)
+    casts = 2.0 * shape.parameters if update.dtype != "float32" and not adapted else 0.0
+    longest = max(response_tokens, answer_tokens)
+    cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
+    return Memory(
+        weights=models * weights,
+        optimizer=models * (2.1 if eight_bit else 8.0) * trained,
+        copies=copies,
+        gradients=4.0 * trained,
+        activations=_activations(shape, settings) * positions + head + casts,
+        optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
+        sampling=rows * ((prompt_tokens + longest) * cache + float(DRAW_BYTES * shape.vocabulary)),
+        context=CONTEXT[place],
+    )
+
+
+def _activations(shape: ModelShape, settings: Settings) -> float:
+    """Bytes per position that the backward pass keeps."""
+    layer = layer_activations(shape, settings.update.dtype)
+    if settings.update.gradient_checkpointing:
+        # Each layer's input, and one layer at a time in full.
+        return 4.0 * shape.width * (shape.layers + 2) + layer
+    return layer * shape.layers + 8.0 * shape.width
+
+
+def layer_activations(shape: ModelShape, dtype: str) -> float:
+    """Bytes per position that one layer keeps for its backward pass."""
+    heads, keys = shape.query_width, shape.kv_width
+    spread = shape.experts_per_token
+    norms = heads + keys if shape.head_norms else 0
+    if dtype == "float32":
+        inner = 2 * spread * shape.width + 4 * spread * shape.inner if shape.experts else 4 * shape.inner
+        return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + inner)
+    # Under autocast the residual stream and the norms stay float32, and every matrix product casts its own input.
+    inner = 2 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
+    return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + inner

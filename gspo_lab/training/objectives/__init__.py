@@ -1,0 +1,40 @@
+"""The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
+
+from gspo_lab.training.objectives.advantages import (
+    advantages,
+    at_last_token,
+    decoupled,
+    explained_variance,
+    gae,
+    of_sequence,
+    overlong_penalty,
+    turn_advantages,
+    value_loss,
+    whitened,
+)
+from gspo_lab.training.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
+from gspo_lab.training.objectives.presets import PRESETS, Objective
+from gspo_lab.training.objectives.ratio_metrics import ratio_measures, response_detail
+from gspo_lab.training.objectives.ratios import Batch
+
+__all__ = [
+    "PRESETS",
+    "Batch",
+    "Objective",
+    "Surrogate",
+    "advantages",
+    "at_last_token",
+    "decoupled",
+    "explained_variance",
+    "gae",
+    "mismatch_measures",
+    "of_sequence",
+    "overlong_penalty",
+    "prepared",
+    "ratio_measures",
+    "response_detail",
+    "surrogate",
+    "turn_advantages",
+    "value_loss",
+    "whitened",
+]

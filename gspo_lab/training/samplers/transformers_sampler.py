@@ -1,0 +1,264 @@
+"""Sampling with a transformers model in this process: one prefill, then one forward pass per position. A shared prompt
+is fed once; finished responses leave the batch. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE
+layers, K experts per token.
+
+Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number, the
+same in every batch and arm. The smallest draw is about 2^-53: only an entry e^36 times less likely than the best can
+never be drawn. A large vocabulary's numbers are computed in pieces that fit into a core's cache."""
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gspo_lab.training.models.load import check_float32_head
+from gspo_lab.training.models.routing import Routers
+from gspo_lab.training.samplers.base import Request, Rollout, Sampling
+from gspo_lab.training.samplers.stopping import Stopping
+
+# The constants of splitmix64 (Steele, Lea, Flood 2014) as signed 64-bit integers; int64 products wrap as they should.
+_GOLDEN = -7046029254386353131
+_MIX_A = -4658895280553007687
+_MIX_B = -7723592293110705685
+
+AT_ONCE = {"cpu": 2**17, "gpu": 2**24}
+"""Random numbers computed at once: on a CPU as many as its caches hold; "gpu" is every other device."""
+
+
+def _mix(x: Tensor) -> Tensor:
+    """splitmix64's finaliser, in place."""
+    x ^= _shift(x, 30)
+    x *= _MIX_A
+    x ^= _shift(x, 27)
+    x *= _MIX_B
+    x ^= _shift(x, 31)
+    return x
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """A logical right shift; `>>` alone would copy the sign bit."""
+    shifted = x >> bits
+    shifted &= (1 << (64 - bits)) - 1
+    return shifted
+
+
+def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Tensor:
+    """[B, V] float64 draws from Exp(1), one per response, position and vocabulary entry (int64 inputs).
+
+    The argmax of p / draw is a sample from p: the Gumbel-max trick with one logarithm less.
+    """
+    row_B = _mix(key_B + _mix(position_B * _GOLDEN))
+    bits_BV = _shift(_mix(row_B[:, None] + vocabulary_V * _GOLDEN), 11)
+    return bits_BV.double().add_(0.5).mul_(2.0**-53).log_().neg_()
+
+
+def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
+    """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece; 0 if p is NaN."""
+    B, V = p_BV.shape
+    at_once = AT_ONCE["cpu" if p_BV.device.type == "cpu" else "gpu"]
+    width = min(V, at_once)
+    rows = max(1, at_once // width)
+    vocabulary_V = torch.arange(V, device=p_BV.device)
+    best_B, winner_B = torch.full_like(key_B, -torch.inf, dtype=torch.float64), torch.zeros_like(key_B)
+    for top in range(0, B, rows):
+        part = slice(top, top + rows)
+        for left in range(0, V, width):
+            noise_BV = exponentials(key_B[part], position_B[part], vocabulary_V[left : left + width])
+            score_B, place_B = (p_BV[part, left : left + width] / noise_BV).max(dim=1)
+            ahead_B = score_B > best_B[part]
+            best_B[part] = score_B.where(ahead_B, best_B[part])
+            winner_B[part] = (place_B + left).where(ahead_B, winner_B[part])
+    return winner_B
+
+
+LOGITS_AT_ONCE = 2**23
+"""Logits sampled from at once: probabilities and temporary values take several times their memory."""
+
+COMPACT_BELOW = 0.75
+"""The batch shrinks when fewer than this share of its rows is unfinished."""
+
+
+class TransformersSampler:
+    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from the model's.
+
+    `float32_head` computes the logits in float32, with the model's own weights of the head.
+    """
+
+    tells_routes = True
+    continues = True
+
+    def __init__(
+        self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512, float32_head: bool = False
+    ) -> None:
+        self._source = model
+        self.separate = dtype is not None and getattr(torch, dtype) != model.dtype
+        if self.separate:
+            assert dtype is not None
+            model = copy.deepcopy(model).to(getattr(torch, dtype)).requires_grad_(False)
+        self._model = model
+        self._tokenizer = tokenizer
+        self._routers = Routers.of(model)
+        self._rows = rows
+        self._stopping = Stopping.of(tokenizer, model)
+        self._head: tuple[Tensor, Tensor | None] | None = None
+        if float32_head:
+            check_float32_head(self._source, "rollout.float32_head")
+            head = self._source.get_output_embeddings()
+            # Of trained weights, which are float32, this is the tensor itself; frozen ones never change.
+            self._head = head.weight.detach().float(), None if head.bias is None else head.bias.detach().float()
+
+    @torch.no_grad()
+    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+        """One rollout per request, in order; with `routes` the experts of each position."""
+        training = self._model.training
+        self._model.eval()
+        out: list[Rollout | None] = [None] * len(requests)
+        # Batch prompts of similar lengths, for less padding; the draws do not depend on the batch.
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].fed_ids))
+        for start in range(0, len(order), self._rows):
+            part = order[start : start + self._rows]
+            drawn = self._sample([requests[index] for index in part], sampling, routes)
+            for index, rollout in zip(part, drawn, strict=True):
+                out[index] = rollout
+        self._model.train(training)
+        return [rollout for rollout in out if rollout is not None]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the trainer's weights if the sampler has a separate model."""
+        if self.separate:
+            for mine, theirs in zip(self._model.parameters(), self._source.parameters(), strict=True):
+                if theirs.requires_grad:  # weights that adapters leave frozen never change
+                    mine.copy_(theirs)
+
+    def pause(self) -> None:
+        """Frees nothing: the copy is small compared with training."""
+
+    def facts(self) -> dict[str, str]:
+        """No facts: the engine records them."""
+        return {}
+
+    def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
+        device = self._model.device
+        stopping = self._stopping(sampling.stop)
+        given = [len(request.given_ids) for request in requests]
+        ids: list[list[int]] = [list(request.given_ids) for request in requests]
+        logprobs: list[list[float]] = [[] for _ in requests]
+        truncated = [False] * len(requests)
+        limits = [min(sampling.max_tokens, request.max_tokens or sampling.max_tokens) for request in requests]
+        taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
+
+        prompts = list(dict.fromkeys(request.fed_ids for request in requests))
+        place_of = {prompt: place for place, prompt in enumerate(prompts)}
+        shared_by_B = torch.tensor([place_of[request.fed_ids] for request in requests], device=device)
+        input_BS, attention_BS = self._left_padded(prompts, device)
+        position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
+        key_B = torch.tensor([request.noise_key for request in requests], device=device)
+        place_B = torch.tensor(given, device=device)  # of the next token in its response
+        rows = list(range(len(requests)))  # the request of each row of the batch
+        alive = set(rows)
+        cache = None
+        for step in range(max(limits)):
+            with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as recorder:
+                logits_BV, cache = self._next_logits(
+                    input_ids=input_BS,
+                    attention_mask=attention_BS,
+                    position_ids=position_BS,
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+            natural_BSLK = None if recorder is None else recorder.natural_BSLK.to(torch.int16)
+            if step == 0 and len(prompts) < len(requests):  # from now on a row is a response, not a prompt
+                cache.batch_select_indices(shared_by_B)
+                logits_BV, attention_BS = logits_BV[shared_by_B], attention_BS[shared_by_B]
+                natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
+            if natural_BSLK is not None:
+                natural = natural_BSLK.cpu().numpy()
+                real = attention_BS[:, -input_BS.shape[1] :].bool().cpu().numpy()
+                for place, row in enumerate(rows):
+                    if row in alive:
+                        taken[row].append(natural[place][real[place]])
+            chosen_B, logp_B = draw(logits_BV, sampling, key_B, place_B)
+            for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+                if row not in alive:
+                    continue
+                ids[row].append(token)
+                logprobs[row].append(logp)
+                if stopping.over(ids[row], given[row]):
+                    alive.discard(row)
+                elif step + 1 == limits[row]:
+                    alive.discard(row)
+                    truncated[row] = True
+            if not alive:
+                break
+            if len(alive) < COMPACT_BELOW * len(rows):
+                places = [place for place, row in enumerate(rows) if row in alive]
+                keep = torch.tensor(places, device=device)
+                cache.batch_select_indices(keep)
+                attention_BS, chosen_B = attention_BS[keep], chosen_B[keep]
+                key_B, place_B = key_B[keep], place_B[keep]
+                rows = [rows[place] for place in places]
+            input_BS, place_B = chosen_B[:, None], place_B + 1
+            attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
+            position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
+        return [
+            Rollout(
+                request=request,
+                response_ids=ids[row][given[row] :],
+                logprobs=logprobs[row],
+                text=stopping.text(ids[row], given[row]),
+                truncated=truncated[row],
+                routes=np.concatenate(taken[row]) if taken[row] else None,
+            )
+            for row, request in enumerate(requests)
+        ]
+
+    def _next_logits(self, **fed: Any) -> tuple[Tensor, Any]:
+        """The float32 logits [B, V] of the next token, and the cache with what was fed."""
+        if self._head is None:
+            output = self._model(**fed, logits_to_keep=1)
+            return output.logits[:, -1].float(), output.past_key_values
+        output = self._model.base_model(**fed)
+        state_BH = output.last_hidden_state[:, -1].float()
+        return torch.nn.functional.linear(state_BH, *self._head), output.past_key_values
+
+    def _left_padded(self, prompts: Sequence[tuple[int, ...]], device: Any) -> tuple[Tensor, Tensor]:
+        longest = max(map(len, prompts))
+        pad = self._tokenizer.pad_token_id
+        ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        return torch.tensor(ids, device=device), torch.tensor(real, device=device)
+
+
+def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
+    from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1) noise."""
+    at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
+    parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
+    drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]
+    chosen, logp = zip(*drawn, strict=True)
+    return torch.cat(chosen), torch.cat(logp)
+
+
+def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
+    logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
+    if sampling.temperature == 0:
+        chosen_B = logp_BV.argmax(dim=-1)
+    else:
+        if sampling.top_p < 1:
+            logp_BV = _nucleus(logp_BV, sampling.top_p)
+        chosen_B = sample_by_argmax(logp_BV.exp(), key_B, position_B)
+    return chosen_B, logp_BV.gather(1, chosen_B[:, None])[:, 0]
+
+
+def _nucleus(logp_BV: Tensor, top_p: float) -> Tensor:
+    """Log-probs renormalised over the smallest set of tokens whose probability reaches top_p; -inf elsewhere."""
+    sorted_BV, order_BV = logp_BV.sort(dim=-1, descending=True)
+    before_BV = sorted_BV.exp().cumsum(dim=-1) - sorted_BV.exp()
+    out_BV = sorted_BV.masked_fill(before_BV >= top_p, -torch.inf).log_softmax(dim=-1)
+    return torch.empty_like(logp_BV).scatter_(1, order_BV, out_BV)

@@ -1,0 +1,144 @@
+"""Claims as a person meets them: the commands, the report's section and the page of docs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import gspo_lab
+from claim_lab import PAIR, Fields, Numbers, evidence, gives
+
+from gspo_lab.analysis.claims import LIBRARY, judge
+from gspo_lab.analysis.readings import Source
+from gspo_lab.cli.verify import lines
+from gspo_lab.recording.store import DATABASE, Evidence
+from gspo_lab.report import render
+from gspo_lab.report.sections.answer import claims
+from gspo_lab.study import Run
+
+DOCS = Path(__file__).parents[3] / "docs"
+NAMES = ["C01-first-minibatch", "C04-clip-gap", "C09-expert-change"]
+
+
+def fractions(run: Run, step: int, minibatch: int) -> Fields:
+    """C04's ratios are 50, 100 and 200."""
+    own = {0: 0.05, 1: 0.1, 2: 0.2}[run.seed] if run.arm == "gspo" else 0.001
+    return {"clip_fraction_tokens": own if minibatch else 0.0}
+
+
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of a study that declares three claims."""
+    folder = tmp_path_factory.mktemp("shown")
+    evidence(folder, gives(update=fractions), claims=NAMES).close()
+    return folder / "runs"
+
+
+def said(*words: str, code: int = 0) -> str:
+    found = gspo_lab(*words)
+    assert found.code == code, found
+    return found.out
+
+
+def test_the_library_is_listed_with_what_each_claim_needs() -> None:
+    text = said("claims")
+    assert all(claim.id in text and claim.statement in text for claim in LIBRARY.values())
+    assert [one["id"] for one in json.loads(said("claims", "--json"))] == list(LIBRARY)
+
+
+def test_a_studys_claims_are_evaluated(declared: Path) -> None:
+    text = said("claims", "toy", "--runs", str(declared))
+    assert "C01-first-minibatch: supported" in text
+    assert "C09-expert-change: not testable here" in text
+    assert "cf GSPO / cf GRPO = 100, 95 % interval 17.87 to 559.5" in text
+    assert "C05-gap-robust" not in text
+    assert "(descriptive)" not in text
+    # two tests in the family, C04 and C09: .0289 x 2 is above .05
+    assert "C04-clip-gap: inconclusive" in text
+
+
+def test_all_adds_the_rest_as_description(declared: Path) -> None:
+    found = json.loads(said("claims", "toy", "--all", "--json", "--runs", str(declared)))
+    assert [one["id"] for one in found][:3] == NAMES
+    assert {one["id"] for one in found} == set(LIBRARY)
+    assert [one["declared"] for one in found] == [True] * 3 + [False] * (len(LIBRARY) - 3)
+    gap = found[1]
+    assert gap["arms"] == {"grpo": "grpo", "gspo": "gspo"}
+    assert gap["parts"][0]["estimate"] == pytest.approx(100)
+    assert gap["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
+    assert "(descriptive)" in said("claims", "toy", "--all", "--runs", str(declared))
+
+
+def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) -> None:
+    with evidence(tmp_path, Numbers()) as opened:
+        assert claims(Source(opened, "toy")) is None
+        assert judge(Source(opened, "toy")) == []
+    assert "toy declared no claim before its first step; --all" in said(
+        "claims", "toy", "--runs", str(tmp_path / "runs")
+    )
+
+
+def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
+    with Evidence.open(declared / DATABASE) as opened:
+        report = render([Source(opened, "toy")])
+        section = claims(Source(opened, "toy"))
+    assert section is not None
+    data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
+    assert [one["id"] for one in data["claims"]] == NAMES
+    assert [one["word"] for one in data["claims"]] == ["supported", "not resolved", "not testable here"]
+    assert 'id="claims"' in report.html
+    assert data["claims"][1]["codes"][0] == "alone it would be"
+    for shown in ("(17.9 to 559)", "115 times", "no arm has a mixture of experts", "SAPO, 2511.20347"):
+        assert shown in report.html, shown
+        assert shown in report.markdown, shown
+
+
+def test_calibrate_prints_rates_bands_and_controls() -> None:
+    data = json.loads(said("calibrate", "--simulations", "100", "--json"))
+    assert data["ok"] is True
+    text = "\n".join(lines(data["rows"], 100))
+    assert "every row lies where it must" in text
+    held = [row for row in data["rows"] if row["expectation"] not in ("told", "stated")]
+    rows = [line for line in text.splitlines() if "must lie in [" in line]
+    assert len(rows) == len(held)
+    assert all(line.endswith("ok") for line in rows)
+    block = text.split("no rule keeps .05")[1].split("How often an answer")[0]
+    stated = [row for row in data["rows"] if row["expectation"] == "stated"]
+    assert all(f"n = {row['n']}" in block and row["cell"] in block for row in stated)
+    controls = text.split("Negative controls")[1]
+    assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
+    power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
+    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
+    first = data["rows"][0]
+    assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
+
+
+def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
+    # an interval with one seed more than there are: the code under test is made wrong, and must be caught
+    from gspo_lab.analysis.claims import estimates
+    from gspo_lab.analysis.stats import paired, simulation_cells
+
+    monkeypatch.setattr(
+        simulation_cells, "CELLS", tuple(cell for cell in simulation_cells.CELLS if cell.name == "score, normal")
+    )
+    monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
+    right = paired.t_quantile
+    monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
+    text = said("calibrate", "--simulations", "100", code=1)
+    assert "WRONG" in text
+    assert "not where it must be: score, normal, n = 3" in text
+
+
+def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    head = 'question = "?"\ntask = "addition"\nseeds = 2\n[[claim]]\nname = "C04-clip-gap"\n'
+    path.write_text(head + PAIR)
+    text = said("check", str(path))
+    assert text.index("gspo: ") < text.index("warn: too-few-seeds: 2 seeds: no interval")
+    assert "warn: no-primary: no benchmark" in text
+    assert "warn: eps-too-narrow: arm.gspo" in text
+    assert "claim C04-clip-gap" in text
+    path.write_text(head + PAIR + "dual_clip = 3.0\n")
+    assert "error: dual-clip-one-arm" in said("check", str(path), code=2)
+    found = json.loads(said("check", str(path), "--json", code=2))["findings"][0]
+    assert (found["name"], found["level"]) == ("dual-clip-one-arm", "error")

@@ -1,0 +1,173 @@
+"""What must hold whatever happens: kills, damage, readers and writers at once; and how fast it is."""
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from run_folders import Lab, answers, step_records
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.records import GradeRecord, RunStatus
+from gspo_lab.recording.store import Evidence, ingest, rebuild
+from gspo_lab.recording.store.records import read_steps, read_updates
+
+RUN = "adding/grpo/s0"
+AMID = """
+import sys
+from pathlib import Path
+from gspo_lab.recording.store import ingest, journal_rows
+
+settle = journal_rows.write_run_state
+
+def told(connection, run_id, alive):
+    print(run_id, flush=True)
+    sys.stdin.readline()
+    settle(connection, run_id, alive)
+    print(run_id, flush=True)
+
+journal_rows.write_run_state = told
+ingest(Path(sys.argv[1]))
+"""
+"""Says that a run's rows are written, all but where it stands; waits for a line; and says that it commits now."""
+INGEST = "import sys; from pathlib import Path; from gspo_lab.recording.store import ingest; ingest(Path(sys.argv[1]))"
+
+
+def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
+    runs = lab.declare("adding")
+    order = random.Random(0)
+    for turn in range(5):
+        for run in order.sample(runs, len(runs)):
+            if turn == 3:
+                lab.write(run, RunStatus(state="started", step=1))
+            lab.write(run, *step_records(turn % 3), *answers(turn, [turn % 2, None, 1], samples=3))
+            ingest(lab.runs)
+    asked = lab.subject("big")
+    lab.ask(asked, "later", *answers(0, [1, 0]), seed=7)
+    lab.ask(runs[0], "later", *answers(2, [1]))
+    ingest(lab.runs)
+    lab.regrade(asked, GradeRecord(bench="addition", step=0, problem="p0", sample=0, correct=0), evaluation="later")
+    ingest(lab.runs)
+    assert lab.query("SELECT DISTINCT score FROM scores WHERE run_id = ?", asked) == [(0.0,)]
+    grown = lab.dump()
+    assert lab.query("SELECT COUNT(*) FROM answers") > [(20,)]
+    report = rebuild(lab.runs)
+    assert report.changed == (asked, *sorted(runs))
+    assert lab.dump() == grown
+    lab.db.unlink()
+    ingest(lab.runs)
+    assert lab.dump() == grown
+
+
+def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
+    for run in lab.declare("adding"):
+        lab.train(run)
+    ingest(lab.runs)
+    whole = lab.dump()
+    assert rebuild(lab.runs).replaced is None, "nothing is kept of a whole one"
+    for place, damage in enumerate((b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1):
+        lab.db.write_bytes(damage)
+        with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
+            ingest(lab.runs)
+        kept = rebuild(lab.runs).replaced
+        assert kept == lab.runs / f"lab.db.{place}.bak"
+        assert kept.read_bytes() == damage
+        assert lab.dump() == whole
+    assert not list(lab.runs.glob("*.new*"))
+
+
+def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
+    """A program killed while it had the old database open leaves a log that must not be read into the new one."""
+    run = lab.declare("adding", ("grpo",), [0])[0]
+    lab.train(run)
+    ingest(lab.runs)
+    whole = lab.dump()
+    code = (
+        "import os, sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1])\n"
+        "db.execute('UPDATE steps SET reward_mean = 99'); db.commit()\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(lab.db)], check=False).returncode == -signal.SIGKILL
+    assert (lab.runs / "lab.db-wal").stat().st_size > 0
+    rebuild(lab.runs)
+    assert lab.dump() == whole
+
+
+def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
+    """Processes that take in six long journals: each is killed amid the next one, some just where it is committed."""
+    ingest(lab.runs)  # an empty database: what follows is killed while it reads, not while it starts
+    runs = lab.declare("adding", ("grpo", "gspo"), range(3))
+    for run in runs:
+        lab.write(run, RunStatus(state="started", step=0))
+        lab.write(run, *(record for step in range(300) for record in step_records(step)))
+    query = "SELECT COUNT(*) FROM files WHERE path LIKE '%journal.jsonl'"
+    pause = random.Random(0)
+    for place, run in enumerate(sorted(runs)):
+        command = [sys.executable, "-c", AMID, str(lab.runs)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            while (amid := process.stdout.readline().strip()) < run:  # those that no earlier process has committed
+                assert amid
+                print(file=process.stdin, flush=True)
+                assert process.stdout.readline().strip() == amid
+            certain = bool(place % 2)  # before the commit; else at some moment around it
+            if not certain:
+                print(file=process.stdin, flush=True)
+                process.stdout.readline()
+                time.sleep(pause.uniform(0, 0.02))
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert lab.query("PRAGMA integrity_check") == [("ok",)]
+        # Rows and offsets agree: a run is there whole or not at all.
+        counts = dict(lab.query("SELECT run_id, COUNT(*) FROM updates GROUP BY run_id"))
+        assert set(counts.values()) <= {600}
+        assert lab.query(query) == [(len(counts),)]
+        assert len(counts) == place or (not certain and len(counts) == place + 1)
+    ingest(lab.runs)
+    grown = lab.dump()
+    assert lab.query("SELECT COUNT(*) FROM updates") == [(6 * 600,)]
+    rebuild(lab.runs)
+    assert lab.dump() == grown
+
+
+def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
+    """Two readers read without a pause; the writer goes on writing until they have seen ten states."""
+    lab.declare("adding", ("grpo",), [0])
+    ingest(lab.runs)
+    done = threading.Event()
+    seen: set[int] = set()
+
+    def read() -> None:
+        while not done.is_set():
+            with Evidence.open(lab.db) as evidence:
+                updates = len(read_updates(evidence, "adding", ["loss"]))
+                steps = len(read_steps(evidence, "adding", ["reward_mean"]))
+            assert updates == 2 * steps
+            seen.add(steps)
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        deadline = time.monotonic() + 240
+        step = 0
+        while (step < 60 or len(seen) < 10) and time.monotonic() < deadline and not any(one.done() for one in readers):
+            lab.write(RUN, *step_records(step))
+            ingest(lab.runs)
+            step += 1
+        done.set()
+        for reader in readers:
+            reader.result()
+    assert len(seen) >= 10
+
+
+def test_two_writers_take_turns(lab: Lab) -> None:
+    runs = lab.declare("adding", ("grpo", "gspo"), range(3))
+    for run in runs:
+        lab.train(run, steps=20)
+    code = INGEST.replace("ingest(Path(sys.argv[1]))", "print(ingest(Path(sys.argv[1])).records)")
+    both = [subprocess.Popen([sys.executable, "-c", code, str(lab.runs)], stdout=subprocess.PIPE) for _ in range(2)]
+    read = sorted(int(process.communicate()[0]) for process in both)
+    assert read == [0, 6 * (1 + 2 + 60 + 2 + 1)]

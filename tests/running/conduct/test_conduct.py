@@ -1,0 +1,235 @@
+"""Whole studies through real workers: order, resume after every kind of end, failures, locks."""
+
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from counting import Bench
+from counting_engine import reward
+from rich.console import Console
+from waiting import alive, until
+
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
+from gspo_lab.common.states import Exit
+from gspo_lab.recording.journal import scan
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.recording.store import Evidence
+from gspo_lab.report import render
+from gspo_lab.running.conduct import conduct
+from gspo_lab.study import Run
+
+RUNS = ("a/s0", "b/s0", "b/s1", "a/s1")
+
+
+def rewards(bench: Bench) -> dict[tuple[str, int], float]:
+    """What the database holds, by run and step."""
+    with sqlite3.connect(bench.runs / "lab.db") as connection:
+        rows = connection.execute("SELECT run_id, step, reward_mean FROM steps").fetchall()
+    connection.close()
+    return {(run.removeprefix("count/"), step): value for run, step, value in rows}
+
+
+def wanted(bench: Bench) -> dict[tuple[str, int], float]:
+    """What an uninterrupted study records."""
+    runs: list[Run] = bench.study().runs()
+    return {(f"{run.arm}/s{run.seed}", step): reward(run, step) for run in runs for step in range(bench.steps)}
+
+
+def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
+    bench.steps = 5
+    found, told = bench.finish(jobs=3)
+    assert "count: training, 4 to do, " in told, "the phase"
+    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", told)]
+    assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
+    assert rewards(bench) == wanted(bench)
+    assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
+        ("a", 2, {0: 0.5, 1: 0.5}),  # the end's 5 of 10; the start's score is never part of a final one
+        ("b", 2, {0: 0.6, 1: 0.6}),
+    ]
+    # The last of 5 steps, mean of the seeds. Eight updates warm up, two a step; step 4 clips .1 on mini-batch 1.
+    assert [(arm.reward, arm.clipped, arm.collapsed) for arm in found.arms] == [
+        (pytest.approx(0.5405), pytest.approx(0.1), None),
+        (pytest.approx(0.6405), pytest.approx(0.1), None),
+    ]
+    with Evidence.open(bench.runs / "lab.db") as evidence:
+        reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"]["clipping"]["arms"]
+    assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {"a": 0.1, "b": 0.1}
+    assert "b − a: +0.100 (by seed: +0.100, +0.100)" in found.verdict_text
+    assert "No verdict" in found.verdict_text, "two seeds give no interval"
+    (bench.home / "a/s0" / CHECKPOINTS / RESUME).touch()  # its worker was killed behind its last word
+    again, shown = bench.conduct()
+    assert again.arms == found.arms
+    assert "started" not in shown
+    assert not list(bench.home.rglob(RESUME))
+    assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 5)]] * 4
+    (start,) = {str(RunFolder(bench.home / run).run().warm_start) for run in RUNS}
+    assert (Path(start) / "model.safetensors").is_file()
+    assert bench.journal("b/s1")[0]["facts"]["warm_start"] == start
+    # Journals name their run and its declaration, and are sealed at the end.
+    locked = json.loads((bench.home / "study.json").read_text())["digest"]
+    for run in ("a/s0", "b/s1"):
+        path = bench.home / run / "journal.jsonl"
+        first, *_, last = scan(path).items
+        assert (first["run"], first["declaration"]) == (f"{bench.home.name}/{run}", locked)
+        *lines, _ = path.read_bytes().splitlines(keepends=True)
+        assert last["journal"] == hashlib.sha256(b"".join(lines)).hexdigest()
+        assert len(last["answers"]) == 3
+
+
+def test_runs_start_in_the_study_s_order(bench: Bench) -> None:
+    bench.steps = 1
+    _, shown = bench.conduct(jobs=1)
+    events = re.findall(r"(\w/s\d): (started|finished)", shown)
+    assert events == [(run, event) for run in RUNS for event in ("started", "finished")]
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None:
+    bench.steps, bench.hold = 12, {"a/s0": 3, "b/s0": 1}
+    conductor = bench.start()
+    bench.until_held()
+    for fresh in (False, True):
+        with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*--name"):
+            bench.conduct(fresh=fresh)
+    worker = [sys.executable, "-m", "gspo_lab.running.worker", str(bench.home / "a/s0")]
+    second = subprocess.run(worker, capture_output=True, text=True, check=False)
+    assert second.returncode == Exit.OCCUPIED
+    assert second.stderr.startswith("another worker is at work in ")
+    conductor.send_signal(signal.SIGINT)
+    shown, _ = conductor.communicate(timeout=240)
+    assert conductor.returncode == 130, shown
+    assert "the same command resumes" in shown
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3], "the step that it was amid is finished"
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4)]
+    assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
+    assert not (bench.home / "b/s1/journal.jsonl").exists()
+    bench.hold = {}
+    bench.finish()
+    # A clean stop loses no step and repeats none.
+    assert bench.steps_of("a/s0") == list(range(12))
+    assert bench.states_of("a/s0")[2:] == [("started", 4), ("finished", 12)]
+    assert rewards(bench) == wanted(bench)
+
+
+def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Bench) -> None:
+    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 3}, [0]
+    conductor = bench.start()
+    bench.until_held()
+    os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
+    shown, _ = conductor.communicate(timeout=240)
+    assert conductor.returncode == 1, shown
+    assert "a/s0: failed" in shown
+    assert "SIGKILL" in shown
+    assert str(bench.home / "a/s0/log.txt") in shown
+    assert bench.states_of("b/s0")[-1] == ("finished", 12)
+    bench.hold = {}
+    bench.finish()
+    assert bench.states_of("a/s0")[1] == ("started", 2), "a checkpoint is made every second step"
+    assert rewards(bench) == wanted(bench)
+
+
+def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
+    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 1, "b/s0": 1}, [0]
+    conductor = bench.start()
+    bench.until_held()
+    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    conductor.kill()
+    conductor.communicate()
+    # The next one may come at once: it waits for workers that still finish their step.
+    bench.hold = {}
+    bench.finish()
+    until(lambda: not any(alive(worker) for worker in workers))  # the lock is let go just before the end
+    assert [state for state, _ in bench.states_of("a/s0")] == ["started", "stopped", "started", "finished"]
+    assert bench.steps_of("a/s0") == list(range(12))
+    assert rewards(bench) == wanted(bench)
+
+
+def test_a_second_ctrl_c_kills(bench: Bench) -> None:
+    bench.hold, bench.deaf, bench.seeds = {"a/s0": 0, "b/s0": 0}, True, [0]
+    conductor = bench.start()
+    bench.until_held()
+    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    conductor.send_signal(signal.SIGINT)
+    assert any("stopping" in line for line in conductor.stdout)  # reads on until it says so
+    conductor.send_signal(signal.SIGINT)
+    conductor.communicate(timeout=240)
+    assert conductor.returncode == 130
+    assert not any(alive(worker) for worker in workers)
+
+
+def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
+    """A mistake of the user, a crash, and processes that something else ends; none leaves a child."""
+    bench.seeds, bench.fail = [0, 1, 2], {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"}
+    found, shown = bench.conduct()
+    ended = "its process was ended with exit code {}, not by the worker"
+    told = {"a/s0": "buy gloves", "b/s0": "ZeroDivisionError", "a/s1": ended.format(0), "b/s1": ended.format(7)}
+    failures = {line.partition(":")[0]: line for line in found.failures}
+    assert failures.keys() == told.keys()
+    for run, said in told.items():
+        assert said in failures[run]
+        assert str(bench.home / run / "log.txt") in failures[run]
+        assert failures[run] in shown
+    for run in ("a/s0", "b/s0"):
+        assert bench.states_of(run)[-1][0] == "failed"
+        assert told[run] in (bench.home / run / "log.txt").read_text()
+    children = [int((bench.home / run / "child").read_text()) for run in ("a/s1", "b/s1")]
+    until(lambda: not any(map(alive, children)))
+    assert found.exit_code == 1, "not all failed by a mistake that the user can correct"
+    assert [arm.finished for arm in found.arms] == [1, 1]
+    assert found.arms[0].scores[0] is None
+    bench.fail = {}
+    bench.finish()
+    assert rewards(bench) == wanted(bench)
+
+
+def test_a_conductor_on_another_host_that_shares_the_folder_is_believed(bench: Bench) -> None:
+    """That host's lock is not seen from here: its file names it."""
+    bench.seeds, lock = [0], bench.home / CONDUCTOR_LOCK
+    bench.home.mkdir(parents=True)
+    lock.write_text("77 elsewhere")
+    for fresh in (False, True):
+        with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)"):
+            bench.conduct(fresh=fresh)
+    assert [path.name for path in bench.home.iterdir()] == [CONDUCTOR_LOCK], "nothing half-written"
+    assert lock.read_text() == "77 elsewhere"
+
+
+def plain(shown: str) -> str:
+    """What a terminal shows, without its colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+
+
+def test_the_live_view_shows_a_row_per_arm_and_a_cell_per_seed(bench: Bench) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120)
+    bench.steps = 3  # the view may have missed any step but the last, whose row stays: step 2, even
+    conduct(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=2, console=console)
+    shown = file.getvalue()
+    assert "queued" in shown
+    assert "lost" in shown
+    assert all(re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(shown), re.M) for arm in "ab")
+    assert "5.00%" in shown, "the step's clip fraction: mean of 0 and .1"
+    assert "4 of 4 finished" in shown
+
+
+def test_a_database_that_cannot_be_written_refuses_the_study_at_once(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.runs.mkdir(parents=True, exist_ok=True)
+    (bench.runs / "lab.db").write_text("not a database of this lab " * 100)
+    with pytest.raises(LabError, match=r"lab\.db"):
+        bench.conduct()
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("GSPO_LAB_DATABASES", str(tmp_path / "taken"))
+    with pytest.raises(LabError, match="taken"):
+        bench.conduct()
+    assert not bench.home.exists(), "no step was made, and nothing is left behind"

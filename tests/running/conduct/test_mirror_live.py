@@ -1,0 +1,74 @@
+"""`[record] mirror` of a study that runs: what stands there while it does, and after its conductor was killed."""
+
+from pathlib import Path
+
+import pytest
+from counting import Bench
+from waiting import until
+
+from gspo_lab.common import errors
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.store import Evidence
+from gspo_lab.recording.store.records import read_steps
+
+MIRROR = '\n[record]\nmirror = ["tensorboard"]\n'
+
+
+def rewards(home: Path, run: str) -> dict[int, list[float]]:
+    """The rewards by their steps that whole records hold."""
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    found: dict[int, list[float]] = {}
+    for file in (home / "_mirror" / "tensorboard" / run).glob("*"):
+        for event in LegacyEventFileLoader(str(file)).Load():
+            for one in event.summary.value:
+                if one.tag == "reward_mean":
+                    found.setdefault(event.step, []).append(one.tensor.double_val[0])
+    return found
+
+
+def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
+    """Amid step 3, steps 0 and 1 are known to be whole; the next conductor goes on at step 2, its last checkpoint."""
+    pytest.importorskip("tensorboard")
+    bench.steps, bench.seeds, bench.hold, bench.deaf, bench.launch = 6, [0], {"a/s0": 3}, True, MIRROR
+    conductor = bench.start()
+    bench.until_held()
+    until(lambda: list(rewards(bench.home, "a/s0")) == [0, 1])
+    conductor.kill()
+    conductor.communicate()
+    bench.hold = {}
+    bench.finish()
+    with Evidence.open(bench.runs / "lab.db") as evidence:
+        frame = read_steps(evidence, "count", ["reward_mean"])
+    for run in ("a/s0", "b/s0"):
+        recorded = frame[frame["run_id"] == f"count/{run}"]["reward_mean"].tolist()
+        assert rewards(bench.home, run) == {step: [reward] for step, reward in enumerate(recorded)}
+        assert len(recorded) == 6
+
+
+def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
+    pytest.importorskip("tensorboard")
+    bench.seeds, bench.launch = [0], MIRROR
+    bench.home.mkdir(parents=True)
+    (bench.home / "_mirror").write_text("in the way")
+    _, shown = bench.finish()
+    assert shown.count("the mirror is behind: ") == 1
+    assert f"{bench.home / '_mirror' / 'tensorboard'}: cannot be made" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("tensorboard", "writing for TensorBoard needs the package tensorboard: pip install 'gspo-lab[import]'"),
+        ("tensorbord", "no program 'tensorbord' to write for (did you mean 'tensorboard'?); known: tensorboard, "),
+    ],
+)
+def test_a_mirror_that_cannot_be_made_is_told_before_anything_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, line: str
+) -> None:
+    monkeypatch.setattr(errors, "find_spec", lambda package: None)
+    bench.launch = MIRROR.replace("tensorboard", name)
+    with pytest.raises(LabError) as told:
+        bench.conduct()
+    assert line in str(told.value)
+    assert not bench.runs.exists()

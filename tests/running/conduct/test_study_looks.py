@@ -1,0 +1,77 @@
+"""Declared looks: a study stops at the first one that resolves it, and seeds added later change no word."""
+
+from pathlib import Path
+
+import pytest
+from counting import Bench
+
+from gspo_lab.analysis.findings.decision import Decision
+from gspo_lab.analysis.findings.decision import decision as decision_of
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.store import Evidence
+from gspo_lab.report.words import sentence, sentences
+
+FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
+"""Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond any look's level."""
+NEAR = {"a/s0": 5, "a/s1": 5, "a/s2": 5, "b/s0": 6, "b/s1": 4, "b/s2": 5}
+LOOKS = "\n[verdict]\nlooks = [3, 5]\n"
+
+
+@pytest.fixture
+def looked(bench: Bench) -> Bench:
+    bench.seeds, bench.steps, bench.verdict, bench.right = [0, 1, 2, 3, 4], 2, LOOKS, FAR
+    return bench
+
+
+def begun(bench: Bench) -> list[str]:
+    return sorted(str(one.parent.relative_to(bench.home)) for one in bench.home.glob("[ab]/s*/journal.jsonl"))
+
+
+def decision(runs: Path) -> Decision:
+    with Evidence.open(runs / "lab.db", runs) as evidence:
+        return decision_of(Source(evidence, "count"))
+
+
+def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(looked: Bench) -> None:
+    found, shown = looked.conduct()
+    first = [f"{arm}/s{seed}" for arm in "ab" for seed in range(3)]
+    assert begun(looked) == first
+    assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in shown
+    assert found.exit_code == 0
+    assert "b is better than a" in found.verdict_text
+    assert "Resolved at the declared look after 3 of 5 seeds." in found.verdict_text
+    again, shown = looked.conduct()
+    assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
+    looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
+    with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
+        looked.conduct()
+
+
+def test_later_seeds_wait_for_a_look_that_lacks_runs_or_resolves_nothing(looked: Bench) -> None:
+    looked.right, looked.fail = NEAR, {"b/s1": "lab"}
+    found, shown = looked.conduct()
+    assert [name for name in begun(looked) if name.endswith(("s3", "s4"))] == []
+    assert "the look after 3 seeds cannot be taken yet (b seed 1 failed); later seeds wait for it" in shown
+    assert found.exit_code == 2
+    looked.fail = {}
+    found, shown = looked.conduct()
+    assert (found.exit_code, len(begun(looked))) == (0, 10)
+    assert "resolved at the look" not in shown
+    assert decision(looked.runs).seeds == (0, 1, 2, 3, 4)
+
+
+def test_seeds_added_later_are_description(bench: Bench) -> None:
+    bench.seeds, bench.steps, bench.right = [0, 1, 2], 2, FAR
+    bench.conduct()
+    before = decision(bench.runs).verdicts["b"]
+    # Two more pairs that turn the sign: were they counted, nothing would be resolved.
+    bench.seeds, bench.right = [0, 1, 2, 3, 4], {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
+    found, shown = bench.conduct()
+    assert "noted in study.json: seeds added: 3, 4\n" in shown
+    after = decision(bench.runs)
+    assert len(begun(bench)) == 10
+    assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
+    described = sentences(after.described)
+    assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
+    assert described[0] in found.verdict_text

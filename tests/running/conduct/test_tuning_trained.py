@@ -1,0 +1,82 @@
+"""[tune] with runs that really train: a kill amid the trials leaves what an uninterrupted study would have left."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting import Bench, conducted
+from trained import timeless, tiny
+from waiting import until
+
+from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.matching.certificate import verify_record
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.runfolder import run_folders
+from gspo_lab.recording.store import Evidence
+from gspo_lab.report import render
+from gspo_lab.study import Study, load_study
+
+TUNE = """
+[tune]
+seeds = [7]
+steps = 2
+values = {"update.learning_rate" = [1e-4, 3e-3, 1e-3]}
+"""
+
+
+def study(folder: Path) -> Study:
+    folder.mkdir(exist_ok=True)
+    toml = tiny(folder)
+    toml.write_text(f"{toml.read_text()}{TUNE}")
+    return load_study(toml)
+
+
+def left(runs: Path) -> dict[str, list[dict[str, Any]]]:
+    """By run every record that counts without its times, and the weights; of trials the words of workers are left
+    out, who are more where one was killed."""
+    out = {}
+    for home in (runs / "tiny", runs / "tiny-trials"):
+        for one in run_folders(home):
+            kept = [timeless(record) for record in one.records() if record["kind"] != "status"]
+            weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in one.final.glob("*.safetensors")]
+            out[one.path.relative_to(runs).as_posix()] = [*kept, {"weights": weights}]
+    return out
+
+
+@pytest.mark.slow
+def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench: Bench, tmp_path: Path) -> None:
+    whole = study(tmp_path / "whole")
+    found, shown = conducted(whole, tmp_path / "whole" / "runs", jobs=2)
+    assert found.exit_code == 0, shown
+
+    cut = tmp_path / "cut"
+    study(cut)
+    (cut / "hold").touch()  # graders wait amid the second step
+    command = [sys.executable, "-m", "gspo_lab.cli", "run", str(cut / "tiny.toml"), "--runs", str(cut / "runs")]
+    command += ["--output-dir", str(cut)]
+    conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    bench.conductors.append(conductor)  # ended by the fixture whatever happens
+    until(lambda: any(cut.glob("held-*")))
+    conductor.kill()
+    conductor.communicate()
+    (cut / "hold").unlink()
+    found, shown = conducted(study(cut), cut / "runs", jobs=2)
+    assert found.exit_code == 0, shown
+
+    assert left(cut / "runs") == left(tmp_path / "whole" / "runs")
+    declared = [json.loads((tmp_path / one / "runs/tiny/study.json").read_text()) for one in ("whole", "cut")]
+    assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
+    with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
+        one = Source(evidence, "tiny")
+        certificate = verify_record(evidence, study_certificate(one), {})
+        assert certificate.ok, certificate.lines()
+        assert (
+            "3 trials (3 candidates x 1 seed, 10 steps in all)" in certificate.tuning.detail
+        )  # 3 to step 2, 2 on to 4
+        page = render([one])
+    assert "m-tuning-grpo" in page.html
+    assert json.loads(page.json)

@@ -1,0 +1,46 @@
+"""What Slurm's launcher makes of what Slurm says; the runs themselves are in tests/running/conduct/test_on_slurm.py."""
+
+import shutil
+
+import pytest
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.running.launch import make_launcher
+from gspo_lab.running.launch.slurm import _reason_to_requeue, _seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("00:01:02", 62.0), ("1-00:00:01", 86401.0), ("365-00:00:00", 365 * 86400.0), ("UNLIMITED", None), ("", None)],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert _seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("limit", "gone", "preempted", "why"),
+    [
+        ("01:00:00", "00:58:00", "None", "at its time limit"),  # 120 s left, as asked for
+        ("01:00:00", "00:56:30", "None", "at its time limit"),  # 210 s left: Slurm may tell early
+        ("01:00:00", "00:56:29", "None", None),
+        ("UNLIMITED", "99-00:00:00", "None", None),
+        ("01:00:00", "00:00:10", "2026-11-23T16:28:35", "because it is preempted"),
+    ],
+)
+def test_only_a_time_limit_that_is_near_and_a_preemption_ask_for_a_requeue(
+    limit: str, gone: str, preempted: str, why: str | None
+) -> None:
+    facts = {"TimeLimit": limit, "RunTime": gone, "PreemptTime": preempted}
+    assert _reason_to_requeue(facts, 120.0) == why
+
+
+@pytest.mark.skipif(shutil.which("sinfo") is None, reason="no Slurm here")
+def test_a_missing_configuration_is_not_blamed_on_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
+    monkeypatch.setattr(
+        "gspo_lab.running.launch.slurm.ANSWER_SECONDS", 1.0
+    )  # it looks for a controller for half a minute
+    with pytest.raises(LabError) as refused:
+        make_launcher("slurm", 1).slots("cpu")
+    assert str(refused.value).startswith("--on slurm: Slurm does not answer here (")
+    assert str(refused.value).endswith("set SLURM_CONF to the cluster's slurm.conf")

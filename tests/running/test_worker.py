@@ -1,0 +1,160 @@
+"""The worker as a command: its exit codes, its last words, and how it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+from gspo_lab.recording.journal import scan
+from gspo_lab.study import load_study
+
+ENGINE = """
+import time
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.records import RunStatus, StepRecord
+
+class Slow:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0)])
+        for step in range(run.settings.steps):
+            if stop():
+                return False
+            time.sleep(0.02)
+            sink.write([StepRecord(step=step, prompts=1, responses=2)])
+        return True
+
+class Deaf:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0)])
+        while not stop():
+            time.sleep(0.02)
+        sink.write([StepRecord(step=0, prompts=1, responses=2)])
+        time.sleep(600)
+
+class Refusing:
+    def train(self, run, sink, folder, stop):
+        raise LabError("no", details=("first", "second"))
+
+class Broken:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
+        raise RuntimeError("broken\\nin two lines")
+
+def made():
+    return object()
+"""
+
+WORKERS: list["subprocess.Popen[str]"] = []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "engines.py").write_text(ENGINE)
+    yield tmp_path / "runs/s/a/s0"
+    while WORKERS:
+        with WORKERS.pop() as left:  # of a test that failed; killing one that has ended does nothing
+            left.kill()
+
+
+def prepare(folder: Path, engine: str, steps: int = 3) -> None:
+    base = folder.parents[3]
+    toml = f'question = "?"\ntask = "addition"\nengine = "{engine}"\nsteps = {steps}\n[arm.a]\nobjective = "grpo"\n'
+    (base / "s.toml").write_text(toml)
+    folder.mkdir(parents=True)
+    # The engine reads "warm_start" itself: what a Run does not know is none of its business.
+    content = {**load_study(base / "s.toml").runs()[0].to_json(), "warm_start": None}
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+def worker(folder: Path) -> "subprocess.Popen[str]":
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gspo_lab.running.worker", str(folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    WORKERS.append(process)
+    return process
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [record for record in scan(folder / "journal.jsonl").items if record["kind"] == kind]
+
+
+def test_a_run_to_its_end(folder: Path) -> None:
+    prepare(folder, "engines.py:Slow")
+    process = worker(folder)
+    _, said = process.communicate(timeout=240)
+    assert (process.returncode, said) == (0, "")
+    assert [record["step"] for record in records(folder, "step")] == [0, 1, 2]
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["step"]) == ("finished", 3)
+    before = (folder / "journal.jsonl").read_bytes()
+    again = worker(folder)
+    again.communicate(timeout=240)
+    assert again.returncode == 0
+    assert (folder / "journal.jsonl").read_bytes() == before, "a finished run has nothing to add"
+
+
+def test_a_signal_stops_it_after_the_step(folder: Path) -> None:
+    prepare(folder, "engines.py:Slow", steps=100_000)
+    process = worker(folder)
+    until(lambda: records(folder, "step"))
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=240)
+    assert (process.returncode, said) == (3, "")
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["step"]) == ("stopped", len(records(folder, "step")))
+
+
+def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
+    prepare(folder, "engines.py:Deaf")
+    process = worker(folder)
+    until(lambda: records(folder, "status"))
+    process.send_signal(signal.SIGINT)
+    until(lambda: records(folder, "step"))  # the first one was heard: two that nobody has heard are one
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=240) == 130
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "message", "said"),
+    [
+        ("engines.py:Refusing", 2, "no | first | second", "no\nfirst\nsecond\n"),
+        (
+            "engines.py:made",
+            2,
+            "the engine 'engines.py:made' is no engine: it has no train",
+            "the engine 'engines.py:made' is no engine: it has no train\n",
+        ),
+        ("engines.py:Broken", 1, "RuntimeError: broken", None),
+    ],
+)
+def test_why_it_failed_is_its_last_word(folder: Path, engine: str, code: int, message: str, said: str | None) -> None:
+    prepare(folder, engine)
+    process = worker(folder)
+    _, shown = process.communicate(timeout=240)
+    assert process.returncode == code
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["message"]) == ("failed", message)
+    assert last["step"] == len(records(folder, "step"))
+    assert shown == (said or shown)
+    assert ("Traceback" in shown) == (code == 1)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    process = worker(tmp_path / "nowhere")
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert "no run.json in " in said
+    assert not (tmp_path / "nowhere").exists()

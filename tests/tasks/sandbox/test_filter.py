@@ -1,0 +1,96 @@
+"""The seccomp filter: its numbers against libseccomp's, its logic by running it as the kernel would."""
+
+import ctypes
+import ctypes.util
+import errno
+import struct
+
+import pytest
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.tasks.sandbox import seccomp_filter as calls
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+EVERY = calls.REFUSED | calls.BY_ARGUMENT
+
+
+def decide(code: bytes, number: int, *arguments: int, architecture: int = 0xC000003E) -> int:
+    """What the filter answers: a small machine for classic BPF."""
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *[*arguments, 0, 0, 0, 0, 0, 0][:6])
+    program = list(struct.iter_unpack("HBBI", code))
+    accumulator, at = 0, 0
+    while True:
+        operation, jump_true, jump_false, operand = program[at]
+        at += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, operand)
+        elif operation == 0x06:
+            return operand
+        else:
+            holds = {0x15: accumulator == operand, 0x25: accumulator > operand, 0x45: bool(accumulator & operand)}
+            at += jump_true if holds[operation] else jump_false
+
+
+def refused(code: int = errno.EPERM) -> int:
+    return 0x00050000 | code
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_each_call_of_the_list_is_refused_and_the_rest_allowed(machine: str) -> None:
+    column, architecture = calls.MACHINES[machine]
+    code = calls.assemble(machine)
+    numbers = {pair[column] for pair in calls.REFUSED.values()} - {None}
+    special = {pair[column] for pair in calls.BY_ARGUMENT.values()}
+    for number in range(calls.NEWEST + 1):
+        if number not in special:
+            wanted = refused() if number in numbers else ALLOW
+            assert decide(code, number, architecture=architecture) == wanted, number
+    assert decide(code, calls.NEWEST + 1, architecture=architecture) == refused(errno.ENOSYS)
+    assert decide(code, 0x40000000 + 1, architecture=architecture) == refused(errno.ENOSYS), "x32"
+    assert decide(code, 1, architecture=0x40000003) == KILL, "another architecture's numbers"
+    assert decide(code, 435, architecture=architecture) == refused(errno.ENOSYS)
+
+
+def test_arguments_decide_where_they_must() -> None:
+    code = calls.assemble("x86_64")
+    assert decide(code, 56, 0x01200011) == ALLOW, "fork"
+    assert decide(code, 56, 0x003D0F00) == ALLOW, "a thread"
+    for flag in (0x00020000, 0x10000000, 0x20000000, 0x40000000):
+        assert decide(code, 56, flag | 17) == refused()
+    assert decide(code, 302, 0, 7) == ALLOW
+    assert decide(code, 302, 1, 7) == refused()
+    assert decide(code, 72, 5, 1) == ALLOW
+    assert [decide(code, 72, 5, command) for command in (6, 7, 37, 38, 1024, 1026)] == [refused()] * 6
+    assert [decide(code, 72, 5, command) for command in (8, 10, 15)] == [refused()] * 3
+    assert decide(code, 16, 0, 0x5401) == ALLOW
+    assert decide(code, 16, 0, 0x5412) == refused()
+    assert decide(code, 41, 1) == refused()
+    assert decide(code, 53, 1, 0x80801) == ALLOW, "a pair of connected sockets"
+    assert decide(code, 53, 1, 5) == ALLOW, "of packets, in order"
+    assert [decide(code, 53, 1, kind) for kind in (2, 3, 0x80802)] == [refused()] * 3
+    assert [decide(code, 13, number) for number in (2, 16, 18)] == [ALLOW] * 3
+    assert decide(code, 13, 17, 0, 0x7000) == ALLOW, "what happens on SIGCHLD may be asked for"
+    for action in (0x7000, 1 << 40):
+        assert decide(code, 13, 17, action) == refused(0), "and changed to no effect"
+    private, shared, validated, without_file, huge = 0x02, 0x01, 0x03, 0x20, 0x40000
+    for flags in (private, private | without_file, shared, validated, private | without_file | 0x4000):
+        assert decide(code, 9, 0, 4096, 3, flags) == ALLOW, flags
+    for flags in (shared | without_file, validated | without_file, private | without_file | huge, shared | huge):
+        assert decide(code, 9, 0, 4096, 3, flags) == refused(), flags
+    assert decide(code, 62) == ALLOW
+
+
+def test_the_numbers_are_libseccomp_s() -> None:
+    found = ctypes.util.find_library("seccomp")
+    if not found:
+        pytest.skip("libseccomp is not installed")
+    library = ctypes.CDLL(found)
+    for column, architecture in calls.MACHINES.values():
+        for name, numbers in EVERY.items():
+            number = library.seccomp_syscall_resolve_name_arch(architecture, name.encode())
+            assert (numbers[column] if numbers[column] is not None else -1) == max(number, -1), name
+
+
+def test_an_unknown_machine_is_told() -> None:
+    with pytest.raises(LabError, match="riscv64"):
+        calls.assemble("riscv64")

@@ -1,0 +1,313 @@
+"""Programs that are right: also those that LiveCodeBench's own runner fails, because its stdin and stdout are mocks."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from walled import TIGHT
+
+from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox
+from gspo_lab.tasks.sandbox.bubblewrap import ENVIRONMENT
+
+STDIN = b"3 4\n10 20\n"
+WANTED = b"7\n30\n"
+
+SUMS = {
+    "a loop over stdin": "import sys\nfor line in sys.stdin: print(sum(map(int, line.split())))",
+    "two readlines of the buffer": """
+import sys
+print(sum(map(int, sys.stdin.buffer.readline().split())))
+print(sum(map(int, sys.stdin.buffer.readline().split())))
+""",
+    "input, then the rest": """
+import sys
+print(sum(map(int, input().split())))
+for line in sys.stdin.read().splitlines(): print(sum(map(int, line.split())))
+""",
+    "open(0)": "for line in open(0).read().splitlines(): print(sum(map(int, line.split())))",
+    "/dev/stdin and /dev/stdout": """
+with open("/dev/stdin") as source, open("/dev/stdout", "w") as target:
+    for line in source: print(sum(map(int, line.split())), file=target)
+""",
+    "os.read": "import os\nfor line in os.read(0, 1 << 20).splitlines(): print(sum(map(int, line.split())))",
+    "os.read of the file's size": """
+import io, os
+for line in io.BytesIO(os.read(0, os.fstat(0).st_size)): print(sum(map(int, line.split())))
+""",
+    "a global statement at the top": """
+global total
+total = 0
+def add(a, b):
+    global total
+    total = a + b
+for _ in range(2):
+    add(*map(int, input().split()))
+    print(total)
+""",
+    "from __future__": """
+from __future__ import annotations
+def add(a: Undefined, b: Undefined) -> Undefined: return a + b
+for _ in range(2): print(add(*map(int, input().split())))
+""",
+    "the buffer of stdout": """
+import sys
+for line in sys.stdin: sys.stdout.buffer.write(b"%d\\n" % sum(map(int, line.split())))
+""",
+    "sys.__stdout__": """
+import sys
+for line in sys.stdin: sys.__stdout__.write(str(sum(map(int, line.split()))) + "\\n")
+""",
+    "a main guard that is not last": """
+if __name__ == "__main__":
+    for _ in range(2): print(sum(map(int, input().split())))
+done = True
+""",
+    "the names of the prelude": """
+q = deque(Counter(accumulate([1, 1])).elements()); heappush(found := [], gcd(12, 18)); List[int]
+for line in stdin: print(reduce(operator.add, map(int, line.split())))
+assert math.floor(2.5) == 2 and bisect.bisect([1, 2], 1) == 1 and pow(2, 3, 5) == 3 and abs(-1) == 1
+""",
+    "an own name for a builtin": """
+input = sys.stdin.readline
+sum = lambda *numbers: functools.reduce(lambda a, b: a + b, numbers)
+for _ in range(2): print(sum(*map(int, input().split())))
+""",
+    "exit after printing": """
+for _ in range(2): print(sum(map(int, input().split())))
+exit()
+""",
+    "output at exit": """
+import atexit
+lines = []
+atexit.register(lambda: print("\\n".join(lines)))
+for _ in range(2): lines.append(str(sum(map(int, input().split()))))
+""",
+    "a file left open": """
+out = open(1, "w")
+for _ in range(2): out.write(str(sum(map(int, input().split()))) + "\\n")
+""",
+    "a thread with a deep stack": """
+import sys, threading
+sys.setrecursionlimit(10**6)
+threading.stack_size(128 << 20)
+def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
+def main():
+    assert deep(100_000) == 100_000
+    for _ in range(2): print(sum(map(int, input().split())))
+threading.Thread(target=main).start()
+""",
+    "deep recursion under a cache": """
+@lru_cache(None)
+def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
+assert deep(20_000) == 20_000
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "a huge integer": """
+assert len(str(10 ** 40_000)) == 40_001
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "memory shared with a child": """
+import mmap, os
+results = mmap.mmap(-1, 64 << 20)
+results[32 << 20:] = bytes(32 << 20)
+for number in range(2):
+    line = input()
+    if not os.fork():
+        results[number * 8] = sum(map(int, line.split()))
+        os._exit(0)
+    os.wait()
+    print(results[number * 8])
+""",
+    "memory of its own by mmap": """
+import mmap
+one = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+with mmap.mmap(-1, 100, access=mmap.ACCESS_COPY) as two:
+    one[:3], two[:1] = b"abc", b"d"
+    assert (one[:4], two[:2], len(two), isinstance(two, mmap.mmap)) == (b"abc\\0", b"d\\0", 100, True)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "memory that is taken and given back": """
+import mmap
+for _ in range(33):  # with the limit of 1 GiB in mind
+    with mmap.mmap(-1, 32 << 20) as piece: piece.write(bytes(32 << 20))
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "stdin by mmap": """
+import mmap, sys
+with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as text:
+    for line in text.read().splitlines(): print(sum(map(int, line.split())))
+""",
+    "a file in memory": """
+import os
+with open(os.memfd_create("sums", os.MFD_CLOEXEC), "w+b") as file:
+    for _ in range(2): file.write(b"%d\\n" % sum(map(int, input().split())))
+    file.seek(0)
+    print(file.read().decode(), end="")
+""",
+    "a pool of processes": """
+import multiprocessing
+def add(line): return sum(map(int, line.split()))
+if __name__ == "__main__":
+    shared = multiprocessing.Array("i", 1000)
+    with multiprocessing.Pool(2) as pool: shared[:2] = pool.map(add, [input(), input()])
+    print(*shared[:2], sep="\\n")
+""",
+    "a stack as large as may be": """
+import resource
+for most in ((resource.getrlimit(resource.RLIMIT_STACK)[1],) * 2, (-1, -1), (1 << 29, -1), (1 << 29, 1 << 29)):
+    resource.setrlimit(resource.RLIMIT_STACK, most)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "the default on SIGCHLD": """
+import os, signal
+for action in (signal.SIG_DFL, signal.SIG_IGN, signal.SIG_DFL): signal.signal(signal.SIGCHLD, action)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "processes of its own": """
+import subprocess, sys
+print(subprocess.run([sys.executable, "-c", "print(3 + 4)"], capture_output=True, text=True).stdout, end="", flush=True)
+pid = os.fork() if (os := __import__("os")) else 0
+if pid == 0:
+    print(30, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+""",
+}
+
+
+def one(
+    sandbox: Sandbox, source: str, stdin: bytes = STDIN, limits: Limits = TIGHT, function: str | None = None
+) -> ExecutionResult:
+    (outcome,) = sandbox.run(Program(source, function), [stdin], limits)
+    return outcome
+
+
+@pytest.mark.parametrize("source", SUMS.values(), ids=SUMS.keys())
+def test_a_right_program_runs_right(source: str, sandbox: Sandbox) -> None:
+    roomy = replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
+    outcome = one(sandbox, source, limits=roomy)
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == ("finished", 0, WANTED), outcome.stderr.decode()
+    assert outcome.stderr == b""
+
+
+def test_numpy_is_there_if_this_environment_has_it(sandbox: Sandbox) -> None:
+    if sandbox.isolation.numpy is None:
+        pytest.skip(f"no numpy for {sandbox.isolation.python}")
+    roomy = replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
+    source = "import numpy\ndef f(n): return [numpy.int64(n), int(numpy.linalg.det(numpy.eye(3)))]"
+    outcome = one(sandbox, source, b"3\n", roomy, "f")
+    assert (outcome.result, outcome.exact) == (b"[3, 1]", True), outcome.stderr.decode()
+
+
+def test_bytes_go_through_unchanged(sandbox: Sandbox) -> None:
+    every = bytes(range(256)) * 500
+    assert one(sandbox, "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", every).stdout == every
+    odd = b"\x00\xff\xfe \xe2\x82\xac\r\n\xd9\xa1 1_0\n"
+    assert one(sandbox, "import sys\nsys.stdout.write(sys.stdin.read())", odd).stdout == odd
+    large = b"7" * (8 << 20)  # that nobody reads, and that is read at once
+    assert one(sandbox, "print('no')", large).stdout == b"no\n"
+    at_once, roomy = "import os\nprint(len(os.read(0, 1 << 30)))", replace(TIGHT, memory_bytes=2 << 30)
+    assert one(sandbox, at_once, large, roomy).stdout == b"8388608\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "ending", "exit_code", "stderr"),
+    [
+        ("1 / 0", "error", 1, b"ZeroDivisionError: division by zero"),
+        ("def f(:", "error", 1, b"SyntaxError: invalid syntax"),
+        ("x = '\x00'", "error", 1, b"null bytes"),
+        ("raise SystemExit", "finished", 0, b""),
+        ("import sys; sys.exit(3)", "error", 3, b""),
+        ("import sys; sys.exit('gone')", "error", 1, b"gone"),
+        ("import os; os._exit(0)", "finished", 0, b""),
+        ("import os; os.abort()", "error", -6, b""),
+        ("import ctypes; ctypes.string_at(0)", "error", -11, b""),
+        ("x = bytearray(1 << 40)", "memory", 1, b"MemoryError"),
+        ("import sys; sys.stdout.close(); print(1)", "error", 1, b"closed file"),
+        ("input()\ninput()\ninput()", "error", 1, b"EOFError"),
+    ],
+)
+def test_how_a_program_ends_is_told(source: str, ending: str, exit_code: int, stderr: bytes, sandbox: Sandbox) -> None:
+    outcome = one(sandbox, source)
+    assert (outcome.ending, outcome.exit_code) == (ending, exit_code), outcome
+    assert stderr in outcome.stderr
+    assert b"sandbox" not in outcome.stderr, "a traceback shows the program's own lines only"
+
+
+@pytest.mark.parametrize(
+    ("source", "stdin", "result", "exact"),
+    [
+        ("class Solution:\n    def f(self, a, b): return a + b", b"[1, 2]\n[3]", "[1, 2, 3]", True),
+        ("def f(a, b): return (a, b)", b'"x"\n2.5\n', '["x", 2.5]', True),
+        ("def f(): return [(1, 2)]", b"", "[[1, 2]]", False),
+        ("def f(): return {1: 2}", b"", '{"1": 2}', False),
+        ("def f(): return [True, None, 1.0, 10 ** 30]", b"\n", f"[true, null, 1.0, {10**30}]", True),
+        ("def f(): return float('nan')", b"", "NaN", False),
+        ("def f(): return '\\u0661\\x00'", b"", '"\\u0661\\u0000"', True),
+        ("class Solution:\n    n = 0\n    def f(self, x): self.n += x; print('noise'); return self.n", b"5", "5", True),
+        ("def f(x): return x[0][0] + len(x)\nif __name__ == '__main__': 1 / 0", b"[[4]]", "5", True),
+    ],
+)
+def test_a_function_is_called_with_json_and_answers_in_json(
+    source: str, stdin: bytes, result: str, exact: bool, sandbox: Sandbox
+) -> None:
+    outcome = one(sandbox, source, stdin, function="f")
+    assert outcome.ending == "finished", outcome.stderr.decode()
+    assert (outcome.result, outcome.exact) == (result.encode(), exact)
+
+
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [
+        ("def g(): return 1", "error"),
+        ("class Solution:\n    def g(self): return 1", "error"),
+        ("def f(): return {1, 2}", "finished"),
+        ("class Liar:\n    def __eq__(self, other): return True\ndef f(): return Liar()", "finished"),
+        (
+            "class Pickled:\n    def __reduce__(self): return (print, ('unpickled',))\ndef f(): return Pickled()",
+            "finished",
+        ),
+        ("def f(): exit()", "finished"),
+        ("def f():\n    import os\n    os._exit(0)", "finished"),
+        ("def f(): 1 / 0", "error"),
+        ("x = []\nx.append(x)\ndef f(): return x", "finished"),
+    ],
+)
+def test_a_function_without_a_plain_result_has_none(source: str, ending: str, sandbox: Sandbox) -> None:
+    outcome = one(sandbox, source, b"", function="f")
+    assert (outcome.ending, outcome.result, outcome.exact) == (ending, None, None), outcome
+
+
+def test_tests_stop_where_the_parent_says(sandbox: Sandbox) -> None:
+    program, seen = Program("assert input() != 'c'\nprint('ok')"), []
+
+    def go_on(index: int, outcome: ExecutionResult) -> bool:
+        seen.append(index)
+        return outcome.ending == "finished"
+
+    outcomes = sandbox.run(program, [b"a\n", b"b\n", b"c\n", b"d\n"], TIGHT, go_on=go_on)
+    assert [one.ending for one in outcomes] == ["finished", "finished", "error"]
+    assert seen == [0, 1, 2]
+
+
+def test_no_tests_are_an_error(sandbox: Sandbox) -> None:
+    with pytest.raises(ValueError, match="proves nothing"):
+        sandbox.run(Program("print(1)"), [], TIGHT)
+
+
+def test_the_same_program_sees_the_same_order_of_a_set_every_time(sandbox: Sandbox) -> None:
+    program = Program("print(list({str(i) for i in range(50)}))")
+    first, second = sandbox.run(program, [b"", b""], TIGHT)
+    assert first.stdout == second.stdout == one(sandbox, program.source, b"").stdout
+    different = sandbox.run(Program("import random\nprint(random.random())"), [b"", b""], TIGHT)
+    assert different[0].stdout != different[1].stdout, "random numbers are those of a fresh process"
+
+
+def test_what_an_empty_environment_shows(sandbox: Sandbox) -> None:
+    source = "import json, os, sys\nprint(json.dumps([dict(os.environ), sys.argv, sys.path, os.getcwd()]))"
+    outcome = one(sandbox, source)
+    environment, arguments, path, folder = json.loads(outcome.stdout)
+    assert set(environment) <= {*ENVIRONMENT, "PWD"}
+    assert arguments == ["solution.py"]
+    assert "" not in path
+    assert folder == "/tmp"

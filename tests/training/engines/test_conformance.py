@@ -1,0 +1,69 @@
+"""`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks is one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from calling import Said, gspo_lab
+
+from gspo_lab.common.registry import names_of
+
+ENGINE = """
+from pathlib import Path
+
+from gspo_lab.training.engines.base import Capabilities
+from gspo_lab.recording.records import RunStatus, StepRecord
+
+
+class Engine:
+    capabilities = Capabilities(
+        settings=("model", "steps", "device", "rollout", "update", "record", "objective"), records={"reward_mean": ""}
+    )
+
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0, FACTS)])
+        for step in range(run.settings.steps):
+            sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=0.5 MORE)])
+        return True
+"""
+GOOD = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
+
+
+def test_the_native_engine_does_what_an_engine_should() -> None:
+    done = gspo_lab("engines", "check", "native", "--device", "cpu")
+    assert done.code == 0, done.err
+    # Three steps of two mini-batches; five problems at the start and at the end; a group of four responses kept whole.
+    assert done.out == "native works: 3 steps, 6 updates, 14 answers\n"
+
+
+def check(name: str, text: str) -> Said:
+    Path(f"{name}.py").write_text(text)
+    Path(f"{name}.toml").write_text('proof = ["bench=[]"]')  # what it cannot do
+    return gspo_lab("engines", "check", f"{name}.py:Engine", "--device", "cpu")
+
+
+def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = check("mine", GOOD)
+    assert (done.code, "mine.py:Engine works: 3 steps" in done.out) == (0, True), done
+    Path("mine.toml").unlink()
+    done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
+    assert "would ignore [[bench]]; it can vary" in done.err
+    assert "`proof`: docs/reference/engines.md" in done.err
+    done = check("bad", ENGINE.replace("FACTS", "facts=None").replace(" MORE", ", entropy=1.0"))
+    assert done.code == 2
+    assert "it writes no RunStatus(state='started') with facts" in done.err
+    assert "it fills entropy, which its capabilities.records do not name" in done.err
+
+
+def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write = "sink.write([StepRecord("
+    done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(1.3)\n            {write}"))
+    assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
+
+
+def test_an_installed_package_adds_an_engine_by_an_entry_point(add_entry_points: Callable[[str], None]) -> None:
+    add_entry_points("[gspo_lab.engines]\ntheirs = theirs:Engine\nnative = theirs:Engine\n")
+    table = {"native": "gspo_lab.training.engines.native:NativeEngine"}
+    assert names_of("engine", table) == {"theirs": "theirs:Engine", **table}, "the lab's own names stay"

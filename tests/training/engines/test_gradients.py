@@ -1,0 +1,241 @@
+"""Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch, replay replays."""
+
+import pytest
+import torch
+from lottery import MakeRun, components, experience_of
+
+from gspo_lab.training.engines.native.build_run import RunComponents, without_dropout
+from gspo_lab.training.engines.native.experience import Experience, microbatches
+from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, update_record
+
+
+def gradient(parts_: RunComponents, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:
+    """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
+    updater, model = parts_.updater, parts_.policy.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    caught: dict[str, torch.Tensor] = {}
+    updater.trained.optimizer.register_step_pre_hook(
+        lambda *_: caught.update(grad=torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
+    )
+    parts_.policy.microbatch_tokens = tokens
+    updater.trained.max_grad_norm = float("inf")
+    minibatch = MinibatchRows(0, 0, torch.arange(len(experience.mask_NT)), fresh)
+    updater.update(experience, minibatch)
+    assert all(p.grad is None for p in model.parameters()), "their memory is sampling's"
+    model.load_state_dict(before)
+    return caught["grad"]
+
+
+def drift(parts_: RunComponents, scale: float = 0.02) -> None:
+    """Move the weights, so that ratios and routes differ from the old policy's."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in parts_.policy.model.parameters():
+            p.add_(scale * p.std() * torch.randn(p.shape, generator=generator))
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.linalg.norm(a - b) / torch.linalg.norm(b))
+
+
+def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
+    for overrides in (
+        (),
+        ("model=tiny-qwen3-moe", "routing_replay=rollout"),
+        ("objective.aggregation=token-mean",),
+        ("arm.gspo.policy_loss=bapo", "arm.gspo.bapo_share=0.7"),
+        ("arm.gspo.policy_loss=kl-cov", "arm.gspo.kl_cov_share=0.2"),
+        (
+            "arm.gspo.policy_loss=clip-cov",
+            *(f"arm.gspo.clip_cov_{end}" for end in ("low=-1e3", "high=1e3", "share=0.3")),
+        ),
+        ("objective.entropy_coef=0.1",),
+    ):
+        run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
+        setting = components(run)
+        experience = experience_of(setting, routes="rollout" in str(overrides))
+        rows = torch.arange(16)
+        setting.policy.fill_old_policy(experience, rows)
+        drift(setting)
+        whole = gradient(setting, experience, fresh=False)
+        for tokens in (1, 60, 120):
+            assert len(list(microbatches(experience, rows, tokens))) > 1
+            assert relative(gradient(setting, experience, fresh=False, tokens=tokens), whole) < 1e-6
+
+
+def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
+    """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on it."""
+    wanted = ("policy_loss=bapo", "importance_sampling_level=token", "clip_low=0.01", "clip_high=0.01")
+    ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
+    setting = components(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))))
+    experience, rows = experience_of(setting), torch.arange(16)
+    fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
+    assert fresh is setting.updater.objective
+    setting.policy.fill_old_policy(experience, rows)
+    drift(setting)
+    found = []
+    for tokens in (10**9, 60):
+        setting.policy.microbatch_tokens = tokens
+        found.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
+    assert found[0] == found[1] != fresh
+    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    assert (measured.bapo_clip_low, measured.bapo_clip_high) == (found[0].clip_low, found[0].clip_high)
+    assert measured.clip_fraction_tokens == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum()) > 0
+
+
+def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
+    """Also of a mini-batch that takes no pass: 0 is measured there."""
+    setting = components(make_run("grpo", "objective.dual_clip=1.001"))
+    experience, rows = experience_of(setting), torch.arange(16)
+    setting.policy.fill_old_policy(experience, rows)
+    drift(setting)
+    setting.policy.microbatch_tokens = 60
+    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
+    record = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    assert record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
+    experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
+    idle = setting.updater.update(experience, MinibatchRows(0, 2, rows, False))
+    record = update_record(setting.updater, experience, idle, detail=False, token_detail=False)
+    assert record.dual_clip_fraction_tokens == 0.0
+
+
+def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun) -> None:
+    for model in ("tiny-qwen3", "tiny-qwen3-moe"):
+        gradients = []
+        for arm in ("grpo", "gspo"):
+            setting = components(make_run(arm, f"model={model}"))
+            gradients.append(gradient(setting, experience_of(setting), fresh=True))
+        assert relative(gradients[1], gradients[0]) < 1e-5
+        assert torch.nn.functional.cosine_similarity(gradients[0], gradients[1], dim=0) > 1 - 1e-6
+
+
+def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: MakeRun) -> None:
+    gradients = []
+    for checkpointing in ("false", "true"):
+        run = make_run(
+            "grpo",
+            "model=tiny-qwen3-moe",
+            "routing_replay=old-policy",
+            f"update.gradient_checkpointing={checkpointing}",
+        )
+        setting = components(run)
+        experience = experience_of(setting)
+        setting.policy.fill_old_policy(experience, torch.arange(16))
+        drift(setting, 0.1)
+        gradients.append(gradient(setting, experience, fresh=False, tokens=100))
+    assert relative(gradients[1], gradients[0]) < 1e-6
+
+
+def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> None:
+    """The experts' inputs, caught while a drifted policy trains in several parts, are the old policy's choice."""
+    for replay in ("old-policy", "rollout"):
+        setting = components(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"))
+        experience = experience_of(setting, routes=replay == "rollout")
+        setting.policy.fill_old_policy(experience, torch.arange(16))
+        recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
+        assert recorded is not None
+        drift(setting, 0.1)
+        fed: list[list[torch.Tensor]] = [[] for _ in setting.policy.model.model.layers]
+        for layer, catch in zip(setting.policy.model.model.layers, fed, strict=True):
+            layer.mlp.experts.register_forward_pre_hook(
+                lambda _, arguments, catch=catch: catch.append(arguments[1].clone())
+            )
+        gradient(setting, experience, fresh=False, tokens=100)
+        split = list(microbatches(experience, torch.arange(16), 100))
+        assert len(split) > 1
+        for index, part in enumerate(split):
+            rows, positions = part.input_BS.shape
+            want = recorded[part.rows, part.first : part.first + positions]
+            for layer, catch in enumerate(fed):
+                got = catch[index].view(rows, positions, -1)[part.attention_BS].long()
+                assert torch.equal(got, want[:, :, layer][part.attention_BS].long())
+        with setting.policy.routers.tap(*split[0].input_BS.shape) as seen, torch.no_grad():
+            setting.policy.model(input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long())
+        own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
+        want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
+        assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(make_run: MakeRun, dtype: str) -> None:
+    """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the updates' grouping."""
+    run = make_run("gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30")
+    setting = components(run)
+    experience = experience_of(setting)
+    minibatches = torch.arange(16).chunk(4)
+    for rows in minibatches[1:]:
+        setting.policy.fill_old_policy(experience, rows)
+    for index, rows in enumerate(minibatches[1:], start=1):
+        done = setting.updater.update(experience, MinibatchRows(0, index, rows, False))
+        assert done.log_ratio_MT.abs().max() == 0.0
+
+
+def test_dropout_is_off_while_training() -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, vocab_size=50, attention_dropout=0.5
+    )
+    model = Qwen3ForCausalLM(config).train()
+    ids = torch.arange(20)[None]
+    assert not torch.equal(model(ids).logits, model(ids).logits)
+    without_dropout(model)
+    assert model.training
+    assert torch.equal(model(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), ("objective.aggregation=token-mean",), ("model=tiny-qwen3-moe", "routing_replay=old-policy")]
+)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_leaving_out_what_has_no_advantage_changes_no_gradient(
+    make_run: MakeRun, overrides: tuple[str, ...], fresh: bool
+) -> None:
+    """Half of the responses have A = 0; the same update with and without passes over them."""
+    found = []
+    for skip in (False, True):
+        setting = components(make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides))
+        experience = experience_of(setting)
+        experience.adv_NT[::2] = 0.0
+        if skip:
+            experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
+        if not fresh:
+            setting.policy.fill_old_policy(experience, torch.arange(16))
+            drift(setting)
+        found.append(gradient(setting, experience, fresh=fresh, tokens=100))
+    assert relative(found[1], found[0]) < 1e-5
+    assert torch.linalg.norm(found[0]) > 0
+
+
+def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: MakeRun) -> None:
+    """Momentum and decay of the updates before it go on, exactly as after passes over responses with A = 0."""
+    ends = []
+    for skip in (False, True):
+        setting = components(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"))
+        experience = experience_of(setting)
+        rows = torch.arange(16)
+        setting.updater.update(experience, MinibatchRows(0, 0, rows, True))
+        experience.adv_NT = torch.zeros_like(experience.adv_NT)
+        if skip:
+            experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
+        done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+        assert (done.loss, done.moved.grad_norm, done.moved.finite) == (0.0, 0.0, True)
+        measured = update_record(setting.updater, experience, done, detail=True, token_detail=False)
+        assert measured.evaluated_responses == (0 if skip else 16)
+        assert measured.clip_fraction_tokens == 0.0
+        assert (measured.stale_k3 is None) == skip
+        ends.append(torch.cat([p.detach().flatten() for p in setting.policy.model.parameters()]))
+    assert torch.equal(*ends)
+
+
+def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
+    gradients = []
+    for arm in ("grpo", "gspo"):
+        setting = components(make_run(arm))
+        experience = experience_of(setting)
+        setting.policy.fill_old_policy(experience, torch.arange(16))
+        drift(setting)
+        gradients.append(gradient(setting, experience, fresh=False))
+    assert relative(gradients[1], gradients[0]) > 1e-3

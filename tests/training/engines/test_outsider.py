@@ -1,0 +1,184 @@
+"""An outsider's engine: one file beside a study, with options and declared capabilities, run by the command."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from calling import gspo_lab
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.study import load_study
+from gspo_lab.training.engines.check import check_engine
+
+TOY = '''
+"""A toy: what it reports follows from its learning rate, and it knows no other setting."""
+from pathlib import Path
+
+from gspo_lab.training.engines.base import Capabilities
+from gspo_lab.training.engines.facts import facts
+from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord
+from gspo_lab.tasks import build_task
+
+
+class Toy:
+    capabilities = Capabilities(
+        settings=("steps", "update.learning_rate", "bench"),
+        records={"reward_mean": "", "entropy": "in bits, not nats"},
+    )
+
+    def __init__(self, *, luck: float, label: str = "none"):
+        self.luck = luck
+
+    def train(self, run, sink, folder, stop):
+        task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
+        known = facts(task=task, capabilities=self.capabilities)
+        sink.write([RunStatus(state="started", step=0, facts=known)])
+        for step in range(run.settings.steps + 1):
+            share = self.luck + run.settings.update.learning_rate * step
+            for bench in run.settings.bench:
+                problems = task.problems("held-out")[: bench.problems]
+                sink.write([
+                    AnswerRecord(step=step, bench=bench.name, problem=problem.id, sample=0, text="?",
+                                 reward=float(i < share * 10), correct=int(i < share * 10))
+                    for i, problem in enumerate(problems)
+                ])
+            if step < run.settings.steps:
+                sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=share, entropy=1.0)])
+        return True
+'''
+
+STUDY = """
+question = "Does a toy learn faster at a higher rate?"
+task = "addition"
+steps = 2
+seeds = [0]
+[engine]
+name = "toy.py:Toy"
+[engine.options]
+luck = 0.2
+[[bench]]
+name = "sums"
+problems = 10
+[arm.slow.update]
+learning_rate = 0.1
+[arm.fast.update]
+learning_rate = 0.3
+"""
+
+Check = Callable[..., None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(TOY)
+    (tmp_path / "rates.toml").write_text(STUDY)
+    return tmp_path
+
+
+@pytest.fixture
+def check(folder: Path) -> Check:
+    def one(*overrides: str) -> None:
+        study = load_study(folder / "rates.toml", overrides=overrides)
+        for arm in study.arms.values():
+            check_engine(arm.name, arm.settings, folder)
+
+    return one
+
+
+def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
+    done = gspo_lab("run", "rates.toml", "--jobs", "1")
+    assert done.code == 0, done
+    declared = json.loads((folder / "runs/rates/study.json").read_text())
+    assert declared["arms"]["slow"]["settings"]["engine"] == {"name": "toy.py:Toy", "options": {"luck": 0.2}}
+    with sqlite3.connect(folder / "runs/lab.db") as database:
+        rewards = dict(database.execute("select run_id, reward_mean from steps where step = 1").fetchall())
+        (facts,) = database.execute(
+            "select facts from statuses where state = 'started' and run_id like '%fast%'"
+        ).fetchone()
+        right = dict(
+            database.execute("select run_id, sum(correct) from answers where step = 2 group by run_id").fetchall()
+        )
+    assert rewards == {"rates/slow/s0": pytest.approx(0.3), "rates/fast/s0": pytest.approx(0.5)}
+    assert right == {"rates/slow/s0": 4, "rates/fast/s0": 8}
+    known = json.loads(facts)
+    assert known["definitions"] == {"entropy": "in bits, not nats"}
+    assert known["grader"].startswith("addition")
+    assert {"code", "packages", "device", "python", "flags"} < known.keys()
+    assert "weights" not in known
+    assert (folder / "reports/rates.html").is_file()
+
+
+def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(folder: Path) -> None:
+    refused = gspo_lab("run", "rates.toml", "--set", "arm.fast.update.epochs=2")
+    assert refused.code == 2
+    assert "arm.fast: the engine 'toy.py:Toy' would ignore update.epochs = 2 (default: 1)" in refused.err
+    assert "it can vary bench, steps, update.learning_rate" in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("update.minibatches=2", r"arm\.slow: .* would ignore update.minibatches = 2 \(default: 4\)"),
+        ("arm.fast.objective=gspo", r"arm\.fast: .* would ignore objective.clip_high = 0.0004"),
+        ("arm.fast.clip=calibrated", "would ignore objective.clip = 'calibrated'"),
+        ("engine.options.lukc=1", r"engine 'toy.py:Toy': unknown option 'lukc' \(did you mean 'luck'\?\)"),
+        ("engine.options={}", r"the option 'luck' is missing; set it under \[engine.options\]"),
+        ("engine=toy.py:Toi", "'toy.py' has no 'Toi'"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_one_line(check: Check, override: str, why: str) -> None:
+    check()
+    with pytest.raises(LabError, match=why) as told:
+        check(override)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "why"),
+    [
+        (
+            "Capabilities(settings=('update.learning_rat', 'bench'))",
+            r"is no key of a study \(did you mean 'update.learn",
+        ),
+        ("Capabilities(records={'reward_men': ''})", r"is no column .* \(did you mean 'reward_mean'\?\)"),
+        ("{'steps'}", "its capabilities are no gspo_lab.training.engines.base.Capabilities"),
+    ],
+)
+def test_capabilities_that_cannot_be_are_told(folder: Path, check: Check, capabilities: str, why: str) -> None:
+    begin, _, rest = TOY.partition("    capabilities = Capabilities(")
+    (folder / "toy.py").write_text(
+        f"{begin}    capabilities = {capabilities}\n{rest.partition(')' + chr(10) + chr(10))[2]}"
+    )
+    with pytest.raises(LabError, match=why):
+        check()
+
+
+def test_calibration_needs_an_engine_that_records_every_move(folder: Path, check: Check) -> None:
+    text = TOY.replace('"bench"),', '"bench", "objective"),')
+    (folder / "toy.py").write_text(text)
+    with pytest.raises(LabError, match="does not record response_detail"):
+        check("arm.fast.clip=calibrated")
+    (folder / "other.py").write_text(text.replace("records={", 'records={"response_detail": "", '))
+    check("arm.fast.clip=calibrated", "engine.name=other.py:Toy")
+
+
+def test_the_native_engine_does_everything_and_takes_no_options(check: Check) -> None:
+    check("engine=native", "update.epochs=2", "arm.fast.objective=gspo", "arm.fast.clip=calibrated")
+    with pytest.raises(LabError, match="engine 'native': unknown option 'luck'; it has none"):
+        check("engine.name=native")
+    with pytest.raises(LabError, match="unknown engine 'nativ'"):
+        check("engine=nativ")
+
+
+def test_an_engine_without_options_is_declared_by_its_name_alone(folder: Path) -> None:
+    for given in ("engine=native", "engine={name='native'}"):
+        study = load_study(folder / "rates.toml", overrides=[given])
+        settings = study.arms["slow"].settings
+        assert (settings.engine.name, settings.engine.options) == ("native", {})
+        assert settings.model_dump(mode="json")["engine"] == "native"
+        assert type(settings).model_validate(settings.model_dump(mode="json")) == settings

