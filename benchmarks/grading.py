@@ -1,11 +1,13 @@
-"""The cost of grading: fully isolated executions of tests per second, beside one isolated process per test.
+"""The cost of grading: fully isolated executions of tests per second, beside one isolated process
+per test.
 
     python benchmarks/grading.py
 
-Runs small correct programs in the sandbox, over as many slots as cores, and checks every output. Prints the rates and
-writes them beside this file as JSON. `one house per candidate` is the way in which candidates are graded: one sandbox
-starts, and its tests are forked inside. `one house per test` starts one for every test. `python3 -c` is the bare
-interpreter with the same imports and without isolation.
+Runs small correct programs in the sandbox, over as many slots as cores, and checks every output.
+Prints the rates and writes them beside this file as JSON. `one house per candidate` is the way in
+which candidates are graded: one sandbox starts, and its tests are forked inside. `one house per
+test` starts one for every test. `python3 -c` is the bare interpreter with the same imports and
+without isolation.
 """
 
 import json
@@ -52,7 +54,10 @@ def timed(tests: int, work: Callable[[], None]) -> dict[str, float]:
     before, began = os.times(), time.perf_counter()
     work()
     seconds, after = time.perf_counter() - began, os.times()
-    return {"tests/s": tests / seconds, "CPU ms a test": 1e3 * (sum(after[:4]) - sum(before[:4])) / tests}
+    return {
+        "tests/s": tests / seconds,
+        "CPU ms a test": 1e3 * (sum(after[:4]) - sum(before[:4])) / tests,
+    }
 
 
 def in_sandbox(sandbox: Sandbox, candidates: int, tests: int) -> dict[str, float]:
@@ -73,7 +78,9 @@ def bare(count: int, workers: int) -> dict[str, float]:
     text = "\n".join(f"from {module} import *" for module in STARS) + SOURCE
 
     def run(content: bytes) -> bytes:
-        return subprocess.run(["/usr/bin/python3", "-c", text], input=content, capture_output=True, check=True).stdout
+        return subprocess.run(
+            ["/usr/bin/python3", "-c", text], input=content, capture_output=True, check=True
+        ).stdout
 
     def work() -> None:
         with ThreadPoolExecutor(workers) as pool:
@@ -87,7 +94,9 @@ def rates() -> dict[str, dict[str, float]]:
     measured: dict[str, dict[str, float]] = {}
     with Sandbox.open() as sandbox:
         in_sandbox(sandbox, cores, 2)
-        measured[f"{sandbox.level}: one house per candidate of {TESTS}"] = in_sandbox(sandbox, 10 * cores, TESTS)
+        measured[f"{sandbox.level}: one house per candidate of {TESTS}"] = in_sandbox(
+            sandbox, 10 * cores, TESTS
+        )
         measured[f"{sandbox.level}: one house per test"] = in_sandbox(sandbox, 30 * cores, 1)
     measured["python3 -c with the same imports, not isolated"] = bare(30 * cores, cores)
     return measured
@@ -98,7 +107,9 @@ def main() -> None:
     for what, numbers in measured.items():
         print(f"{what}: " + ", ".join(f"{value:.1f} {unit}" for unit, value in numbers.items()))
     kept = {"cores": len(os.sched_getaffinity(0)), "sandbox": measured}
-    Path(__file__).with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    Path(__file__).with_suffix(".json").write_text(
+        json.dumps(kept, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The cost of grading an AIME answer, by the length of the answer: `python benchmarks/grading_aime.py`.
+"""The cost of grading an AIME answer, by the length of the answer: `python
+benchmarks/grading_aime.py`.
 
 The bound is 0.1 ms per answer. Then 30 problems x 32 answers are graded in a tenth of a second.
 """
@@ -28,7 +29,10 @@ def milliseconds(answer: str) -> float:
 def main() -> None:
     print(f"{'characters':>10}  {'ms/answer':>9}")
     for steps in (0, 100, 500, 1_000, 2_000):
-        answer = f"<think>{STEP * steps}\\boxed{{24}}</think>{STEP * (steps // 10)}\\boxed{{m+n = \\text{{025 cm}}}}"
+        answer = (
+            f"<think>{STEP * steps}\\boxed{{24}}</think>{STEP * (steps // 10)}\\boxed{{m+n ="
+            " \\text{025 cm}}"
+        )
         print(f"{len(answer):>10,}  {milliseconds(answer):>9.4f}")
 
 

@@ -2,13 +2,14 @@
 
     python benchmarks/report.py                     # 20 runs x 10,000 steps x 20 metrics
     python benchmarks/report.py --large             # 100 runs x 10,000 steps x 40 metrics
-    python benchmarks/report.py --peers PYTHON      # PYTHON: an interpreter with tensorboard, trackio and mlflow
-    python benchmarks/report.py --profile           # a profile of our time
+    python benchmarks/report.py --peers PYTHON      # PYTHON: an interpreter with tensorboard,
+    trackio and mlflow python benchmarks/report.py --profile           # a profile of our time
 
-The project's own store makes the study's folders and database in a temporary folder (or in --folder). Half of the
-metrics are in `steps`, half in `updates` with two mini-batches a step, so 20 metrics are 30 numbers a step. Prompt
-digests and evaluations exist as in a real study. A fresh process then makes the three files from the database; the best
-of three counts. Peers get one number per metric and step (`report_peers.py`).
+The project's own store makes the study's folders and database in a temporary folder (or in
+--folder). Half of the metrics are in `steps`, half in `updates` with two mini-batches a step, so 20
+metrics are 30 numbers a step. Prompt digests and evaluations exist as in a real study. A fresh
+process then makes the three files from the database; the best of three counts. Peers get one number
+per metric and step (`report_peers.py`).
 """
 
 import argparse
@@ -28,20 +29,63 @@ MINIBATCHES = 2
 EVALUATIONS = 20
 PROBLEMS = 50
 STEP_METRICS = (
-    *("reward_mean", "entropy", "response_tokens_mean", "truncated_responses", "zero_variance_groups", "mismatch_k3"),
-    *("prompts_total", "tokens_trained_total", "flops_total", "device_seconds_total", "mismatch_k1"),
-    *("mismatch_abs_max", "reward_std", "response_tokens_t1", "response_tokens_t2", "mismatch_abs_mean"),
+    *(
+        "reward_mean",
+        "entropy",
+        "response_tokens_mean",
+        "truncated_responses",
+        "zero_variance_groups",
+        "mismatch_k3",
+    ),
+    *(
+        "prompts_total",
+        "tokens_trained_total",
+        "flops_total",
+        "device_seconds_total",
+        "mismatch_k1",
+    ),
+    *(
+        "mismatch_abs_max",
+        "reward_std",
+        "response_tokens_t1",
+        "response_tokens_t2",
+        "mismatch_abs_mean",
+    ),
     *("mismatch_outside_2", "route_gap", "seconds_step", "seconds_rollout"),
 )
 UPDATE_METRICS = (
     *("grad_norm", "clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
-    *("response_tokens", "active_tokens", "would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
-    *("log_ratio_std_tokens", "log_ratio_std_responses", "clip_fraction_active_tokens", "stale_k3", "stale_k1"),
-    *("effective_fraction_tokens", "ratio_max_negative", "nonfinite", "expert_change", "router_entropy", "loss"),
+    *(
+        "response_tokens",
+        "active_tokens",
+        "would_clip_fraction_tokens_grpo",
+        "would_clip_fraction_tokens_gspo",
+    ),
+    *(
+        "log_ratio_std_tokens",
+        "log_ratio_std_responses",
+        "clip_fraction_active_tokens",
+        "stale_k3",
+        "stale_k1",
+    ),
+    *(
+        "effective_fraction_tokens",
+        "ratio_max_negative",
+        "nonfinite",
+        "expert_change",
+        "router_entropy",
+        "loss",
+    ),
     *("log_ratio_max_abs",),
 )
 """A study of 20 metrics has the first ten of each; a study of 40 has all."""
-INTEGERS = ("prompts_total", "tokens_trained_total", "response_tokens", "active_tokens", "nonfinite")
+INTEGERS = (
+    "prompts_total",
+    "tokens_trained_total",
+    "response_tokens",
+    "active_tokens",
+    "nonfinite",
+)
 
 
 @dataclass(frozen=True)
@@ -94,9 +138,14 @@ def make_lab(size: Size, folder: Path) -> Path:
 
     arms = "\n".join(f"[arm.{name}]\n{ARMS[name]}" for name in list(ARMS)[: size.arms])
     toml = STUDY.format(
-        model="tiny-qwen3-moe" if size.arms > 2 else "tiny-qwen3", steps=size.steps, seeds=size.seeds,
-        minibatches=MINIBATCHES, problems=PROBLEMS, every=size.steps // EVALUATIONS, arms=arms,
-    )  # fmt: skip
+        model="tiny-qwen3-moe" if size.arms > 2 else "tiny-qwen3",
+        steps=size.steps,
+        seeds=size.seeds,
+        minibatches=MINIBATCHES,
+        problems=PROBLEMS,
+        every=size.steps // EVALUATIONS,
+        arms=arms,
+    )
     (folder / "long.toml").write_text(toml)
     study = load_study(folder / "long.toml")
     runs = folder / "runs"
@@ -115,7 +164,9 @@ def make_lab(size: Size, folder: Path) -> Path:
             connection.execute("BEGIN")
             for table, columns in ((STEPS, steps), (UPDATES, updates)):
                 count = len(next(iter(columns.values())))
-                filled = [columns.get(name, [None] * count) for name in table.names if name != "run_id"]
+                filled = [
+                    columns.get(name, [None] * count) for name in table.names if name != "run_id"
+                ]
                 insert(connection, table, [(run_id, *row) for row in zip(*filled, strict=True)])
             write_run_state(connection, run_id, alive=False)
             connection.execute("COMMIT")
@@ -131,18 +182,32 @@ def write_journal(run: Any, size: Size, home: Path) -> None:
 
     rng = np.random.default_rng([run.seed, *run.arm.encode()])
     with Journal(home) as journal:
-        journal.write([RunStatus(state="started", step=0, at=1000.0, facts={"device": "cpu", "threads": 1})])
+        journal.write(
+            [RunStatus(state="started", step=0, at=1000.0, facts={"device": "cpu", "threads": 1})]
+        )
         for step in range(0, size.steps + 1, size.steps // EVALUATIONS):
-            level, draw = 0.3 + 0.4 * step / size.steps, rng if step else np.random.default_rng(run.seed)
+            level, draw = (
+                0.3 + 0.4 * step / size.steps,
+                rng if step else np.random.default_rng(run.seed),
+            )
             right = draw.random(PROBLEMS) < level
             journal.write(
                 AnswerRecord(
-                    step=step, bench="addition", problem=f"add-{i}", sample=0, prompt=f"{i} + {i} =", tokens=9,
-                    text=str(int(correct)), reference="1", truncated=0, reward=float(correct), correct=int(correct),
+                    step=step,
+                    bench="addition",
+                    problem=f"add-{i}",
+                    sample=0,
+                    prompt=f"{i} + {i} =",
+                    tokens=9,
+                    text=str(int(correct)),
+                    reference="1",
+                    truncated=0,
+                    reward=float(correct),
+                    correct=int(correct),
                     grader="synthetic/1",
                 )
                 for i, correct in enumerate(right)
-            )  # fmt: skip
+            )
         journal.write([RunStatus(state="finished", step=size.steps, at=2000.0)])
 
 
@@ -155,12 +220,25 @@ def series(run: Any, size: Size) -> tuple[dict[str, list[Any]], dict[str, list[A
     rng = np.random.default_rng([7, run.seed, *run.arm.encode()])
     steps, half = np.arange(size.steps), size.metrics // 2
     rise = 1 - np.exp(-3 * steps / size.steps)
-    own: dict[str, list[Any]] = {"step": steps.tolist(), "prompts": [32] * size.steps, "responses": [256] * size.steps}
-    own["prompt_digest"] = [hashlib.sha256(b"%d %d" % (run.seed, step)).hexdigest() for step in steps]
+    own: dict[str, list[Any]] = {
+        "step": steps.tolist(),
+        "prompts": [32] * size.steps,
+        "responses": [256] * size.steps,
+    }
+    own["prompt_digest"] = [
+        hashlib.sha256(b"%d %d" % (run.seed, step)).hexdigest() for step in steps
+    ]
     for name in STEP_METRICS[:half]:
-        values = (steps + 1) * 256.0 if name.endswith("_total") else 0.2 + 0.6 * rise + rng.normal(0, 0.05, size.steps)
+        values = (
+            (steps + 1) * 256.0
+            if name.endswith("_total")
+            else 0.2 + 0.6 * rise + rng.normal(0, 0.05, size.steps)
+        )
         own[name] = _as(name, values)
-    every = {"step": np.repeat(steps, MINIBATCHES).tolist(), "minibatch": [*range(MINIBATCHES)] * size.steps}
+    every = {
+        "step": np.repeat(steps, MINIBATCHES).tolist(),
+        "minibatch": [*range(MINIBATCHES)] * size.steps,
+    }
     minibatch = np.tile(np.arange(MINIBATCHES), size.steps)
     for name in UPDATE_METRICS[:half]:
         noise = np.abs(rng.normal(0.1, 0.03, size.steps * MINIBATCHES))
@@ -193,25 +271,40 @@ def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, flo
         begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, str(HERE), "--render", str(database), str(to)], check=True)
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
-        yield time.perf_counter() - begun, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+        yield (
+            time.perf_counter() - begun,
+            now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime,
+        )
 
 
 def peers(python: str, size: Size, folder: Path) -> dict[str, Any]:
     """The figures of `report_peers.py` under another interpreter; it names absent peers."""
-    command = [python, str(HERE.with_name("report_peers.py")), str(size.arms * size.seeds), str(size.steps),
-               str(size.metrics), str(folder)]  # fmt: skip
+    command = [
+        python,
+        str(HERE.with_name("report_peers.py")),
+        str(size.arms * size.seeds),
+        str(size.steps),
+        str(size.metrics),
+        str(folder),
+    ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--large", action="store_true", help="100 runs and 40 metrics")
-    parser.add_argument("--folder", type=Path, help="keep the study here, and use it again; each size needs its own")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the study here, and use it again; each size needs its own"
+    )
     parser.add_argument("--peers", metavar="PYTHON", help="measure peers with this interpreter")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
-    parser.add_argument("--render", nargs=2, type=Path, metavar=("DATABASE", "TO"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--render", nargs=2, type=Path, metavar=("DATABASE", "TO"), help=argparse.SUPPRESS
+    )
     wanted = parser.parse_args()
     if wanted.render:
         render_once(*wanted.render)
@@ -226,7 +319,10 @@ def main() -> None:
             kept.write_text(json.dumps(asdict(size)))
             database = make_lab(size, folder)
         elif not kept.exists() or json.loads(kept.read_text()) != asdict(size):
-            parser.error(f"--folder {folder} keeps a study of another size than {size.told}: name another folder")
+            parser.error(
+                f"--folder {folder} keeps a study of another size than {size.told}: name another"
+                " folder"
+            )
         if wanted.profile:
             import cProfile
             import pstats

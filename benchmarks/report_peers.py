@@ -1,11 +1,13 @@
-"""The same series in TensorBoard, trackio and MLflow: seconds until all of them are in a reader's memory.
+"""The same series in TensorBoard, trackio and MLflow: seconds until all of them are in a reader's
+memory.
 
 `report.py --peers PYTHON` starts it with an interpreter that has them. The project depends on none:
 
     python -m venv peers && peers/bin/pip install tensorboard trackio mlflow
 
-Each peer writes the workload by its own bulk interface, untimed. Then it serves every metric of every run by the
-interface of its own front end. Peers do more than this (live servers, media); only this is compared.
+Each peer writes the workload by its own bulk interface, untimed. Then it serves every metric of
+every run by the interface of its own front end. Peers do more than this (live servers, media); only
+this is compared.
 """
 
 import json
@@ -30,7 +32,10 @@ def tensorboard_events(runs: int, steps: int, metrics: int, folder: Path) -> Non
     for run in range(runs):
         writer = EventFileWriter(str(folder / f"run{run:02d}"), max_queue_size=1000)
         for step, row in enumerate(values):
-            told = [Summary.Value(tag=f"metric_{i:02d}", simple_value=value) for i, value in enumerate(row)]
+            told = [
+                Summary.Value(tag=f"metric_{i:02d}", simple_value=value)
+                for i, value in enumerate(row)
+            ]
             writer.add_event(Event(step=step, wall_time=float(step), summary=Summary(value=told)))
         writer.close()
 
@@ -55,13 +60,18 @@ def fast_loader(runs: int, steps: int, metrics: int, folder: Path) -> float:
 
     begun = time.perf_counter()
     server = SubprocessServerDataIngester(
-        get_server_binary(), str(folder), reload_interval=0, samples_per_plugin={"scalars": 0},
+        get_server_binary(),
+        str(folder),
+        reload_interval=0,
+        samples_per_plugin={"scalars": 0},
         channel_creds_type=grpc_util.ChannelCredsType.LOCAL,
-    )  # fmt: skip
+    )
     server.start()
     context, found = RequestContext(), 0
     while found < runs * metrics * steps and time.perf_counter() - begun < 300:
-        series = server.data_provider.read_scalars(context, experiment_id="", plugin_name="scalars", downsample=steps)
+        series = server.data_provider.read_scalars(
+            context, experiment_id="", plugin_name="scalars", downsample=steps
+        )
         found = sum(len(points) for tags in series.values() for points in tags.values())
     seconds = time.perf_counter() - begun
     assert found == runs * metrics * steps, f"{found} points after {seconds:.0f} s"
@@ -72,11 +82,16 @@ def trackio_rows(runs: int, steps: int, metrics: int, folder: Path) -> None:
     import numpy as np
     from trackio.sqlite_storage import SQLiteStorage
 
-    rows = [{f"metric_{i:02d}": value for i, value in enumerate(row)} for row in _values(np, steps, metrics)]
+    rows = [
+        {f"metric_{i:02d}": value for i, value in enumerate(row)}
+        for row in _values(np, steps, metrics)
+    ]
     for run in range(runs):
         for first in range(0, steps, 500):
             chosen = range(first, min(first + 500, steps))
-            SQLiteStorage.bulk_log("bench", f"run{run:02d}", rows[chosen.start : chosen.stop], steps=list(chosen))
+            SQLiteStorage.bulk_log(
+                "bench", f"run{run:02d}", rows[chosen.start : chosen.stop], steps=list(chosen)
+            )
 
 
 def trackio_logs(runs: int, steps: int, metrics: int, folder: Path) -> float:
@@ -125,15 +140,23 @@ def mlflow_history(runs: int, steps: int, metrics: int, folder: Path) -> float:
 
 
 def _values(np: Any, steps: int, metrics: int) -> list[list[float]]:
-    values: list[list[float]] = np.random.default_rng(0).standard_normal((steps, metrics)).round(6).tolist()
+    values: list[list[float]] = (
+        np.random.default_rng(0).standard_normal((steps, metrics)).round(6).tolist()
+    )
     return values
 
 
 Timed = Callable[[int, int, int, Path], float]
 PEERS: dict[str, tuple[Callable[[int, int, int, Path], None], dict[str, Timed]]] = {
-    "tensorboard": (tensorboard_events, {"EventAccumulator": event_accumulator, "fast loader": fast_loader}),
+    "tensorboard": (
+        tensorboard_events,
+        {"EventAccumulator": event_accumulator, "fast loader": fast_loader},
+    ),
     "trackio": (trackio_rows, {"get_logs": trackio_logs}),
-    "mlflow": (mlflow_rows, {f"get_metric_history, scaled from {MLFLOW_RUNS} runs": mlflow_history}),
+    "mlflow": (
+        mlflow_rows,
+        {f"get_metric_history, scaled from {MLFLOW_RUNS} runs": mlflow_history},
+    ),
 }
 
 
@@ -147,7 +170,10 @@ def measured(runs: int, steps: int, metrics: int, folder: Path) -> dict[str, Any
             os.environ["TRACKIO_DIR"] = str(home)
         try:
             write(runs, steps, metrics, home)
-            out[name] = {reader: round(read(runs, steps, metrics, home), 2) for reader, read in readers.items()}
+            out[name] = {
+                reader: round(read(runs, steps, metrics, home), 2)
+                for reader, read in readers.items()
+            }
         except ImportError as error:
             out[name] = f"not measured: pip install {name} ({error.name} is missing)"
     return out

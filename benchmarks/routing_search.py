@@ -1,14 +1,17 @@
-"""A search for changing routing: small mixtures of experts train for a few steps, and every trial is recorded.
+"""A search for changing routing: small mixtures of experts train for a few steps, and every trial
+is recorded.
 
     python benchmarks/routing_search.py [--work FOLDER] [TRIAL ...]
 
-A trial has a warm start and a few steps of GRPO, or of GRPO with and without replay of the old policy's experts. The
-warm start trains a mixture of experts on sums, half of them answered in haste, with seed 100, which no study uses. The
-goal is 5 to 10 % of natural experts changed by the last mini-batch of a rollout batch. With stale rollouts the experts
-of the sampling policy differ before the first update. A column has their share, for the arm that replays them.
+A trial has a warm start and a few steps of GRPO, or of GRPO with and without replay of the old
+policy's experts. The warm start trains a mixture of experts on sums, half of them answered in
+haste, with seed 100, which no study uses. The goal is 5 to 10 % of natural experts changed by the
+last mini-batch of a rollout batch. With stale rollouts the experts of the sampling policy differ
+before the first update. A column has their share, for the arm that replays them.
 
-Each trial is a line below, written before it ran. Its result, or its failure, goes into the JSON beside this file, and
-a trial with a result does not run again. The script ends with the table of docs/results/routing-search.md.
+Each trial is a line below, written before it ran. Its result, or its failure, goes into the JSON
+beside this file, and a trial with a result does not run again. The script ends with the table of
+docs/results/routing-search.md.
 """
 
 import argparse
@@ -57,12 +60,14 @@ class Trial:
     staleness: int = 0
     """How many rollout batches older the sampling policy is."""
     replay: bool = False
-    """Whether GRPO also runs with replay: of the old policy's experts, or with stale rollouts of the sampler's."""
+    """Whether GRPO also runs with replay: of the old policy's experts, or with stale rollouts of
+    the sampler's.
+    """
 
 
 TRIALS = (
-    # Change one setting at a time from moe_stability's (16 experts, 2 active, 4 layers, 9e-4). First come settings that
-    # share its warm start, then shapes.
+    # Change one setting at a time from moe_stability's (16 experts, 2 active, 4 layers, 9e-4).
+    # First come settings that share its warm start, then shapes.
     Trial("base"),
     Trial("router x .5", router_scale=0.5),
     Trial("router x .25", router_scale=0.25),
@@ -76,15 +81,31 @@ TRIALS = (
     Trial("8 active", {"experts_per_token": 8}),
     Trial("64 experts", {"experts": 64}),
     Trial("64 experts, 8 active", {"experts": 64, "experts_per_token": 8}),
-    Trial("64 experts, 4 active, as drawn", {"experts": 64, "experts_per_token": 4}, routers="drawn"),
+    Trial(
+        "64 experts, 4 active, as drawn", {"experts": 64, "experts_per_token": 4}, routers="drawn"
+    ),
     Trial("8 layers", {"layers": 8}),
     Trial("4 digits", digits=4),
-    # Routers as drawn change 5 to 10 % of the choices. At these rates the other mixture is stable (4.5e-4, 6e-4) or
-    # unstable (9e-4), so replay could help.
-    Trial("as drawn x .5, 4.5e-4", routers="drawn", router_scale=0.5, learning_rate=4.5e-4, steps=20, replay=True),
+    # Routers as drawn change 5 to 10 % of the choices. At these rates the other mixture is stable
+    # (4.5e-4, 6e-4) or unstable (9e-4), so replay could help.
+    Trial(
+        "as drawn x .5, 4.5e-4",
+        routers="drawn",
+        router_scale=0.5,
+        learning_rate=4.5e-4,
+        steps=20,
+        replay=True,
+    ),
     Trial("as drawn, 6e-4", routers="drawn", learning_rate=6e-4, steps=20, replay=True),
     Trial("as drawn, 9e-4", routers="drawn", steps=16, replay=True),
-    Trial("as drawn x .25, 3e-4", routers="drawn", router_scale=0.25, learning_rate=3e-4, steps=20, replay=True),
+    Trial(
+        "as drawn x .25, 3e-4",
+        routers="drawn",
+        router_scale=0.25,
+        learning_rate=3e-4,
+        steps=20,
+        replay=True,
+    ),
     Trial("as drawn, 7.5e-4", routers="drawn", learning_rate=7.5e-4, steps=20, replay=True),
     # More mini-batches at a lower rate change as many choices, and the policy less.
     Trial(
@@ -96,9 +117,21 @@ TRIALS = (
         replay=True,
     ),
     Trial(
-        "as drawn, 8 mini-batches, 4.5e-4", routers="drawn", learning_rate=4.5e-4, minibatches=8, steps=16, replay=True
+        "as drawn, 8 mini-batches, 4.5e-4",
+        routers="drawn",
+        learning_rate=4.5e-4,
+        minibatches=8,
+        steps=16,
+        replay=True,
     ),
-    Trial("as drawn x .25, 4.5e-4", routers="drawn", router_scale=0.25, learning_rate=4.5e-4, steps=20, replay=True),
+    Trial(
+        "as drawn x .25, 4.5e-4",
+        routers="drawn",
+        router_scale=0.25,
+        learning_rate=4.5e-4,
+        steps=20,
+        replay=True,
+    ),
     # Added after all above had run: a tenth of the choices changed and GRPO's reward fell.
     Trial(
         "64 experts, 4 active, as drawn, replay",
@@ -107,13 +140,27 @@ TRIALS = (
         steps=16,
         replay=True,
     ),
-    # Stale rollouts, added last: changes before the first update, with trained routers and with routers as drawn. Only
-    # arms with replay record the sampler's experts.
+    # Stale rollouts, added last: changes before the first update, with trained routers and with
+    # routers as drawn. Only arms with replay record the sampler's experts.
     Trial("1 batch stale", staleness=1, steps=12, replay=True),
     Trial("2 batches stale", staleness=2, steps=12, replay=True),
     Trial("4 batches stale", staleness=4, steps=12, replay=True),
-    Trial("as drawn, 6e-4, 1 batch stale", routers="drawn", learning_rate=6e-4, staleness=1, steps=20, replay=True),
-    Trial("as drawn, 6e-4, 4 batches stale", routers="drawn", learning_rate=6e-4, staleness=4, steps=20, replay=True),
+    Trial(
+        "as drawn, 6e-4, 1 batch stale",
+        routers="drawn",
+        learning_rate=6e-4,
+        staleness=1,
+        steps=20,
+        replay=True,
+    ),
+    Trial(
+        "as drawn, 6e-4, 4 batches stale",
+        routers="drawn",
+        learning_rate=6e-4,
+        staleness=4,
+        steps=20,
+        replay=True,
+    ),
 )
 
 STUDY = """
@@ -145,9 +192,13 @@ routing_replay = "{source}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trials", nargs="*", help="names; all where none is given")
-    parser.add_argument("--work", type=Path, default=Path("runs/routing_search"), help="folder of starts and runs")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/routing_search"), help="folder of starts and runs"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -163,7 +214,10 @@ def main() -> None:
         found[trial.name] = {"settings": asdict(trial), **result}
         print(trial.name, json.dumps(result), flush=True)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    print("| trial | arm | sampled by others | after one update | by the last | tokens | clipped | k3 | reward |")
+    print(
+        "| trial | arm | sampled by others | after one update | by the last | tokens | clipped | k3"
+        " | reward |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for name, result in found.items():
         if "failed" in result:
@@ -180,7 +234,11 @@ def cells(one: dict[str, Any]) -> list[str]:
     rewards = [reward for reward in one["reward"] if reward is not None]
     course = f"{rewards[0]:.2f} {max(rewards):.2f} {fmean(rewards[-3:]):.2f}" if rewards else "-"
     k3 = "-" if one["k3"] is None else f"{one['k3']:.3f}"
-    return [*("-" if one.get(key) is None else f"{100 * one[key]:.1f} %" for key in shares), k3, course]
+    return [
+        *("-" if one.get(key) is None else f"{100 * one[key]:.1f} %" for key in shares),
+        k3,
+        course,
+    ]
 
 
 def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
@@ -195,12 +253,17 @@ def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
     done = conduct(study, work / "runs", jobs=1, console=Console(), live=False)
     if done.interrupted:
         raise SystemExit(130)
-    arms = {run.arm: numbers(RunFolder(run.folder(work / "runs")), trial.staleness) for run in study.runs()}
+    arms = {
+        run.arm: numbers(RunFolder(run.folder(work / "runs")), trial.staleness)
+        for run in study.runs()
+    }
     return {**arms, "endings": [one.line for one in done.results]}
 
 
 def start(trial: Trial, work: Path) -> Path:
-    """The folder of the trial's starting model; trials that differ only in the routers' scale share the training."""
+    """The folder of the trial's starting model; trials that differ only in the routers' scale share
+    the training.
+    """
     shape = "-".join(f"{key}{value}" for key, value in trial.shape.items()) or "base"
     trained = work / "starts" / f"{shape}-{trial.routers}-{trial.digits}"
     scaled = trained.with_name(f"{trained.name}-{trial.router_scale:g}")
@@ -238,14 +301,21 @@ def numbers(folder: RunFolder, staleness: int) -> dict[str, Any]:
 
     return {
         "sampled by others": mean(full, "route_gap"),
-        "changed after one update": mean([one for one in updates if one["minibatch"] == 1], "expert_change"),
+        "changed after one update": mean(
+            [one for one in updates if one["minibatch"] == 1], "expert_change"
+        ),
         "changed by the last": mean(last, "expert_change"),
         "by layer": [fmean(layer) for layer in zip(*layers, strict=True)],
         "tokens with any changed": mean(last, "expert_change_any_tokens"),
-        "clipped": mean([one for one in updates if one["minibatch"]], "clip_fraction_active_tokens"),
+        "clipped": mean(
+            [one for one in updates if one["minibatch"]], "clip_fraction_active_tokens"
+        ),
         "k3": mean([one for one in updates if one["minibatch"]], "stale_k3"),
         "router entropy": mean(updates, "router_entropy"),
-        "reward": [None if one.get("reward_mean") is None else round(one["reward_mean"], 3) for one in steps],
+        "reward": [
+            None if one.get("reward_mean") is None else round(one["reward_mean"], 3)
+            for one in steps
+        ],
         "mismatch k3": mean(full, "mismatch_k3"),
         "tokens": mean(steps, "response_tokens_mean"),
         "seconds a step": mean(steps, "seconds_step"),

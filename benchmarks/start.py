@@ -2,9 +2,9 @@
 
     python benchmarks/start.py [--starts 5]
 
-A start is everything until the journal says "started": importing, reading the model, setting up. The run has
-quickstart's shape and cached warm start. Processor time is the worker's own; the server's imports are stated
-separately. Prints medians and writes them beside this file.
+A start is everything until the journal says "started": importing, reading the model, setting up.
+The run has quickstart's shape and cached warm start. Processor time is the worker's own; the
+server's imports are stated separately. Prints medians and writes them beside this file.
 """
 
 import argparse
@@ -38,15 +38,23 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--starts", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["GSPO_LAB_CACHE"] = str(Path(name) / "cache")
         found = measured(Path(name), options.starts)
     for way, numbers in found.items():
-        print(f"{way}: {numbers['processor']:.2f} s of processor time, {numbers['wall']:.2f} s by the clock")
-    print(f"forked / command: {found['forked']['processor'] / found['command']['processor']:.2f} of the processor time")
+        print(
+            f"{way}: {numbers['processor']:.2f} s of processor time, {numbers['wall']:.2f} s by the"
+            " clock"
+        )
+    print(
+        f"forked / command: {found['forked']['processor'] / found['command']['processor']:.2f} of"
+        " the processor time"
+    )
     Path(__file__).with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -58,13 +66,17 @@ def measured(home: Path, starts: int) -> dict[str, dict[str, float]]:
     for errand in starts_to_make(study.runs(), runs):
         start_worker(errand.folder, slot.environment).wait()
     folders = [write_run(run, runs) for run in study.runs()]
-    found: dict[str, list[dict[str, float]]] = {"server": [once(folders.pop(), lambda path: pool.start(path, slot))]}
+    found: dict[str, list[dict[str, float]]] = {
+        "server": [once(folders.pop(), lambda path: pool.start(path, slot))]
+    }
 
     def command(path: Path) -> LocalProcess:
         return LocalProcess(start_worker(RunFolder(path), slot.environment), slot.name)
 
     for _ in range(starts):
-        found.setdefault("forked", []).append(once(folders.pop(), lambda path: pool.start(path, slot)))
+        found.setdefault("forked", []).append(
+            once(folders.pop(), lambda path: pool.start(path, slot))
+        )
         found.setdefault("command", []).append(once(folders.pop(), command))
     names = {"server": "first (the server imports)", "forked": "forked", "command": "command"}
     return {

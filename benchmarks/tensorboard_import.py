@@ -1,12 +1,14 @@
-"""A folder of TensorBoard's event files, from files to a report, beside TensorBoard's own loading of that folder.
+"""A folder of TensorBoard's event files, from files to a report, beside TensorBoard's own loading
+of that folder.
 
     python benchmarks/tensorboard_import.py [--runs 20] [--steps 10000] [--metrics 20] [--to FOLDER]
 
-TensorBoard writes the files (`EventFileWriter`, one scalar per event, as programs do that log by name). Then each
-reader has its own processes, in turns. The readers are TensorBoard's `EventAccumulator` and its data server, which keep
-every point instead of 1,000 per metric, and `gspo-lab import` with `gspo-lab report`. Prints wall-clock seconds,
-processor seconds and peak memory. The data server's own processor time and memory are not included. Needs
-`pip install -e '.[import]'`.
+TensorBoard writes the files (`EventFileWriter`, one scalar per event, as programs do that log by
+name). Then each reader has its own processes, in turns. The readers are TensorBoard's
+`EventAccumulator` and its data server, which keep every point instead of 1,000 per metric, and
+`gspo-lab import` with `gspo-lab report`. Prints wall-clock seconds, processor seconds and peak
+memory. The data server's own processor time and memory are not included. Needs `pip install -e
+'.[import]'`.
 """
 
 import argparse
@@ -19,10 +21,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-NAMES = ("critic/score/mean", "actor/pg_clipfrac", "actor/grad_norm", "response_length/mean", "actor/ppo_kl")
+NAMES = (
+    "critic/score/mean",
+    "actor/pg_clipfrac",
+    "actor/grad_norm",
+    "response_length/mean",
+    "actor/ppo_kl",
+)
 PEER = (
-    f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport report_peers\n"
-    "how, folder, *sizes = sys.argv[1:]\ngetattr(report_peers, how)(*map(int, sizes), Path(folder))\n"
+    "import sys\nfrom pathlib import Path\nsys.path.insert(0,"
+    f" {str(Path(__file__).parent)!r})\nimport report_peers\nhow, folder, *sizes ="
+    " sys.argv[1:]\ngetattr(report_peers, how)(*map(int, sizes), Path(folder))\n"
 )
 LAB = "import sys\nfrom gspo_lab.cli import main\nsys.argv[0] = 'gspo-lab'\nmain()\n"
 Measured = tuple[float, float, float]
@@ -37,7 +46,9 @@ def write(folder: Path, runs: int, steps: int, metrics: int) -> None:
 
     names = [NAMES[i] if i < len(NAMES) else f"own/number_{i}" for i in range(metrics)]
     for run in range(runs):
-        writer = EventFileWriter(str(folder / f"{('grpo', 'gspo')[run % 2]}-s{run // 2}"), max_queue_size=1000)
+        writer = EventFileWriter(
+            str(folder / f"{('grpo', 'gspo')[run % 2]}-s{run // 2}"), max_queue_size=1000
+        )
         for step in range(1, steps + 1):
             for place, name in enumerate(names):
                 value = (0.5 + 0.001 * run + 0.1 * place + step / (2 * steps)) % 1
@@ -84,23 +95,47 @@ def main() -> None:
         found: dict[str, list[Measured]] = {}
         for turn in range(asked.times):
             runs = str(place / f"runs-{turn}")
-            options = ("--study", "tb", "--logged-by", "verl", "--score-metric", "critic/score/mean", "--runs", runs)
+            options = (
+                "--study",
+                "tb",
+                "--logged-by",
+                "verl",
+                "--score-metric",
+                "critic/score/mean",
+                "--runs",
+                runs,
+            )
             folder = ("--output-dir", str(place / "reports"))
             commands = {
-                "TensorBoard, EventAccumulator": (*python, PEER, "event_accumulator", str(logs), *sizes),
+                "TensorBoard, EventAccumulator": (
+                    *python,
+                    PEER,
+                    "event_accumulator",
+                    str(logs),
+                    *sizes,
+                ),
                 "TensorBoard, data server": (*python, PEER, "fast_loader", str(logs), *sizes),
-                "gspo-lab import": (*python, LAB, "import", "tensorboard", f"{logs}/{{arm}}-s{{seed}}", *options),
+                "gspo-lab import": (
+                    *python,
+                    LAB,
+                    "import",
+                    "tensorboard",
+                    f"{logs}/{{arm}}-s{{seed}}",
+                    *options,
+                ),
                 "gspo-lab report": (*python, LAB, "report", "tb", "--runs", runs, *folder),
             }
             for name, command in commands.items():
                 found.setdefault(name, []).append(timed(*command))
         least = {name: told(name, times) for name, times in found.items()}
         theirs = least["TensorBoard, EventAccumulator"]
-        ours = [sum(two) for two in zip(least["gspo-lab import"], least["gspo-lab report"], strict=True)]
+        ours = [
+            sum(two) for two in zip(least["gspo-lab import"], least["gspo-lab report"], strict=True)
+        ]
         clock, processor = (one / other for one, other in zip(ours, theirs, strict=True))
         print(
-            f"from files to a report: {ours[0]:.1f} s, {clock:.2f} of EventAccumulator's loading by the clock, "
-            f"{processor:.2f} of its processor time; best of {asked.times}"
+            f"from files to a report: {ours[0]:.1f} s, {clock:.2f} of EventAccumulator's loading by"
+            f" the clock, {processor:.2f} of its processor time; best of {asked.times}"
         )
 
 

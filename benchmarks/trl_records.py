@@ -1,16 +1,20 @@
-"""The cost of records inside TRL: every other step of one run is recorded, the other steps are TRL's alone.
+"""The cost of records inside TRL: every other step of one run is recorded, the other steps are
+TRL's alone.
 
     pip install -c constraints.txt -e '.[trl]'
-    python benchmarks/trl_records.py                                    # dense, one process, 12 steps of each kind
-    python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
+    python benchmarks/trl_records.py                                    # dense, one process, 12
+    steps of each kind python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
 
-The run has 32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, an advantage in every group, and one thread.
-A recorded step writes all of a step's records to a journal. In the other steps TRL's trainer has its own methods back;
-only samples and rewards are ours. The figure is the process's CPU time, which other work disturbs less than wall time.
-It leaves out the wait for the disk. Two results per update are printed and written beside this file:
+The run has 32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, an advantage in every
+group, and one thread. A recorded step writes all of a step's records to a journal. In the other
+steps TRL's trainer has its own methods back; only samples and rewards are ours. The figure is the
+process's CPU time, which other work disturbs less than wall time. It leaves out the wait for the
+disk. Two results per update are printed and written beside this file:
 
-    records_share       CPU time of the recording functions, as a share of a TRL step with its sampling
-    difference_share    how much longer recorded steps took, with quartiles; it includes the routers' hooks and the
+    records_share       CPU time of the recording functions, as a share of a TRL step with its
+    sampling
+    difference_share    how much longer recorded steps took, with quartiles; it includes the
+    routers' hooks and the
                         noise of two medians
 """
 
@@ -124,7 +128,9 @@ def timed(home: Any, name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="tiny-qwen3", choices=["tiny-qwen3", "tiny-qwen3-moe"])
     parser.add_argument("--steps", type=int, default=12, help="steps of each kind")
     options = parser.parse_args()
@@ -141,7 +147,9 @@ def main() -> None:
         (folder / "coin.py").write_text(COIN)
         problems = [{"prompt": f"{i} + {7 * i} =", "reference": str(8 * i)} for i in range(400)]
         (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, problems)))
-        (folder / "cost.toml").write_text(STUDY.format(model=options.model, steps=2 * options.steps))
+        (folder / "cost.toml").write_text(
+            STUDY.format(model=options.model, steps=2 * options.steps)
+        )
         (run,) = load_study(folder / "cost.toml").runs()
         with Journal(folder) as journal:
             trainer.train(run, journal, folder, lambda: False, 1, 1)

@@ -1,4 +1,5 @@
-"""Do vLLM and transformers draw from one distribution? Both answer the same sums with the same weights.
+"""Do vLLM and transformers draw from one distribution? Both answer the same sums with the same
+weights.
 
 OMP_NUM_THREADS=1 python benchmarks/vllm_draws.py tiny-qwen3 RUN/checkpoints/final --prompts 2048
 """
@@ -18,18 +19,31 @@ GROUP, CALL = 16, 512
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--prompts", type=int, default=1024)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    model, tokenizer = load_model(given.model, dtype="float32", device="cpu", checkpoint=given.checkpoint)
+    model, tokenizer = load_model(
+        given.model, dtype="float32", device="cpu", checkpoint=given.checkpoint
+    )
     task = build_task("addition", {"digits": 2, "hasty": 0.5}, Path())
     problems = task.problems("train")[: given.prompts]
-    asked = [(place, problem, sample) for place, problem in enumerate(problems) for sample in range(GROUP)]
+    asked = [
+        (place, problem, sample)
+        for place, problem in enumerate(problems)
+        for sample in range(GROUP)
+    ]
     requests = [
-        Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), sample, noise_key(7, "x", place, sample))
+        Request(
+            one.id,
+            tuple(encode_prompt(tokenizer, one.prompt)),
+            sample,
+            noise_key(7, "x", place, sample),
+        )
         for place, one, sample in asked
     ]
     sampling = Sampling(max_tokens=task.max_tokens, stop=task.stop)
@@ -41,11 +55,17 @@ def main() -> None:
     for name, sampler in samplers.items():
         parts = (requests[first : first + CALL] for first in range(0, len(requests), CALL))
         drawn = [rollout for part in parts for rollout in sampler.sample(part, sampling)]
-        rewards = [task.grade(one, r.text).reward or 0.0 for (_, one, _), r in zip(asked, drawn, strict=True)]
+        rewards = [
+            task.grade(one, r.text).reward or 0.0
+            for (_, one, _), r in zip(asked, drawn, strict=True)
+        ]
         means.append(torch.tensor(rewards).view(len(problems), GROUP).mean(dim=1))
         print(f"{name}: {len(drawn)} responses, reward {means[-1].mean():.4f}")
     difference = means[0] - means[1]
-    print(f"difference {difference.mean():+.4f}, standard error {difference.std() / len(problems) ** 0.5:.4f}")
+    print(
+        f"difference {difference.mean():+.4f}, standard error"
+        f" {difference.std() / len(problems) ** 0.5:.4f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""vLLM beside the model that it follows: times of start, push and sampling, and the error rates of the check of a push.
+"""vLLM beside the model that it follows: times of start, push and sampling, and the error rates of
+the check of a push.
 
-It counts correct pushes that fail a sample, and checks whether one omitted update shows. Run it in the environment of
-`nox -s vllm`:
+It counts correct pushes that fail a sample, and checks whether one omitted update shows. Run it in
+the environment of `nox -s vllm`:
 
-    OMP_NUM_THREADS=1 python benchmarks/vllm_push.py tiny-qwen3-moe [--checkpoint FOLDER] [--dtype bfloat16]
+    OMP_NUM_THREADS=1 python benchmarks/vllm_push.py tiny-qwen3-moe [--checkpoint FOLDER] [--dtype
+    bfloat16]
 """
 
 import argparse
@@ -40,7 +42,9 @@ def seconds(work: Callable[[], object], times: int = 5) -> float:
 def update(model: Any, rate: float) -> None:
     """One step of AdamW on random tokens."""
     random = torch.Generator().manual_seed(9)
-    ids = torch.randint(model.config.get_text_config().vocab_size, (32, 24), generator=random).to(model.device)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (32, 24), generator=random).to(
+        model.device
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     optimizer.zero_grad()
     model(input_ids=ids, labels=ids).loss.backward()
@@ -48,15 +52,21 @@ def update(model: Any, rate: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="embedded name, folder or Hub id")
     parser.add_argument("--checkpoint", type=Path, help="a run's checkpoints/final")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--scale", type=float, default=1.0, help="what all weights are multiplied with")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="what all weights are multiplied with"
+    )
     parser.add_argument("--samples", type=int, default=200)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    model, tokenizer = load_model(given.model, dtype="float32", device="cpu", checkpoint=given.checkpoint)
+    model, tokenizer = load_model(
+        given.model, dtype="float32", device="cpu", checkpoint=given.checkpoint
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(given.scale)
@@ -65,9 +75,13 @@ def main() -> None:
     began = time.perf_counter()
     engine = sampler._running()
     print(
-        f"start of the engine, import and first push included: {time.perf_counter() - began:.1f} s; {sampler.facts()}"
+        f"start of the engine, import and first push included: {time.perf_counter() - began:.1f} s;"
+        f" {sampler.facts()}"
     )
-    print(f"a push: {seconds(lambda: WAYS[sampler._way](engine, model)):.3f} s, with its proof", end=" ")
+    print(
+        f"a push: {seconds(lambda: WAYS[sampler._way](engine, model)):.3f} s, with its proof",
+        end=" ",
+    )
     print(f"{seconds(sampler.refresh):.3f} s; the last: {sampler.check}")
 
     prompt = tuple(tokenizer.encode("12+34="))
@@ -79,9 +93,10 @@ def main() -> None:
 
     proofs = [compare(engine, model, given.dtype, seed) for seed in range(given.samples)]
     print(
-        f"{given.samples} samples after a right push: {sum(not proof.holds for proof in proofs)} fail; mean gaps: "
-        f"{statistics.median(proof.mean for proof in proofs):.2g} in the middle, "
-        f"{max(proof.mean for proof in proofs):.2g} at most; of a token {max(proof.largest for proof in proofs):.2g}"
+        f"{given.samples} samples after a right push: {sum(not proof.holds for proof in proofs)}"
+        f" fail; mean gaps: {statistics.median(proof.mean for proof in proofs):.2g} in the middle,"
+        f" {max(proof.mean for proof in proofs):.2g} at most; of a token"
+        f" {max(proof.largest for proof in proofs):.2g}"
     )
     start = copy.deepcopy(model.state_dict())
     for rate in RATES:

@@ -1,4 +1,6 @@
-"""The two sides of vs_trl.py, each in its own process: one run of gspo-lab, one of TRL's GRPOTrainer."""
+"""The two sides of vs_trl.py, each in its own process: one run of gspo-lab, one of TRL's
+GRPOTrainer.
+"""
 
 import statistics
 import time
@@ -29,7 +31,11 @@ class Laps:
     def __init__(self, device: str) -> None:
         self._device = device
         self._at = (time.perf_counter(), time.process_time())
-        self._found: dict[str, list[float]] = {"seconds_step": [], "processor_step": [], "peak_memory_bytes": []}
+        self._found: dict[str, list[float]] = {
+            "seconds_step": [],
+            "processor_step": [],
+            "peak_memory_bytes": [],
+        }
 
     def lap(self) -> None:
         import torch
@@ -40,13 +46,18 @@ class Laps:
             torch.cuda.synchronize()
         now = (time.perf_counter(), time.process_time())
         peak = peak_memory(torch.device(self._device))
-        for name, value in zip(self._found, (now[0] - self._at[0], now[1] - self._at[1], peak), strict=True):
+        for name, value in zip(
+            self._found, (now[0] - self._at[0], now[1] - self._at[1], peak), strict=True
+        ):
             self._found[name].append(float("nan") if value is None else value)
         self._at = (time.perf_counter(), time.process_time())
 
     def medians(self, **others: list[float]) -> dict[str, float]:
         columns = {**self._found, **others}
-        return {name: statistics.median(each[min(FIRST, len(each) - 1) :]) for name, each in columns.items()}
+        return {
+            name: statistics.median(each[min(FIRST, len(each) - 1) :])
+            for name, each in columns.items()
+        }
 
 
 def lab_run(wish: dict[str, Any]) -> dict[str, float]:
@@ -65,7 +76,9 @@ def lab_run(wish: dict[str, Any]) -> dict[str, float]:
     class Watch:
         def write(self, records: Sequence[Any]) -> None:
             journal.write(records)
-            nonfinite.extend(record.nonfinite for record in records if isinstance(record, UpdateRecord))
+            nonfinite.extend(
+                record.nonfinite for record in records if isinstance(record, UpdateRecord)
+            )
             if found := [record for record in records if isinstance(record, StepRecord)]:
                 steps.extend(found)
                 laps.lap()
@@ -84,7 +97,9 @@ def lab_run(wish: dict[str, Any]) -> dict[str, float]:
 
 
 def trl_run(wish: dict[str, Any]) -> dict[str, float]:
-    """One run of GRPOTrainer, in this process; the medians of its rollout batches (MINIBATCHES updates each)."""
+    """One run of GRPOTrainer, in this process; the medians of its rollout batches (MINIBATCHES
+    updates each).
+    """
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -99,7 +114,9 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
     lengths: list[float] = []
     shares: list[float] = []
 
-    def reward(prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    def reward(
+        prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any
+    ) -> list[float]:
         if wish["share"] == "own":
             found = [
                 float(task.grade(problems[prompt], text.removesuffix("\n")).reward or 0.0)
@@ -119,7 +136,9 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
                 laps.lap()
 
     tokenizer = AutoTokenizer.from_pretrained(wish["model"])
-    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(tokenizer.encode("\n"))[0]  # the lab's stop text
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(tokenizer.encode("\n"))[
+        0
+    ]  # the lab's stop text
     model = AutoModelForCausalLM.from_pretrained(wish["model"], dtype=torch.float32)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     low, high = RANGES[wish["level"]]
@@ -155,7 +174,9 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
         disable_tqdm=True,
     )
     if tokenizer.chat_template:  # the lab gives a chat model a user's message, too
-        data = Dataset.from_list([{"prompt": [{"role": "user", "content": prompt}]} for prompt in problems])
+        data = Dataset.from_list(
+            [{"prompt": [{"role": "user", "content": prompt}]} for prompt in problems]
+        )
     else:
         data = Dataset.from_list([{"prompt": prompt} for prompt in problems])
     trainer = GRPOTrainer(
@@ -172,7 +193,10 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
 
 
 def wide_model(folder: Path, vocabulary: int) -> Path:
-    """A model folder: WIDE with random weights and the built-in models' tokenizer, one token per byte."""
+    """A model folder:
+
+    WIDE with random weights and the built-in models' tokenizer, one token per byte.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -180,8 +204,14 @@ def wide_model(folder: Path, vocabulary: int) -> Path:
 
     torch.manual_seed(0)
     tokenizer = byte_tokenizer()
-    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-    Qwen3ForCausalLM(Qwen3Config(**{**WIDE, "vocab_size": vocabulary}, **ids)).save_pretrained(folder)
+    ids = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
+    Qwen3ForCausalLM(Qwen3Config(**{**WIDE, "vocab_size": vocabulary}, **ids)).save_pretrained(
+        folder
+    )
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -1,6 +1,8 @@
-"""Write the pages that are made from the code: `python docs/make_reference.py`. A test fails if one is out of date.
+"""Write the pages that are made from the code: `python docs/make_reference.py`. A test fails if one
+is out of date.
 
-`PAGES` names every page and the function that writes it. Edit the descriptions in the code, never the pages.
+`PAGES` names every page and the function that writes it. Edit the descriptions in the code, never
+the pages.
 """
 
 import inspect
@@ -110,7 +112,10 @@ def _record_section(record: type[Record]) -> str:
         star = " *" if is_time(column.name) else ""
         kind = "JSON" if column.json else column.type
         weight = "" if column.per is None else f"`{column.per}`"
-        lines.append(f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {weight} | {_cell(column.meaning)} |")
+        lines.append(
+            f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {weight} |"
+            f" {_cell(column.meaning)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -151,9 +156,14 @@ def studies_markdown() -> str:
     top = ["## Top level", "", *_head(TRAITS)]
     top += [
         "| `question` | text | needed | the question that the study asks | | |",
-        "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm runs with each | | |",
-        "| `compares_engines` | yes or no | no | whether the study asks if engines agree: only then may arms differ in "
-        "`engine` | | |",
+        (
+            "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm"
+            " runs with each | | |"
+        ),
+        (
+            "| `compares_engines` | yes or no | no | whether the study asks if engines agree: only"
+            " then may arms differ in `engine` | | |"
+        ),
     ]
     tables: list[str] = []
     for name, entry in Settings.model_fields.items():
@@ -211,7 +221,10 @@ def claims_markdown() -> str:
     roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in CLAIM_ROLES.items())
     untested = [f"- `{name}`: {lacking}." for name, lacking in UNTESTED.items()]
     introduction = CLAIMS_INTRODUCTION.replace("{roles}", roles)
-    return "\n".join([introduction, *map(_claim_section, LIBRARY.values()), UNTESTABLE, *untested]) + "\n"
+    return (
+        "\n".join([introduction, *map(_claim_section, LIBRARY.values()), UNTESTABLE, *untested])
+        + "\n"
+    )
 
 
 def _claim_section(claim: Claim) -> str:
@@ -233,7 +246,10 @@ TRAITS = " arms | engines |"
 
 
 def _head(more: str = "") -> list[str]:
-    return [f"| key | type | default | meaning |{more}", "|---|---|---|---|" + "---|" * more.count("|")]
+    return [
+        f"| key | type | default | meaning |{more}",
+        "|---|---|---|---|" + "---|" * more.count("|"),
+    ]
 
 
 def _model_section(title: str, *models: type[BaseModel], within: str | None = None) -> str:
@@ -244,19 +260,35 @@ def _model_section(title: str, *models: type[BaseModel], within: str | None = No
         for model in models
         for name, entry in model.model_fields.items()
     ]
-    return "\n".join([f"## `{title}`", "", doc, "", *_head("" if within is None else TRAITS), *rows]) + "\n"
+    return (
+        "\n".join([f"## `{title}`", "", doc, "", *_head("" if within is None else TRAITS), *rows])
+        + "\n"
+    )
 
 
 def _objective_section() -> str:
     """The objective's keys; the presets by what they change of them; the policy losses."""
     rows = []
     for name, preset in PRESETS.items():
-        changed = {key: value for key, value in preset.model_dump().items() if value != getattr(Objective(), key)}
-        told = ", ".join(f"{key} = {_value(value)}" for key, value in changed.items() if key != "preset")
+        changed = {
+            key: value
+            for key, value in preset.model_dump().items()
+            if value != getattr(Objective(), key)
+        }
+        told = ", ".join(
+            f"{key} = {_value(value)}" for key, value in changed.items() if key != "preset"
+        )
         rows.append(f"| `{name}` | {told or 'the defaults'} |")
     losses = [LOSSES_INTRODUCTION, *map(_loss_row, LOSSES.values())]
     return "\n".join(
-        [_model_section("[objective]", Objective, within="objective"), PRESETS_HEAD, *rows, "", *losses, ""]
+        [
+            _model_section("[objective]", Objective, within="objective"),
+            PRESETS_HEAD,
+            *rows,
+            "",
+            *losses,
+            "",
+        ]
     )
 
 
@@ -291,16 +323,23 @@ def _row(name: str, entry: Any, key: str | None = None) -> str:
     # A sentence with a value in it is of one run.
     unread = "" if read is None or "{" in read.otherwise else f"; does nothing {read.otherwise}"
     meaning = _cell((entry.description or "") + unread)
-    return f"| `{name}` | {_type(entry.annotation)} | {default} | {meaning} |{'' if key is None else _traits(key)}"
+    return (
+        f"| `{name}` | {_type(entry.annotation)} | {default} | {meaning}"
+        f" |{'' if key is None else _traits(key)}"
+    )
 
 
 def _traits(key: str) -> str:
-    """Which arms may differ in a run's key, and the engines beside the lab's own that obey it, as cells."""
+    """Which arms may differ in a run's key, and the engines beside the lab's own that obey it, as
+    cells.
+    """
     if key not in KEYS:  # of `[record]`, but no part of what a run is
         return " | |"
     table = KEYS.get(key.rpartition(".")[0])
     engines = {*KEYS[key].names, *(() if table is None else table.names)}
-    arms = {"study": "the same", "vary": "may differ", "choose": "may differ, `[tune]`"}[KEYS[key].arms or "study"]
+    arms = {"study": "the same", "vary": "may differ", "choose": "may differ, `[tune]`"}[
+        KEYS[key].arms or "study"
+    ]
     return f" {arms} | {', '.join(f'`{name}`' for name in sorted(engines))} |"
 
 
@@ -357,10 +396,20 @@ def commands_markdown() -> str:
 
 
 def _command(name: str, command: Any) -> list[str]:
-    lines = [f"### {name}", "", re.sub(r"\s*\n\s*\n\s*", "\n\n", inspect.cleandoc(command.help)), ""]
+    lines = [
+        f"### {name}",
+        "",
+        re.sub(r"\s*\n\s*\n\s*", "\n\n", inspect.cleandoc(command.help)),
+        "",
+    ]
     rows = [_parameter(entry) for entry in command.params if entry.name != "help"]
     if rows:
-        lines += ["| argument or option | value | default | meaning |", "|---|---|---|---|", *rows, ""]
+        lines += [
+            "| argument or option | value | default | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
     examples = (command.epilog or "").split("\n\n")[1:]
     return [*lines, *(["```", *examples, "```", ""] if examples else [])]
 
@@ -375,7 +424,13 @@ def _parameter(entry: Any) -> str:
     value, default = "", ""
     if not (is_option and entry.is_flag):
         value = (is_option and entry.metavar) or _type(entry.type_descriptor.annotation)
-        default = "needed" if entry.required else "" if entry.default is None else f"`{_plain(entry.default)}`"
+        default = (
+            "needed"
+            if entry.required
+            else ""
+            if entry.default is None
+            else f"`{_plain(entry.default)}`"
+        )
     return f"| {names} | {_cell(value)} | {default} | {_cell(entry.help)} |"
 
 
@@ -384,7 +439,9 @@ def _plain(default: Any) -> str:
 
 
 def calibration_markdown() -> str:
-    """docs/results/calibration-table.md: what `gspo-lab calibrate` printed when the report's record was made."""
+    """docs/results/calibration-table.md: what `gspo-lab calibrate` printed when the report's record
+    was made.
+    """
     rows = "\n".join(lines(record()["rows"], record()["studies"]))
     return f"{CALIBRATION_INTRODUCTION}\n```\n{rows}\n```\n"
 
@@ -404,7 +461,9 @@ def shipped_studies_markdown() -> str:
         study = load_study(path)
         model = next(iter(study.arms.values())).settings.model
         link = f"[{path.stem}](../../studies/{path.name})"
-        rows.append(f"| {link} | {study.question} | {model} | {len(study.arms)} x {len(study.seeds)} |")
+        rows.append(
+            f"| {link} | {study.question} | {model} | {len(study.arms)} x {len(study.seeds)} |"
+        )
     return SHIPPED_INTRODUCTION + "\n".join(rows) + "\n"
 
 

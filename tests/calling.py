@@ -33,11 +33,16 @@ class Terminal(io.StringIO):
 
 
 def gspo_lab(*arguments: object, columns: int | None = None) -> Said:
-    """`gspo-lab ARGUMENTS` in this process, in a pipe or on a terminal of so many columns, without colours."""
+    """`gspo-lab ARGUMENTS` in this process, in a pipe or on a terminal of so many columns, without
+    colours.
+    """
     out, err = (io.StringIO(), io.StringIO()) if columns is None else (Terminal(), Terminal())
     with (
         patch.object(sys, "argv", ["gspo-lab", *map(str, arguments)]),
-        patch.dict(os.environ, {} if columns is None else {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}),
+        patch.dict(
+            os.environ,
+            {} if columns is None else {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"},
+        ),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

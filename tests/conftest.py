@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-# One thread, as a worker has: several wait for each other wherever the cores have other work, such as a second test.
+# One thread, as a worker has: several wait for each other wherever the cores have other work, such
+# as a second test.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A hundred processes import the package; without compiled modules each would compile all of it again.
+# A hundred processes import the package; without compiled modules each would compile all of it
+# again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -22,15 +24,19 @@ with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does with
     from hypothesis import HealthCheck, settings
 
     # Examples may take as long as they do: a busy machine is no finding.
-    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("patient")
 
-# A shell that starts something in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
+# A shell that starts something in the background has it ignore Ctrl-C, and so would all that tests
+# start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# What imports and collecting make stays to the end: the collector need not walk through it again and again.
+# What imports and collecting make stays to the end: the collector need not walk through it again
+# and again.
 gc.disable()
 
 
@@ -41,14 +47,21 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In whatever order files are run, those of a folder come together: one worker makes what they share."""
-    folders = {folder: place for place, folder in enumerate(dict.fromkeys(item.path.parent for item in items))}
+    """In whatever order files are run, those of a folder come together: one worker makes what they
+    share.
+    """
+    folders = {
+        folder: place
+        for place, folder in enumerate(dict.fromkeys(item.path.parent for item in items))
+    }
     items.sort(key=lambda item: folders[item.path.parent])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each worker gets whole files and takes over from the other at the end: few fixtures are made twice."""
+    """Each worker gets whole files and takes over from the other at the end: few fixtures are made
+    twice.
+    """
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
@@ -62,8 +75,13 @@ def can_isolate() -> None:
 
 
 @pytest.fixture
-def add_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """A function that installs a package with these entry points. Its modules are files of `tmp_path`."""
+def add_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], None]]:
+    """A function that installs a package with these entry points.
+
+    Its modules are files of `tmp_path`.
+    """
     from gspo_lab.common.registry import installed
 
     def add(points: str) -> None:
@@ -80,6 +98,8 @@ def add_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
-def no_bubblewrap(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_bubblewrap(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a machine without it: nothing is on the PATH."""
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("no-tools")))

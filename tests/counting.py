@@ -89,7 +89,12 @@ class Bench:
         toml = TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b)
         self.toml.write_text(toml + self.verdict + self.launch)
         (self.folder / "behaviour.json").write_text(
-            json.dumps({one: getattr(self, one) for one in ("hold", "deaf", "fail", "right", "bonus", "flat")})
+            json.dumps(
+                {
+                    one: getattr(self, one)
+                    for one in ("hold", "deaf", "fail", "right", "bonus", "flat")
+                }
+            )
         )
         return load_study(self.toml, **how)
 
@@ -109,7 +114,9 @@ class Bench:
         where = ["--runs", str(self.runs), "--output-dir", str(self.folder / "reports")]
         words = ["run", str(self.toml), "--on", on, "--jobs", str(jobs), *where]
         command = [sys.executable, "-m", "gspo_lab.cli", *words]
-        conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        conductor = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self.conductors.append(conductor)
         return conductor
 
@@ -138,7 +145,11 @@ class Bench:
         return [record["step"] for record in self.journal(run) if record["kind"] == "step"]
 
     def states_of(self, run: str) -> list[tuple[str, int]]:
-        return [(record["state"], record["step"]) for record in self.journal(run) if record["kind"] == "status"]
+        return [
+            (record["state"], record["step"])
+            for record in self.journal(run)
+            if record["kind"] == "status"
+        ]
 
     def worker_of(self, run: str) -> int:
         return int((self.home / run / "lock").read_text().split()[0])

@@ -1,8 +1,10 @@
-"""A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that a test knows them.
+"""A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that
+a test knows them.
 
-How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold": {"arm/s0": step}, "deaf":
-false, "right": {"arm/s0": problems}, "bonus": {"arm": reward}}. A run that is held stays amid that step until it is
-asked to stop, or with "deaf" until its conductor is gone.
+How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold":
+{"arm/s0": step}, "deaf": false, "right": {"arm/s0": problems}, "bonus": {"arm": reward}}. A run
+that is held stays amid that step until it is asked to stop, or with "deaf" until its conductor is
+gone.
 """
 
 import json
@@ -31,7 +33,16 @@ class CountingEngine:
             raise LabError("the counting engine has run out of fingers; buy gloves")
         saved = folder / "checkpoints" / "count.json"
         first = json.loads(saved.read_text()) if saved.exists() else 0
-        sink.write([RunStatus(state="started", step=first, at=time.time(), facts={"warm_start": run.warm_start})])
+        sink.write(
+            [
+                RunStatus(
+                    state="started",
+                    step=first,
+                    at=time.time(),
+                    facts={"warm_start": run.warm_start},
+                )
+            ]
+        )
         if first == 0:
             sink.write(answers(run, 0, 0))
         for step in range(first, run.settings.steps):
@@ -39,7 +50,9 @@ class CountingEngine:
                 save(saved, step)
                 return False
             if behaviour["hold"].get(name) == step:
-                stay(held_mark(Path(run.base), name), (lambda: False) if behaviour["deaf"] else stop)
+                stay(
+                    held_mark(Path(run.base), name), (lambda: False) if behaviour["deaf"] else stop
+                )
             if failure == "crash" and step == 2:
                 raise ZeroDivisionError("the counting engine divided by its conscience")
             if failure in ("exit 0", "exit 7") and step == 2:
@@ -47,10 +60,17 @@ class CountingEngine:
             sink.write(
                 [
                     *updates(run, step),
-                    record(run, step, behaviour["bonus"].get(run.arm, 0.0), behaviour.get("flat", False)),
+                    record(
+                        run,
+                        step,
+                        behaviour["bonus"].get(run.arm, 0.0),
+                        behaviour.get("flat", False),
+                    ),
                 ]
             )
-            if step + 1 < run.settings.steps and any(step + 1 in one.moments(step + 2) for one in run.settings.bench):
+            if step + 1 < run.settings.steps and any(
+                step + 1 in one.moments(step + 2) for one in run.settings.bench
+            ):
                 sink.write(answers(run, step + 1, right(run, behaviour)))
             if (step + 1) % run.settings.update.checkpoint_every == 0:
                 save(saved, step + 1)
@@ -97,8 +117,8 @@ def record(run: Run, step: int, bonus: float, flat: bool) -> StepRecord:
 
 
 def updates(run: Run, step: int) -> list[UpdateRecord]:
-    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere. Odd steps have three
-    times the tokens and clip twice as much."""
+    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere. Odd
+    steps have three times the tokens and clip twice as much."""
     out = []
     for minibatch in range(run.settings.update.minibatches):
         detail: dict[str, list[Any]] | None = None

@@ -1,4 +1,6 @@
-"""Tests that need programs to be isolated skip, with the sandbox's own reason, where this machine cannot."""
+"""Tests that need programs to be isolated skip, with the sandbox's own reason, where this machine
+cannot.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A laboratory without training: studies declared and runs recorded as conductor and workers leave them."""
+"""A laboratory without training: studies declared and runs recorded as conductor and workers leave
+them.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,9 @@ def declare(study: Study, runs: Path) -> Path:
     """study.json in the study's folder, which is returned."""
     home, now = runs / study.name, datetime.now(UTC).isoformat(timespec="seconds")
     if not (home / "study.json").exists():
-        stamped = replace(study, commands=(study.command,), created=study.created or now, version=__version__)
+        stamped = replace(
+            study, commands=(study.command,), created=study.created or now, version=__version__
+        )
         write_json(home / "study.json", stamped.to_json())
     return home
 
@@ -55,7 +59,9 @@ def finish(home: Path, step: int, at: float | None = None) -> None:
 
 
 def recorded_anew(home: Path, items: Sequence[dict[str, Any]]) -> None:
-    """A journal with other lines, every digest of which is right: whoever forged it knew them all."""
+    """A journal with other lines, every digest of which is right: whoever forged it knew them
+    all.
+    """
     (home / "journal.jsonl").unlink()
     for item in items:
         if "journal" in item:

@@ -1,4 +1,6 @@
-"""Embedded models of two layers, which runs take as their warm start: they train in half the time."""
+"""Embedded models of two layers, which runs take as their warm start: they train in half the
+time.
+"""
 
 import tempfile
 from functools import cache
@@ -13,7 +15,10 @@ MODELS = tempfile.TemporaryDirectory(prefix="gspo-lab-tests-")
 
 @cache
 def small_start(name: str) -> Path | None:
-    """A folder like that of a warm start: the embedded model at two layers of width 64. None for any other model."""
+    """A folder like that of a warm start: the embedded model at two layers of width 64.
+
+    None for any other model.
+    """
     if name not in EMBEDDED:
         return None
     folder = Path(MODELS.name) / name

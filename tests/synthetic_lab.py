@@ -57,7 +57,10 @@ objective = "gspo"
 routing_replay = "old-policy"
 """
 
-HOSTILE = "</script><script>alert(1)</script>\x00\x1b[31m\u202ereversed\u2066\u200f'\"`|<img src=x onerror=alert(1)>"
+HOSTILE = (
+    "</script><script>alert(1)</script>\x00\x1b[31m\u202ereversed\u2066\u200f'\"`|<img src=x"
+    " onerror=alert(1)>"
+)
 """A text that attacks the page that shows it."""
 
 Change = Callable[[Run, Record], Record | None]
@@ -75,8 +78,12 @@ def each(kind: type[Record], fields: Callable[[Run, Any], dict[str, Any] | None]
     return change
 
 
-def right(share: Callable[[Run, int], float], first: Callable[[Run, int], int] = lambda run, step: 0) -> Change:
-    """After so many steps this share of the 20 problems is right: the first ones, or those from `first` on."""
+def right(
+    share: Callable[[Run, int], float], first: Callable[[Run, int], int] = lambda run, step: 0
+) -> Change:
+    """After so many steps this share of the 20 problems is right: the first ones, or those from
+    `first` on.
+    """
 
     def change(run: Run, record: Record) -> Record:
         if not isinstance(record, AnswerRecord):
@@ -88,7 +95,10 @@ def right(share: Callable[[Run, int], float], first: Callable[[Run, int], int] =
 
 
 def by_seed(run: Run, step: int) -> int:
-    """From which problem on a run is right: GSPO's arms from that of their seed's number on, once they are trained."""
+    """From which problem on a run is right:
+
+    GSPO's arms from that of their seed's number on, once they are trained.
+    """
     return run.seed if run.arm.startswith("gspo") and step else 0
 
 
@@ -106,8 +116,10 @@ def make_lab(
     end: Callable[[Run], str | None] = lambda run: "finished",
     record: bool = True,
 ) -> Path:
-    """A database of one study (added to the folder's others). `gain` is what GSPO's arms score above the others;
-    `until` is the step at which a run's records end, `end` its last state (None: nobody wrote one)."""
+    """A database of one study (added to the folder's others). `gain` is what GSPO's arms score
+    above the others; `until` is the step at which a run's records end, `end` its last state (None:
+    nobody wrote one).
+    """
     path = folder / "studies" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(toml.format(seeds=seeds, steps=steps, every=every))
@@ -116,7 +128,11 @@ def make_lab(
     declare(study, runs)
     for run in study.runs():
         last, state = steps if until is None else until(run), end(run)
-        records = [made for one in history(run, last, gain) if (made := change(run, one) if change else one)]
+        records = [
+            made
+            for one in history(run, last, gain)
+            if (made := change(run, one) if change else one)
+        ]
         if state is not None:
             records.append(RunStatus(state=state, step=last, at=2000.0, message=None))
         leave(run, runs, records if record else [])
@@ -140,7 +156,9 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
     }
     records: list[Record] = [RunStatus(state="started", step=0, at=1000.0 + run.seed, facts=facts)]
     every = run.settings.bench[0].every if run.settings.bench else steps
-    records += evaluations(run, 0, 0.3 + shared, np.random.default_rng(run.seed))  # matched arms start alike
+    records += evaluations(
+        run, 0, 0.3 + shared, np.random.default_rng(run.seed)
+    )  # matched arms start alike
     for step in range(steps):
         level = 0.3 + (ceiling - 0.3) * (1 - math.exp(-3 * step / run.settings.steps))
         for minibatch in range(run.settings.update.minibatches):
@@ -154,7 +172,9 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
                 prompts=32,
                 responses=256,
                 prompt_digest=f"prompts of seed {run.seed} up to {step}",
-                rollout_digest=f"responses of seed {run.seed}" if step == 0 else f"{run.arm}, {step}",
+                rollout_digest=(
+                    f"responses of seed {run.seed}" if step == 0 else f"{run.arm}, {step}"
+                ),
                 reward_mean=float(level + luck),
                 reward_std=0.45,
                 zero_variance_groups=float(0.2 + 0.3 * step / run.settings.steps),
@@ -179,12 +199,20 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
     return records
 
 
-def update(run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: np.random.Generator) -> UpdateRecord:
-    """One update: nothing is clipped at mini-batch 0, GSPO clips hundreds of times as much as GRPO afterwards."""
+def update(
+    run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: np.random.Generator
+) -> UpdateRecord:
+    """One update: nothing is clipped at mini-batch 0, GSPO clips hundreds of times as much as GRPO
+    afterwards.
+    """
     token = 0.0 if minibatch == 0 else float(abs(rng.normal(4e-4, 2e-4)) * minibatch)
-    by_sequence = 0.0 if minibatch == 0 else float(min(0.5, 0.1 * minibatch + abs(rng.normal(0, 0.02))))
+    by_sequence = (
+        0.0 if minibatch == 0 else float(min(0.5, 0.1 * minibatch + abs(rng.normal(0, 0.02))))
+    )
     clipped = by_sequence if sequence else token
-    layers = [float(0.004 * minibatch * (layer + 1) * (1 + rng.normal(0, 0.1))) for layer in range(4)]
+    layers = [
+        float(0.004 * minibatch * (layer + 1) * (1 + rng.normal(0, 0.1))) for layer in range(4)
+    ]
     would_clip: dict[str, Any] = {
         "would_clip_fraction_tokens_grpo": token,
         "would_clip_fraction_tokens_gspo": by_sequence,
@@ -193,7 +221,10 @@ def update(run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: 
         step=step,
         minibatch=minibatch,
         loss=0.0,
-        grad_norm=float(abs(rng.normal(0.5, 0.1)) * (12 if step == 7 and minibatch == 2 and run.seed == 1 else 1)),
+        grad_norm=float(
+            abs(rng.normal(0.5, 0.1))
+            * (12 if step == 7 and minibatch == 2 and run.seed == 1 else 1)
+        ),
         nonfinite=0,
         responses=64,
         response_tokens=576,

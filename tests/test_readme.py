@@ -1,4 +1,6 @@
-"""The README's blocks: commands that it shows are run, files that it names exist, its study loads."""
+"""The README's blocks: commands that it shows are run, files that it names exist, its study
+loads.
+"""
 
 import os
 import re
@@ -21,13 +23,20 @@ CONSOLE = {
 
 
 def run(command: str, tmp_path: Path, **environment: str) -> str:
-    """Run a `gspo-lab ...` line of the README from the repository's root with runs in a folder of the test's."""
+    """Run a `gspo-lab ...` line of the README from the repository's root with runs in a folder of
+    the test's.
+    """
     words = command.split()
     assert words[0] == "gspo-lab"
     done = subprocess.run(
         [sys.executable, "-m", "gspo_lab.cli", *words[1:]],
         cwd=ROOT,
-        env={**os.environ, "GSPO_LAB_RUNS": str(tmp_path / "runs"), "COLUMNS": "120", **environment},
+        env={
+            **os.environ,
+            "GSPO_LAB_RUNS": str(tmp_path / "runs"),
+            "COLUMNS": "120",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=600,
@@ -37,7 +46,9 @@ def run(command: str, tmp_path: Path, **environment: str) -> str:
 
 
 def shape(text: str) -> str:
-    """A text without what differs from machine to machine: the number of workers and the estimated time."""
+    """A text without what differs from machine to machine: the number of workers and the estimated
+    time.
+    """
     return re.sub(r"\d+ workers|about .*? \(", "...", text)
 
 
@@ -53,16 +64,23 @@ def test_quickstart_block(tmp_path: Path) -> None:
     import sqlite3
 
     (command,) = [line for line in CONSOLE if line == "gspo-lab run studies/quickstart.toml"]
-    out = run(f"{command} --output-dir {tmp_path / 'reports'}", tmp_path, GSPO_LAB_CACHE=str(tmp_path / "cache"))
+    out = run(
+        f"{command} --output-dir {tmp_path / 'reports'}",
+        tmp_path,
+        GSPO_LAB_CACHE=str(tmp_path / "cache"),
+    )
     for line in ("grpo", "gspo"):
         assert re.search(rf"^{line} +3/3 ", out, re.M)
         assert re.search(rf"^{line} +3/3 ", CONSOLE[command], re.M)
     with closing(sqlite3.connect(tmp_path / "runs" / "lab.db")) as database:
         fractions = dict(
-            database.execute("SELECT run_id, AVG(clip_fraction_tokens) FROM updates GROUP BY run_id").fetchall()
+            database.execute(
+                "SELECT run_id, AVG(clip_fraction_tokens) FROM updates GROUP BY run_id"
+            ).fetchall()
         )
         first = database.execute(
-            "SELECT MAX(clip_fraction_tokens), MAX(log_ratio_max_abs) FROM updates WHERE minibatch = 0"
+            "SELECT MAX(clip_fraction_tokens), MAX(log_ratio_max_abs) FROM updates WHERE"
+            " minibatch = 0"
         ).fetchall()
         gains = database.execute(
             "SELECT b.score - a.score FROM scores a JOIN scores b USING (run_id, bench) "
@@ -70,7 +88,9 @@ def test_quickstart_block(tmp_path: Path) -> None:
         ).fetchall()
     assert first == [(0.0, 0.0)]
     for seed in range(3):
-        assert fractions[f"quickstart/gspo/s{seed}"] >= 10 * fractions[f"quickstart/grpo/s{seed}"] > 0
+        assert (
+            fractions[f"quickstart/gspo/s{seed}"] >= 10 * fractions[f"quickstart/grpo/s{seed}"] > 0
+        )
     assert len(gains) == 6
     assert all(gain > 0 for (gain,) in gains)
 
@@ -78,7 +98,11 @@ def test_quickstart_block(tmp_path: Path) -> None:
 def test_every_command_is_in_the_readme() -> None:
     commands = [command.name for command in app.registered_commands]
     assert len(commands) > 10
-    assert [name for name in commands if f"`gspo-lab {name}" not in README and f"gspo-lab {name} " not in README] == []
+    assert [
+        name
+        for name in commands
+        if f"`gspo-lab {name}" not in README and f"gspo-lab {name} " not in README
+    ] == []
 
 
 def test_the_study_in_the_readme_loads(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def maker() -> ModuleType:
 
 def test_the_pages_on_disk_are_those_that_the_code_makes(maker: ModuleType) -> None:
     for page, make in maker.PAGES.items():
-        assert (DOCS / page).read_text(encoding="utf-8") == make(), f"{page}: run python docs/make_reference.py"
+        assert (DOCS / page).read_text(encoding="utf-8") == make(), (
+            f"{page}: run python docs/make_reference.py"
+        )
 
 
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
@@ -50,10 +52,19 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_key_and_every_recorded_field_has_its_line() -> None:
-    keys, metrics = ((DOCS / f"reference/{page}.md").read_text("utf-8") for page in ("study-keys", "metrics"))
+    keys, metrics = (
+        (DOCS / f"reference/{page}.md").read_text("utf-8") for page in ("study-keys", "metrics")
+    )
     tables = {key.rpartition(".")[0] for key in KEYS}
-    wanted = {key.rpartition(".")[2] for key in KEYS if key not in tables} | {*VerdictTable.model_fields, *PRESETS}
+    wanted = {key.rpartition(".")[2] for key in KEYS if key not in tables} | {
+        *VerdictTable.model_fields,
+        *PRESETS,
+    }
     wanted |= {key for table in dict(LaunchTable()).values() for key in type(table).model_fields}
     assert {key for key in wanted if f"| `{key}` |" not in keys} == set()
-    recorded = [(entry.name, is_time(entry.name)) for record in RECORDS.values() for entry in fields(record)]
-    assert [name for name, time in recorded if f"| `{name}`{' *' if time else ''} |" not in metrics] == []
+    recorded = [
+        (entry.name, is_time(entry.name)) for record in RECORDS.values() for entry in fields(record)
+    ]
+    assert [
+        name for name, time in recorded if f"| `{name}`{' *' if time else ''} |" not in metrics
+    ] == []

@@ -1,4 +1,6 @@
-"""Processes, and waiting for a state, never for a time: how long it takes is the machine's affair."""
+"""Processes, and waiting for a state, never for a time: how long it takes is the machine's
+affair.
+"""
 
 import subprocess
 import threading
@@ -9,7 +11,10 @@ from typing import Any
 
 
 def until(true: Callable[[], Any], seconds: float = 240.0) -> Any:
-    """What `true` returns once it is true; an AssertionError if it does not become so. Far above what it takes."""
+    """What `true` returns once it is true; an AssertionError if it does not become so.
+
+    Far above what it takes.
+    """
     end = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < end, "waited in vain"
@@ -18,7 +23,9 @@ def until(true: Callable[[], Any], seconds: float = 240.0) -> Any:
 
 
 def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
-    """Read what a process prints until every one of these has stood there; all that it has printed so far."""
+    """Read what a process prints until every one of these has stood there; all that it has printed
+    so far.
+    """
     assert process.stdout is not None
     shown = ""
     too_long = threading.Timer(240.0, process.kill)
@@ -32,7 +39,9 @@ def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
 
 
 def alive(process: int) -> bool:
-    """Whether the process works on; one that nobody has waited for is as dead as one that is gone."""
+    """Whether the process works on; one that nobody has waited for is as dead as one that is
+    gone.
+    """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,7 @@
-"""The command line. Each command imports what it needs inside its function, so that help is quick."""
+"""The command line.
+
+Each command imports what it needs inside its function, so that help is quick.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -45,7 +48,10 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="gspo-lab",
-    help="GRPO or GSPO for your model? Train both under matched conditions and report a verdict with its uncertainty.",
+    help=(
+        "GRPO or GSPO for your model? Train both under matched conditions and report a verdict with"
+        " its uncertainty."
+    ),
     epilog="Start with:  gspo-lab run studies/quickstart.toml",
     no_args_is_help=True,
     add_completion=False,
@@ -56,7 +62,9 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True
+    ),
 ) -> None:
     if version:
         typer.echo(f"gspo-lab {__version__}")
@@ -64,13 +72,22 @@ def _options(
 
 
 PANELS = {
-    "Run": {"check": "plan", "plan": "plan", "advise": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
+    "Run": {
+        "check": "plan",
+        "plan": "plan",
+        "advise": "plan",
+        "run": "run",
+        "replicate": "run",
+        "eval": "evaluate",
+    },
     "Read": {"report": "run", "list": "read", "show": "read", "claims": "read"},
     "Verify": {"certify": "verify", "diff": "verify", "regrade": "verify", "calibrate": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},
     "Maintain": {"engines": "exchange", "rebuild": "exchange"},
 }
-"""The commands in the order of help, each with its file here, which has a function of its name and its EXAMPLES."""
+"""The commands in the order of help, each with its file here, which has a function of its name and
+its EXAMPLES.
+"""
 FUNCTIONS = {"list": "list_studies", "eval": "evaluate", "import": "import_logs"}
 """The functions of commands whose names are Python's own."""
 
@@ -95,7 +112,11 @@ FORMER_OPTIONS = {
     "export": {"--to": "--output-dir"},
     "calibrate": {"--studies": "--simulations"},
     "certify": {"--regrade": "--regrade-sample"},
-    "eval": {"--at-once": "--concurrency", "--plain": "--raw-prompts", "--key-env": "--api-key-env"},
+    "eval": {
+        "--at-once": "--concurrency",
+        "--plain": "--raw-prompts",
+        "--key-env": "--api-key-env",
+    },
     "import": {"--program": "--logged-by", "--score": "--score-metric", "--name": "--run-pattern"},
     "check": {"--write": "--write-config"},
 }
@@ -112,12 +133,18 @@ def current_spelling(words: Sequence[str]) -> list[str]:
         present.append(FORMER_OPTIONS.get(command, {}).get(name, name) + equals + value)
     for before, now in zip(words, present, strict=True):
         if before != now:
-            warn(f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be removed")
+            warn(
+                f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be"
+                " removed"
+            )
     return present
 
 
 def main() -> None:
-    """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
+    """The `gspo-lab` command.
+
+    What the user can fix is one line and exit code 2; a bug keeps its traceback.
+    """
     WARNED.clear()
     sys.argv[1:] = current_spelling(sys.argv[1:])
     try:

@@ -1,4 +1,6 @@
-"""`eval`: evaluates models on benchmarks; scores with intervals over problems, and comparisons of arms."""
+"""`eval`: evaluates models on benchmarks; scores with intervals over problems, and comparisons of
+arms.
+"""
 
 import os
 from collections import Counter
@@ -11,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_json, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, warn
+from gspo_lab.cli.shared_options import (
+    RUNS,
+    Json,
+    Runs,
+    UnsafeNoSandbox,
+    evidence_of,
+    study_named,
+    warn,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
@@ -34,55 +44,99 @@ EXAMPLES = {
 }
 
 SUSPICIOUS = 0.02
-"""Above this share of long answers that repeat another answer to the same problem, a note says so."""
+"""Above this share of long answers that repeat another answer to the same problem, a note says so.
+"""
 
-LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
+LOWERED = {
+    "context": "all that the prompt leaves of the context",
+    "embedded": "all that an embedded model gets",
+}
 """Why answers had a lower token limit than the requested one."""
 
 
-RATINGS = {"rating": ("rating of one attempt", 1), "rating_of_eight": ("rating of up to 8 attempts", 8)}
-"""Estimates from the problems' CodeForces ratings, with the attempts of each. CodeElo ranks over whole contests."""
-OF_SCORE = {"score": "mean", "low": "item_low", "high": "item_high"} | {n: n for n in ("se", "sampling_se", "item_se")}
+RATINGS = {
+    "rating": ("rating of one attempt", 1),
+    "rating_of_eight": ("rating of up to 8 attempts", 8),
+}
+"""Estimates from the problems' CodeForces ratings, with the attempts of each.
+
+CodeElo ranks over whole contests.
+"""
+OF_SCORE = {"score": "mean", "low": "item_low", "high": "item_high"} | {
+    n: n for n in ("se", "sampling_se", "item_se")
+}
 
 
 def evaluate(
-    bench: Annotated[list[str], typer.Option(help="Benchmark or task. Its held-out problems are used. Repeatable.")],
-    study: Annotated[str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")] = None,
-    run: Annotated[str | None, typer.Option(help="Evaluate only this run, for example quickstart/gspo/s0.")] = None,
+    bench: Annotated[
+        list[str],
+        typer.Option(help="Benchmark or task. Its held-out problems are used. Repeatable."),
+    ],
+    study: Annotated[
+        str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Evaluate only this run, for example quickstart/gspo/s0.")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Evaluate a model folder or Hub id. With --server: the model's name there.")
+        str | None,
+        typer.Option(
+            help="Evaluate a model folder or Hub id. With --server: the model's name there."
+        ),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Evaluate a model behind an OpenAI-compatible server, http://HOST:8000/v1."),
+        typer.Option(
+            metavar="URL",
+            help="Evaluate a model behind an OpenAI-compatible server, http://HOST:8000/v1.",
+        ),
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")
+    ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature; 0 is greedy. Default: the benchmark's.")
+        float | None,
+        typer.Option(help="Sampling temperature; 0 is greedy. Default: the benchmark's."),
     ] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling. Default: the benchmark's.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only the first problems, this many. Default: all.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Nucleus sampling. Default: the benchmark's.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Use only the first problems, this many. Default: all.")
+    ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="Local copy of a benchmark's problems. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="[BENCH=]FILE", help="Local copy of a benchmark's problems. Repeatable."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed for --model and --server. A run uses its own seed.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed for --model and --server. A run uses its own seed.")
+    ] = 0,
     raw_prompts: Annotated[
-        bool, typer.Option("--raw-prompts", help="With --server: send prompts without a chat template.")
+        bool,
+        typer.Option("--raw-prompts", help="With --server: send prompts without a chat template."),
     ] = False,
-    concurrency: Annotated[int, typer.Option(help="With --server: requests at the same time.")] = 16,
+    concurrency: Annotated[
+        int, typer.Option(help="With --server: requests at the same time.")
+    ] = 16,
     api_key_env: Annotated[
         str, typer.Option(help="With --server: environment variable that holds the API key.")
     ] = "OPENAI_API_KEY",
-    device: Annotated[str, typer.Option(help="Device that torch knows: auto, cpu, cuda, cuda:1.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Device that torch knows: auto, cpu, cuda, cuda:1.")
+    ] = "auto",
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
     """Score models on benchmarks and store every answer.
 
-    Evaluates the first and last model of each run of a study, or one model, or a server. The same command resumes an
-    interrupted evaluation.
+    Evaluates the first and last model of each run of a study, or one model, or a server. The same
+    command resumes an interrupted evaluation.
     """
     from gspo_lab.recording.store import ingest
     from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides
@@ -90,11 +144,18 @@ def evaluate(
     from gspo_lab.training.models.wording import has_chat_template
 
     if model is not None and (study or run):
-        raise LabError("--model is evaluated instead of the runs of a study: remove --study and --run")
+        raise LabError(
+            "--model is evaluated instead of the runs of a study: remove --study and --run"
+        )
     if raw_prompts and server is None:
-        raise LabError("--raw-prompts is for --server: a model in this process gets the prompts of its training")
+        raise LabError(
+            "--raw-prompts is for --server: a model in this process gets the prompts of its"
+            " training"
+        )
     wish = BenchmarkOverrides(samples, temperature, top_p, max_tokens, limit, raw_prompts)
-    benches_of = partial(_benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish)
+    benches_of = partial(
+        _benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish
+    )
     if server is not None:
         if model is None:
             raise LabError(f"--server {server}: name its model with --model")
@@ -104,7 +165,10 @@ def evaluate(
         if key is None and api_key_env != "OPENAI_API_KEY":
             raise LabError(f"--api-key-env {api_key_env}: this environment variable is not set")
         place = ServerEndpoint(server, model, key, concurrency)
-        pairs = [(task, server_subject(runs, place, seed=seed)) for task in benches_of(chat=not raw_prompts)]
+        pairs = [
+            (task, server_subject(runs, place, seed=seed))
+            for task in benches_of(chat=not raw_prompts)
+        ]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
         pairs = [(task, subject) for task in benches_of(chat=has_chat_template(model))]
@@ -128,7 +192,10 @@ def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
         bench, separator, file = text.partition("=")
         if not separator or bench not in benches:
             if len(benches) > 1:
-                raise LabError(f"--data {text}: name the benchmark it belongs to, for example --data {benches[0]}=FILE")
+                raise LabError(
+                    f"--data {text}: name the benchmark it belongs to, for example --data"
+                    f" {benches[0]}=FILE"
+                )
             bench, file = benches[0], text
         if not Path(file).expanduser().exists():
             raise LabError(f"--data {file}: this file does not exist")
@@ -146,7 +213,8 @@ def _benches(
     study_task: Any = None,
     base: Path | None = None,
 ) -> "list[Bench]":
-    """The benchmarks with the protocol of `wish`, for a `chat` model or not; `copies` are local files by benchmark.
+    """The benchmarks with the protocol of `wish`, for a `chat` model or not; `copies` are local
+    files by benchmark.
 
     `study_task` is the task of a study, which keeps its options.
     """
@@ -168,9 +236,15 @@ def _benches(
 
 
 def _runs_and_benches(
-    runs: Path, study: str | None, run: str | None, benches_of: "Callable[..., list[Bench]]", device: str
+    runs: Path,
+    study: str | None,
+    run: str | None,
+    benches_of: "Callable[..., list[Bench]]",
+    device: str,
 ) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
-    """The start and the end of every run of the study, each with every benchmark; and the study's name."""
+    """The start and the end of every run of the study, each with every benchmark; and the study's
+    name.
+    """
     from gspo_lab.tasks.evaluation.evaluated_models import run_chats, run_subjects
 
     with evidence_of(runs) as evidence:
@@ -184,12 +258,18 @@ def _runs_and_benches(
     first = folder.run()
     chat, study_task, base = run_chats(folder), first.settings.task, Path(first.base)
     benches = benches_of(chat=chat, study_task=study_task, base=base)
-    subjects = [subject for run_id in ids for subject in run_subjects(RunFolder(runs / run_id), device=device)]
+    subjects = [
+        subject
+        for run_id in ids
+        for subject in run_subjects(RunFolder(runs / run_id), device=device)
+    ]
     return name, [(bench, subject) for bench in benches for subject in subjects]
 
 
 def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
-    """LabError where missing answers could not be graded on this machine; stored answers need no grader."""
+    """LabError where missing answers could not be graded on this machine; stored answers need no
+    grader.
+    """
     from gspo_lab.tasks import check_isolation
     from gspo_lab.tasks.evaluation.evaluation_run import unanswered
 
@@ -197,12 +277,16 @@ def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
         try:
             check_isolation(bench.task_name, bench.options)
         except LabError:
-            if any(unanswered(subject, bench) for evaluated, subject in pairs if evaluated is bench):
+            if any(
+                unanswered(subject, bench) for evaluated, subject in pairs if evaluated is bench
+            ):
                 raise
 
 
 def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_for: str) -> int:
-    """Evaluate each model on its benchmark, with progress on stderr; returns the number of answers still missing."""
+    """Evaluate each model on its benchmark, with progress on stderr; returns the number of answers
+    still missing.
+    """
     from gspo_lab.recording.store import ingest
     from gspo_lab.running.progress import counting
     from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
@@ -212,17 +296,21 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
         totals[bench.evaluation] += len(bench.problems) * bench.samples
     try:
         with counting("eval", totals, waits_for) as advance:
-            twins: dict[tuple[str, str, int], EvaluatedModel] = {}  # runs of one seed start from the same weights
+            twins: dict[
+                tuple[str, str, int], EvaluatedModel
+            ] = {}  # runs of one seed start from the same weights
             for bench, subject in pairs:
                 alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
-                outcome = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
+                outcome = evaluate_subject(
+                    subject, bench, partial(advance, bench.evaluation), twins.get(alike)
+                )
                 twins.setdefault(alike, subject)
                 missing += outcome.missing
                 why, size = "; ".join(outcome.reasons[:3]), len(bench.problems) * bench.samples
                 if outcome.missing:
                     warn(
-                        f"{outcome.missing} of {size} answers of {subject.id} to {bench.name} are missing "
-                        f"({why or 'not asked'}): the same command asks for them again"
+                        f"{outcome.missing} of {size} answers of {subject.id} to {bench.name} are"
+                        f" missing ({why or 'not asked'}): the same command asks for them again"
                     )
                 elif why:
                     warn(f"{subject.id}: {why}")
@@ -234,9 +322,15 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
 
 
 def _show(
-    runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
+    runs: Path,
+    ids: list[str],
+    benches: "dict[str, Bench]",
+    study: str | None,
+    json: bool,
+    served: str | None,
 ) -> bool:
-    """Print the scores with their intervals, and for a study how its arms compare. `served`: the model of a server.
+    """Print the scores with their intervals, and for a study how its arms compare. `served`: the
+    model of a server.
 
     Returns whether all answers were graded.
     """
@@ -253,8 +347,18 @@ def _show(
         source = Source(evidence, study or "")
         compared = {
             name: [
-                {"bench": bench, "arm": arm, "against": source.declaration.baseline, "seeds": apart.seeds}
-                | {"problems": problems, "difference": apart.estimate, "low": apart.low, "high": apart.high}
+                {
+                    "bench": bench,
+                    "arm": arm,
+                    "against": source.declaration.baseline,
+                    "seeds": apart.seeds,
+                }
+                | {
+                    "problems": problems,
+                    "difference": apart.estimate,
+                    "low": apart.low,
+                    "high": apart.high,
+                }
                 | {"note": apart.reason}
                 for bench, arm, problems, apart in arms_apart(source, name)
             ]
@@ -267,7 +371,9 @@ def _show(
     else:
         for name, bench in benches.items():
             readable = [_readable(row) for row in _with_shared_starts(rows[name])]
-            print_table(readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}")
+            print_table(
+                readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}"
+            )
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
@@ -276,11 +382,13 @@ def _show(
     return not any(row["errors"] for name in benches for row in rows[name])
 
 
-def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
+def rated(
+    difficulty: Mapping[str, float], graded: "DataFrame", attempts: int
+) -> dict[str, Any] | None:
     """The rating by the chance that `attempts` answers solve each problem of known difficulty.
 
-    None without such a problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded
-    (counts).
+    None without such a problem, or where a problem has fewer answers. `graded`: columns problem,
+    correct and graded (counts).
     """
     from gspo_lab.analysis.stats.passk import estimate_rating, pass_at_k
 
@@ -288,16 +396,35 @@ def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -
     if graded.empty or graded["graded"].min() < attempts:
         return None
     solved = pass_at_k(graded["correct"], graded["graded"], attempts)
-    return {**vars(estimate_rating(graded["problem"].map(difficulty), solved)), "note": "estimate, not CodeElo"}
+    return {
+        **vars(estimate_rating(graded["problem"].map(difficulty), solved)),
+        "note": "estimate, not CodeElo",
+    }
 
 
 def scores(
-    evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
+    evidence: "Evidence",
+    ids: list[str],
+    evaluation: str,
+    difficulty: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
+    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k,
+    what went wrong.
+    """
     from gspo_lab.analysis.readings.answers import checkpoints
 
-    plain = ("run_id", "bench", "step", "problems", "samples", "k", "pass_at_k", "distinct", "error", "answered_by")
+    plain = (
+        "run_id",
+        "bench",
+        "step",
+        "problems",
+        "samples",
+        "k",
+        "pass_at_k",
+        "distinct",
+        "error",
+        "answered_by",
+    )
     out = []
     for checkpoint in checkpoints(evidence, ids, evaluation):
         row: dict[str, Any] = {
@@ -306,20 +433,34 @@ def scores(
             **checkpoint.counts,
             "evaluation": evaluation,
             "limits": checkpoint.how.get("limits"),
-            "weights": checkpoint.how.get("subject", {}).get("checkpoints", {}).get(str(checkpoint.step)),
+            "weights": (
+                checkpoint.how.get("subject", {}).get("checkpoints", {}).get(str(checkpoint.step))
+            ),
         }
         if difficulty:
-            row |= {name: rated(difficulty, checkpoint.graded, attempts) for name, (_, attempts) in RATINGS.items()}
+            row |= {
+                name: rated(difficulty, checkpoint.graded, attempts)
+                for name, (_, attempts) in RATINGS.items()
+            }
         out.append(row)
     return out
 
 
 def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, with one row for a starting model that several runs share: the same weights, the same numbers."""
+    """The rows, with one row for a starting model that several runs share: the same weights, the
+    same numbers.
+    """
     alike: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
-        numbers = tuple(row[key] for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors"))
-        start = (row["weights"], numbers) if row["step"] == 0 and row["weights"] else (row["run_id"], row["step"])
+        numbers = tuple(
+            row[key]
+            for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors")
+        )
+        start = (
+            (row["weights"], numbers)
+            if row["step"] == 0 and row["weights"]
+            else (row["run_id"], row["step"])
+        )
         alike.setdefault(start, []).append(row)
     for group in alike.values():
         if len(group) > 1:  # s/grpo/s0, s/gspo/s0 -> s/grpo+gspo/s0
@@ -338,7 +479,9 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
         f"avg@{row['samples']}": row["score"],
         "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
         **several,
-        **{words: _rating_words(row[name]) for name, (words, _) in RATINGS.items() if row.get(name)},
+        **{
+            words: _rating_words(row[name]) for name, (words, _) in RATINGS.items() if row.get(name)
+        },
         "cut": row["truncated"],
         "not graded": row["errors"],
         **({"answered by": row["answered_by"]} if row["by_others"] else {}),
@@ -349,7 +492,11 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
     low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
     if rating["rating"] is None:
         return f"below {high}" if low is None else f"above {low}"
-    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
+    return (
+        f"{rating['rating']:.0f} (no interval)"
+        if low is None
+        else f"{rating['rating']:.0f} ({low} to {high})"
+    )
 
 
 def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
@@ -357,19 +504,22 @@ def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
     limits = [row["limits"] for row in rows if row["limits"]]
     low = min((limit["lowest"] for limit in limits), default=how.max_tokens)
     high = max((limit["highest"] for limit in limits), default=how.max_tokens)
-    why = " and ".join(sorted({LOWERED[limit["lowered_by"]] for limit in limits if limit["lowered_by"]}))
+    why = " and ".join(
+        sorted({LOWERED[limit["lowered_by"]] for limit in limits if limit["lowered_by"]})
+    )
     lowered = f" (instead of {how.max_tokens:,}: {why})" if why else ""
     data = "" if task.data_digest is None else f", data {task.data_digest[:12]}"
     return (
-        f"{len(bench.problems)} problems x {bench.samples}, temperature {how.temperature:g}, top-p {how.top_p:g}, "
-        f"token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered}, prompt {task.prompt_version}, "
-        f"grader {task.grader}{data}; 95% over problems"
+        f"{len(bench.problems)} problems x {bench.samples}, temperature {how.temperature:g}, top-p"
+        f" {how.top_p:g}, token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered},"
+        f" prompt {task.prompt_version}, grader {task.grader}{data}; 95% over problems"
     )
 
 
 def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> Iterator[str]:
-    """Where the grader failed, where a server names another model than `served`, which was requested, and where answers
-    that a server sampled repeat each other word for word: engines seeded alike do that."""
+    """Where the grader failed, where a server names another model than `served`, which was
+    requested, and where answers that a server sampled repeat each other word for word: engines
+    seeded alike do that."""
     names = ("errors", "answers", "by_others", "repeats", "long")
     errors, answers, others, repeats, long = (sum(row[name] for row in rows) for name in names)
     if errors:
@@ -383,6 +533,7 @@ def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> 
     # A model in this process seeds every sample by itself; whether a server does is unknown.
     if served is not None and sampled and repeats > SUSPICIOUS * long:
         yield (
-            f"{repeats} of {long} long answers repeat another answer to the same problem word for word; does the "
-            "engine seed every sample for itself? (a model that ends in a loop does it too)"
+            f"{repeats} of {long} long answers repeat another answer to the same problem word for"
+            " word; does the engine seed every sample for itself? (a model that ends in a loop"
+            " does it too)"
         )

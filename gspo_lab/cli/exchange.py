@@ -1,4 +1,6 @@
-"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, engines and the database."""
+"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, engines and
+the database.
+"""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +10,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gspo_lab.cli.output import print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, evidence_of, study_named, update_lab, warn
+from gspo_lab.cli.shared_options import (
+    RUNS,
+    Json,
+    Overrides,
+    Runs,
+    evidence_of,
+    study_named,
+    update_lab,
+    warn,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
 from gspo_lab.common.registry import look_up, names_of, read_description
@@ -43,48 +54,71 @@ def import_logs(
     source: Annotated[
         str,
         typer.Argument(
-            help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items, file.py:READER, or a TOML."
+            help=(
+                "jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items,"
+                " file.py:READER, or a TOML."
+            )
         ),
     ],
     path: Annotated[
-        str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")
+        str | None,
+        typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}."),
     ] = None,
     study: Annotated[str | None, typer.Option(help="Study that receives the runs.")] = None,
     arm: Annotated[str | None, typer.Option(help="Arm of the run.")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the run. Runs of one seed are compared with each other.")
+        int | None,
+        typer.Option(min=0, help="Seed of the run. Runs of one seed are compared with each other."),
     ] = None,
     run_pattern: Annotated[
         str | None,
-        typer.Option(help="Run to read from a file with several runs: its name, or a pattern with {arm} and {seed}."),
+        typer.Option(
+            help=(
+                "Run to read from a file with several runs: its name, or a pattern with {arm} and"
+                " {seed}."
+            )
+        ),
     ] = None,
     mapped: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="COLUMN=NAME", help="Name of a column in the log, for example reward=train/r. Repeatable."
+            "--map",
+            metavar="COLUMN=NAME",
+            help="Name of a column in the log, for example reward=train/r. Repeatable.",
         ),
     ] = None,
     score_metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[BENCH=]NAME", help="Metric to import as the benchmark score. Default: the source's usual one."
+            metavar="[BENCH=]NAME",
+            help="Metric to import as the benchmark score. Default: the source's usual one.",
         ),
     ] = None,
     logged_by: Annotated[
-        str | None, typer.Option(help="Program whose metric names the log uses, for example verl in TensorBoard.")
+        str | None,
+        typer.Option(
+            help="Program whose metric names the log uses, for example verl in TensorBoard."
+        ),
     ] = None,
-    bench: Annotated[str | None, typer.Option(help="Benchmark of per-item results (source items).")] = None,
+    bench: Annotated[
+        str | None, typer.Option(help="Benchmark of per-item results (source items).")
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting of the arm, for example objective=gspo, or verdict.margin=0.01. Repeatable.",
+            help=(
+                "A setting of the arm, for example objective=gspo, or verdict.margin=0.01."
+                " Repeatable."
+            ),
         ),
     ] = None,
     ignored: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="KEY", help="Configuration key that changes nothing. Repeatable."),
+        typer.Option(
+            "--ignore", metavar="KEY", help="Configuration key that changes nothing. Repeatable."
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
@@ -93,29 +127,56 @@ def import_logs(
     runs: Runs = RUNS,
 ) -> None:
     """Turn the logs of another program into a study."""
-    from gspo_lab.exchange.importers import SOURCES, import_file, import_runs, parse_run_spec, parse_stated_study
+    from gspo_lab.exchange.importers import (
+        SOURCES,
+        import_file,
+        import_runs,
+        parse_run_spec,
+        parse_stated_study,
+    )
 
     if path is None:
         if not source.endswith(".toml"):
             raise LabError(
-                f"import {source}: name a TOML file, or a source ({', '.join(SOURCES)}) and the path of the log"
+                f"import {source}: name a TOML file, or a source ({', '.join(SOURCES)}) and the"
+                " path of the log"
             )
         done = import_file(Path(source), runs, study)
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
-        scores = {key: value or key for key, _, value in (entry.partition("=") for entry in score_metric or ())}
+        scores = {
+            key: value or key
+            for key, _, value in (entry.partition("=") for entry in score_metric or ())
+        }
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
-        options: dict[str, object] = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by}
-        options |= {"source": source, "path": path, "config": config, "map": columns, "bench": bench}
+        options: dict[str, object] = {
+            "arm": arm,
+            "seed": seed,
+            "name": run_pattern,
+            "program": logged_by,
+        }
+        options |= {
+            "source": source,
+            "path": path,
+            "config": config,
+            "map": columns,
+            "bench": bench,
+        }
         options |= {"ignore": ignored or [], "score": scores}
         settings = _settings(overrides)
-        rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
+        rule = {
+            key.removeprefix(RULE): settings.pop(key)
+            for key in list(settings)
+            if key.startswith(RULE)
+        }
         raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
         raw |= {"arm": {arm: settings}} if arm else settings
         done = import_runs(
-            runs, parse_stated_study(raw, study, "gspo-lab import"), [parse_run_spec(options, "gspo-lab import")]
+            runs,
+            parse_stated_study(raw, study, "gspo-lab import"),
+            [parse_run_spec(options, "gspo-lab import")],
         )
     print_lines([f"{run.id}: {run.state}" for run in done.runs])
     print_lines([f"note: {note}" for note in done.notes])
@@ -132,11 +193,14 @@ def _pair(entry: str, option: str, form: str) -> tuple[str, str]:
 
 def _settings(overrides: list[str] | None) -> dict[str, object]:
     out: dict[str, object] = {}
-    for key, value in (_pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in overrides or ()):
+    for key, value in (
+        _pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in overrides or ()
+    ):
         if key.startswith("arm."):
             raise LabError(
-                f"--set {key}: --set is for the one arm that --arm names; state the settings of several arms in a "
-                "study TOML, as docs/how-to/import-runs.md shows: gspo-lab import mine.toml"
+                f"--set {key}: --set is for the one arm that --arm names; state the settings of"
+                " several arms in a study TOML, as docs/how-to/import-runs.md shows: gspo-lab"
+                " import mine.toml"
             )
         try:
             out[key] = tomllib.loads(f"value = {value}")["value"]
@@ -145,16 +209,25 @@ def _settings(overrides: list[str] | None) -> dict[str, object]:
     return out
 
 
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Kind of machine. auto: CUDA if there is a GPU.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option(help="Kind of machine. auto: CUDA if there is a GPU."),
+]
 
 
 def export(
     study: Annotated[
-        str | None, typer.Argument(help="Study to export. Default for csv and parquet: all studies.")
+        str | None,
+        typer.Argument(help="Study to export. Default for csv and parquet: all studies."),
     ] = None,
-    output_dir: Annotated[Path, typer.Option(help="Folder for the exported files.")] = Path("export"),
+    output_dir: Annotated[Path, typer.Option(help="Folder for the exported files.")] = Path(
+        "export"
+    ),
     format: Annotated[
-        str, typer.Option(help="Tables as csv or parquet, or the runs for tensorboard, trackio or wandb-offline.")
+        str,
+        typer.Option(
+            help="Tables as csv or parquet, or the runs for tensorboard, trackio or wandb-offline."
+        ),
     ] = "csv",
     runs: Runs = RUNS,
 ) -> None:
@@ -171,13 +244,19 @@ def export(
             study_named(evidence, study, runs)
         if format not in ("csv", "parquet"):
             if study is None:
-                raise LabError(f"export --format {format}: of which study? It has {', '.join(evidence.studies())}")
+                raise LabError(
+                    f"export --format {format}: of which study? It has"
+                    f" {', '.join(evidence.studies())}"
+                )
             typer.echo(str(export_runs(evidence, study, output_dir, format)))
             return
         kind: Literal["csv", "parquet"] = "parquet" if format == "parquet" else "csv"
         paths = export_tables(database_of(runs), study, output_dir, kind)
         if study is not None:
-            paths += [write_log(read_run_rows(evidence, study), output_dir, kind), write_readings(output_dir)]
+            paths += [
+                write_log(read_run_rows(evidence, study), output_dir, kind),
+                write_readings(output_dir),
+            ]
     for path in paths:
         typer.echo(str(path))
 
@@ -202,22 +281,36 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
         return
     tried, units = ("ran", "loaded", "never"), {"varies": "keys", "records": "columns"}
     shown = [
-        {k: f"{len(v)} {units[k]}" if isinstance(v, list) else v for k, v in row.items() if k not in tried}
+        {
+            k: f"{len(v)} {units[k]}" if isinstance(v, list) else v
+            for k, v in row.items()
+            if k not in tried
+        }
         for row in rows
     ]
     print_table(shown, empty="no engines")
     print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
-    print_table([{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows], empty="", title="\ntried")
+    print_table(
+        [{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows],
+        empty="",
+        title="\ntried",
+    )
 
 
 @engines.command("install")
 def install(
     engine: Annotated[
-        str, typer.Argument(help="An engine that needs its own virtual environment.", show_default=False)
+        str,
+        typer.Argument(
+            help="An engine that needs its own virtual environment.", show_default=False
+        ),
     ],
     device: Device = "auto",
     check: Annotated[
-        bool, typer.Option("--check", help="Then train three steps of a small run, to test the installation.")
+        bool,
+        typer.Option(
+            "--check", help="Then train three steps of a small run, to test the installation."
+        ),
     ] = False,
 ) -> None:
     """Create the virtual environment of an engine.
@@ -236,19 +329,25 @@ def install(
 
 @engines.command("check")
 def check_engine(
-    engine: Annotated[str, typer.Argument(help="A name, module:attribute or file.py:attribute.", show_default=False)],
+    engine: Annotated[
+        str,
+        typer.Argument(help="A name, module:attribute or file.py:attribute.", show_default=False),
+    ],
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
     """Test an engine: train three steps of a small run, stop it, resume it, and check its records.
 
-    Exit code 2 where the engine breaks a rule of gspo_lab/training/engines/base.py; each is one line.
+    Exit code 2 where the engine breaks a rule of gspo_lab/training/engines/base.py; each is one
+    line.
     """
     from gspo_lab.training.engines.conformance import conform
 
     with TemporaryDirectory(prefix="gspo-lab-check-") as folder:
         counts = conform(engine, device, Path(folder), overrides or ())
-    typer.echo(f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items()))
+    typer.echo(
+        f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items())
+    )
 
 
 def _engines() -> list[dict[str, Any]]:
@@ -264,8 +363,20 @@ def _engines() -> list[dict[str, Any]]:
         except LabError:  # an extra that is not installed
             capabilities = None
         version = version_of(name)
-        where = None if version is None else str(home_of(name)) if "environment" in entry else "the lab's own"
-        row: dict[str, Any] = {"engine": name, "version": version, "where": where, "varies": None, "records": None}
+        where = (
+            None
+            if version is None
+            else str(home_of(name))
+            if "environment" in entry
+            else "the lab's own"
+        )
+        row: dict[str, Any] = {
+            "engine": name,
+            "version": version,
+            "where": where,
+            "varies": None,
+            "records": None,
+        }
         if capabilities is not None:
             lists = {"varies": capabilities.settings, "records": capabilities.records}
             row |= {key: "all" if names is None else sorted(names) for key, names in lists.items()}
@@ -280,8 +391,8 @@ def _support_notes(entry: dict[str, Any]) -> dict[str, Any]:
 def rebuild(runs: Runs = RUNS) -> None:
     """Write the database again from the journals.
 
-    The journals do not change. A damaged database is kept under another name. Exit code 1: a journal is damaged or lies
-    in the wrong folder, and what it holds is missing.
+    The journals do not change. A damaged database is kept under another name. Exit code 1: a
+    journal is damaged or lies in the wrong folder, and what it holds is missing.
     """
     from gspo_lab.recording.store import rebuild as rebuild_database
 
@@ -289,7 +400,10 @@ def rebuild(runs: Runs = RUNS) -> None:
     for line in report.damaged:
         warn(line)
     if report.replaced is not None:
-        warn(f"the old database was damaged; it is kept as {report.replaced}: delete it when you do not need it")
+        warn(
+            f"the old database was damaged; it is kept as {report.replaced}: delete it when you do"
+            " not need it"
+        )
     typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")
     if report.damaged:
         raise typer.Exit(Exit.INCOMPLETE)

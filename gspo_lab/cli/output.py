@@ -19,7 +19,9 @@ PIPED_WIDTH = 10_000
 READABLE = 100
 """Columns: prose in longer lines is hard to read, however wide the terminal is."""
 LAST_COLUMN = re.compile(r"^(?: +\w+: +|.{0,44}  +)(?=\S)")
-"""The text left of a line's last column: it ends in two blanks, or it is an indented name with a colon."""
+"""The text left of a line's last column: it ends in two blanks, or it is an indented name with a
+colon.
+"""
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -40,7 +42,9 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """A line as lines of at most `width` columns, broken between words; a word that is longer stays whole."""
+    """A line as lines of at most `width` columns, broken between words; a word that is longer stays
+    whole.
+    """
     if len(line) <= width:
         return [line]
     match = LAST_COLUMN.match(line)
@@ -48,7 +52,9 @@ def wrapped(line: str, width: int) -> list[str]:
     hang = " " * (indent if indent <= width // 2 + 4 else 4)
     head, text = (line[:indent], line[indent:]) if match else ("", line)
     options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, width, initial_indent=head, subsequent_indent=hang, drop_whitespace=True, **options)
+    return textwrap.wrap(
+        text, width, initial_indent=head, subsequent_indent=hang, drop_whitespace=True, **options
+    )
 
 
 def print_json(data: Any) -> None:
@@ -65,7 +71,9 @@ def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | None = None) -> None:
-    """A table of the rows, a column for every key that any of them has; numbers to the right, None as a dash."""
+    """A table of the rows, a column for every key that any of them has; numbers to the right, None
+    as a dash.
+    """
     if not rows:
         typer.echo(empty)
         return
@@ -79,7 +87,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        cells = {key: escape(cell(row.get(key))) for key in (str(column.header) for column in table.columns)}
+        cells = {
+            key: escape(cell(row.get(key)))
+            for key in (str(column.header) for column in table.columns)
+        }
         if cells.get("state") in LOOKS:
             cells["state"] = f"[{LOOKS[cells['state']][1]}]{cells['state']}[/]"
         table.add_row(*cells.values())

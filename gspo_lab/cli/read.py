@@ -11,7 +11,15 @@ import typer
 
 from gspo_lab.cli.evaluate import scores
 from gspo_lab.cli.output import cell, print_either, print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, run_named, study_named, update_lab
+from gspo_lab.cli.shared_options import (
+    RUNS,
+    Json,
+    Runs,
+    evidence_of,
+    run_named,
+    study_named,
+    update_lab,
+)
 from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, SUBJECTS
@@ -30,7 +38,11 @@ EXAMPLES = {
         "gspo-lab show quickstart/gspo/s0 --json",
         "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d",
     ),
-    "claims": ("gspo-lab claims", "gspo-lab claims moe_stability", "gspo-lab claims quickstart --all --json"),
+    "claims": (
+        "gspo-lab claims",
+        "gspo-lab claims moe_stability",
+        "gspo-lab claims quickstart --all --json",
+    ),
 }
 
 
@@ -46,13 +58,16 @@ SELECT studies.study AS study,
 FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
-GROUP BY studies.study ORDER BY latest, studies.study"""
-"""Plain rows, because frames take seconds to import. Before its warm start a study has no runs, but its declaration."""
+GROUP BY studies.study ORDER BY latest, studies.study"""  # noqa: E501
+"""Plain rows, because frames take seconds to import.
+
+Before its warm start a study has no runs, but its declaration.
+"""
 
 
 EVALUATED = """\
 SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONCAT(DISTINCT bench) AS benchmarks
-FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""
+FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""  # noqa: E501
 
 
 def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
@@ -69,8 +84,14 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
         if not row["begun"]:
             conducted = lock_holder(home / CONDUCTOR_LOCK)
             finished = "none yet: in its warm start or pilots" if conducted else "none begun"
-        states = Counter(record["state"] for folder in run_folders(home) if (record := latest_record(folder)))
-        line = {"study": row["study"], "replicates": row["replicates"], "trials of": row["trials_of"]}
+        states = Counter(
+            record["state"] for folder in run_folders(home) if (record := latest_record(folder))
+        )
+        line = {
+            "study": row["study"],
+            "replicates": row["replicates"],
+            "trials of": row["trials_of"],
+        }
         line |= {"arms x seeds": f"{row['arms']} x {row['seeds']}", "finished": finished}
         line["on other hosts"] = ", ".join(f"{count} {state}" for state, count in states.items())
         shown.append(line | {"question": row["question"], "recorded by": row["recorded_by"]})
@@ -95,7 +116,12 @@ def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(help="A study, a run (quickstart/gspo/s0 or gspo/s0), or an evaluated model (_subjects/NAME)."),
+        typer.Argument(
+            help=(
+                "A study, a run (quickstart/gspo/s0 or gspo/s0), or an evaluated model"
+                " (_subjects/NAME)."
+            )
+        ),
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
@@ -119,7 +145,10 @@ def show(
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
         if not rows:
-            raise LabError(f"no run '{name}'{nearest(str(name), known)}; {study} has {', '.join(known) or 'none'}")
+            raise LabError(
+                f"no run '{name}'{nearest(str(name), known)}; {study} has"
+                f" {', '.join(known) or 'none'}"
+            )
     if json:
         print_json(rows)
     elif run:
@@ -152,13 +181,19 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 
     subjects = read_subjects(evidence).set_index("run_id")
     if name not in subjects.index:
-        raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
+        raise LabError(
+            f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all"
+        )
     columns = (
         *("bench", "evaluation", "problems", "answers", "score", "low", "high"),
         *("k", "pass_at_k", "errors", "answered_by"),
     )
     return [
-        {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in columns}}
+        {
+            "kind": subjects.loc[name, "kind"],
+            "name": subjects.loc[name, "name"],
+            **{key: row[key] for key in columns},
+        }
         for evaluation in read_later_evaluations(evidence, [name])["evaluation"]
         for row in scores(evidence, [name], evaluation)
     ]
@@ -169,12 +204,25 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
 
     origin = (row["facts"] or {}).get("origin")
     # An imported log does not say how many steps were planned.
-    step = cell(row["steps_done"]) if origin else f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
+    step = (
+        cell(row["steps_done"])
+        if origin
+        else f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
+    )
     launched = row["launched"] or {}
     state = launched.get("state", row["state"])
-    if (row["state"], state) == ("running", "queued"):  # it began after the launcher's record was last written
+    if (row["state"], state) == (
+        "running",
+        "queued",
+    ):  # it began after the launcher's record was last written
         state = row["state"]
-    line = {"run": row["run_id"], "state": state, "step": step, "reward": row["reward"], **row["scores"]}
+    line = {
+        "run": row["run_id"],
+        "state": state,
+        "step": step,
+        "reward": row["reward"],
+        **row["scores"],
+    }
     line |= {"where": launched["place"]} if launched else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
     imported = {"recorded by": Origin.from_fact(origin, row["run_id"]).program} if origin else {}
@@ -196,19 +244,29 @@ def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
 
     settings = dict(row["settings"] or {})
     settings |= {"bench": {bench["name"]: bench for bench in settings.get("bench", [])}}
-    known = {key: value for key, value in flat(settings).items() if value is not None and key not in idle}
+    known = {
+        key: value for key, value in flat(settings).items() if value is not None and key not in idle
+    }
     return [
         *(f"{name}: {cell(value)}" for name, value in _line(row).items()),
         "settings:",
         *(f"  {key} = {dumps(value, ensure_ascii=False)}" for key, value in known.items()),
-        *(["--json has the rest: settings without effect, packages, device, weights ..."] if row["facts"] else []),
+        *(
+            ["--json has the rest: settings without effect, packages, device, weights ..."]
+            if row["facts"]
+            else []
+        ),
     ]
 
 
-def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -> list[dict[str, Any]]:
-    """One row per run: state, launcher's record, last reward, share of grader failures, and last scores.
+def _runs(
+    evidence: Any, study: str, runs: Path, *, with_clipped: bool = True
+) -> list[dict[str, Any]]:
+    """One row per run: state, launcher's record, last reward, share of grader failures, and last
+    scores.
 
-    `with_clipped` adds the clipped share. `readings` has the key of each number that is read from records.
+    `with_clipped` adds the clipped share. `readings` has the key of each number that is read from
+    records.
     """
     from gspo_lab.analysis.readings import Source, read
     from gspo_lab.analysis.readings.answers import benches, evaluations
@@ -226,11 +284,18 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
     return [
         {
             **{name: row[name] for name in ("run_id", "state", "message")},
-            **{name: None if row[name] is None else int(row[name]) for name in ("steps_done", "steps_planned")},
+            **{
+                name: None if row[name] is None else int(row[name])
+                for name in ("steps_done", "steps_planned")
+            },
             **{name: of_runs[run].value for name, of_runs in values.items()},
             "readings": {name: reading.key for name, reading in named.items()},
             "grader_errors": failed.get(run),
-            "scores": {bench: float(curves[run][1][-1]) for bench, curves in scores.items() if run in curves},
+            "scores": {
+                bench: float(curves[run][1][-1])
+                for bench, curves in scores.items()
+                if run in curves
+            },
             "launched": latest_record(RunFolder(runs / run)),
             **{name: loads(row[name] or "null") for name in ("settings", "facts")},
         }
@@ -243,8 +308,12 @@ JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those th
 
 
 def claims(
-    study: Annotated[str | None, typer.Argument(help="A study. Default: list the library of claims.")] = None,
-    all_claims: Annotated[bool, typer.Option("--all", help="Evaluate every built-in claim, declared or not.")] = False,
+    study: Annotated[
+        str | None, typer.Argument(help="A study. Default: list the library of claims.")
+    ] = None,
+    all_claims: Annotated[
+        bool, typer.Option("--all", help="Evaluate every built-in claim, declared or not.")
+    ] = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
@@ -265,13 +334,17 @@ def claims(
         print_json([claim_to_json(result) for result in results])
         return
     if not results:
-        typer.echo(f"{name} declared no claim before its first step; --all evaluates every built-in one")
+        typer.echo(
+            f"{name} declared no claim before its first step; --all evaluates every built-in one"
+        )
     for result in results:
         print_lines(_lines(result))
     if results:
         print_lines(sentences(not_counted))
     if any(not result.declared for result in results):
-        print_lines(["claims marked 'descriptive' were not declared before the run; they have no verdict"])
+        print_lines(
+            ["claims marked 'descriptive' were not declared before the run; they have no verdict"]
+        )
 
 
 def _library(json: bool) -> None:
@@ -280,8 +353,15 @@ def _library(json: bool) -> None:
     lines = [f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""]
     for claim in LIBRARY.values():
         lines.append(f"{claim.id:<22} {claim.grade:<4} {claim.statement}")
-        lines += (f"{'':<27} {line}" for line in (f"needs: {'; '.join(claim.as_data()['needs'])}", f"[{claim.source}]"))
-    lines += ["", "No study here tests:", *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items())]
+        lines += (
+            f"{'':<27} {line}"
+            for line in (f"needs: {'; '.join(claim.as_data()['needs'])}", f"[{claim.source}]")
+        )
+    lines += [
+        "",
+        "No study here tests:",
+        *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items()),
+    ]
     print_either(json, [claim.as_data() for claim in LIBRARY.values()], lines)
 
 
@@ -295,12 +375,17 @@ def _lines(result: "Result") -> Iterator[str]:
     yield from (f"    here:   {_estimate(part)}" for part in result.parts)
     yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.supplementary)
     yield f"    reason: {because(result.verdict)}"
-    yield from (f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter)
+    yield from (
+        f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter
+    )
     yield ""
 
 
 def _estimate(estimate: "Estimate") -> str:
     shown = "not measured" if estimate.estimate is None else f"{estimate.estimate:.4g}"
     if estimate.interval is not None:
-        shown += f", {100 * (1 - estimate.alpha):g} % interval {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g}"
+        shown += (
+            f", {100 * (1 - estimate.alpha):g} % interval {estimate.interval[0]:.4g} to"
+            f" {estimate.interval[1]:.4g}"
+        )
     return f"{estimate.name} = {shown} (n = {estimate.n}; {estimate.criterion})"

@@ -32,7 +32,10 @@ EXAMPLES = {
     "run": (
         "gspo-lab run studies/quickstart.toml",
         "gspo-lab run studies/moe_stability.toml --dry-run",
-        "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name my-5-seeds",
+        (
+            "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name"
+            " my-5-seeds"
+        ),
     ),
     "replicate": (
         "gspo-lab replicate quickstart --dry-run",
@@ -54,7 +57,9 @@ def run(
     load: "Callable[..., Study]",
     jobs: options.Jobs = None,
     on: options.On = "local",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over. The earlier runs move to runs/_archive.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over. The earlier runs move to runs/_archive.")
+    ] = False,
     ignore_memory_check: options.IgnoreMemory = False,
     dry_run: options.DryRun = False,
     accept_mismatch: options.Accept = None,
@@ -79,8 +84,12 @@ def run(
 
 
 def replicate(
-    study: Annotated[str, typer.Argument(help="A finished study: its name or its TOML file.", show_default=False)],
-    new: Annotated[bool, typer.Option("--new", help="Start a new replication. Default: resume the latest.")] = False,
+    study: Annotated[
+        str, typer.Argument(help="A finished study: its name or its TOML file.", show_default=False)
+    ],
+    new: Annotated[
+        bool, typer.Option("--new", help="Start a new replication. Default: resume the latest.")
+    ] = False,
     jobs: options.Jobs = None,
     on: options.On = "local",
     ignore_memory_check: options.IgnoreMemory = False,
@@ -92,7 +101,8 @@ def replicate(
 ) -> None:
     """Run a finished study again on new seeds and compare.
 
-    The report says which verdicts the replication confirms. The same command resumes a stopped replication.
+    The report says which verdicts the replication confirms. The same command resumes a stopped
+    replication.
     """
     from gspo_lab.running.conduct.replication import replication
     from gspo_lab.running.plan import plan
@@ -129,7 +139,8 @@ def _carry_out(
     how: dict[str, Any],
     also: str | None = None,
 ) -> None:
-    """Train the missing runs with the options `how`, write the report, print the outcome and exit with its code.
+    """Train the missing runs with the options `how`, write the report, print the outcome and exit
+    with its code.
 
     `also` names the original of a replication, whose report is written again.
     """
@@ -145,8 +156,12 @@ def _carry_out(
     finished = any(RunFolder(run.folder(runs)).status().finished for run in study.runs())
     written = finished and not done.interrupted
     # Write the report first: it may accept mismatches, and the outcome depends on them.
-    page, replications = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
-    original_page = _report(also, runs, reports, None, console)[0] if written and also is not None else None
+    page, replications = (
+        _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
+    )
+    original_page = (
+        _report(also, runs, reports, None, console)[0] if written and also is not None else None
+    )
     outcome = outcome_of(study, runs, done.results, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
@@ -165,7 +180,9 @@ def _carry_out(
 def _report(
     study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console"
 ) -> tuple[Path, Sequence[str]]:
-    """Accept mismatches if a reason is given, write the report; returns the page and the lines on replications."""
+    """Accept mismatches if a reason is given, write the report; returns the page and the lines on
+    replications.
+    """
     from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching import accept_mismatch as accept
     from gspo_lab.analysis.readings import Source
@@ -179,7 +196,10 @@ def _report(
             if study_certificate(source).open:
                 accept(evidence, source.declaration, accept_mismatch)
             else:  # the training is done: no reason to withhold its report
-                warning = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
+                warning = (
+                    f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is"
+                    " accepted"
+                )
                 console.print(warning, markup=False, highlight=False)
         source = Source(evidence, study)
         return write(render([source]), to)[0], lines(source)
@@ -199,32 +219,50 @@ Folders = Annotated[
 
 
 def report(
-    studies: Annotated[list[str] | None, typer.Argument(help="Studies. Default: the latest.")] = None,
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Studies. Default: the latest.")
+    ] = None,
     output_dir: options.OutputDir = options.REPORTS,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser.")
+    ] = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Update the report while the study runs; the open page reloads. Ctrl-C stops."),
+        typer.Option(
+            "--watch",
+            help="Update the report while the study runs; the open page reloads. Ctrl-C stops.",
+        ),
     ] = False,
     include: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Other executions of the study: a lab.db or a folder of runs. Repeatable."),
+        typer.Option(
+            metavar="PATH",
+            help="Other executions of the study: a lab.db or a folder of runs. Repeatable.",
+        ),
     ] = None,
     accept_mismatch: options.Accept = None,
     json: options.Json = False,
     runs: Folders = [options.RUNS],  # noqa: B006 - typer copies it
 ) -> None:
     """Write the report as one HTML file, with JSON and Markdown."""
-    names, folders, elsewhere = studies or [], list(dict.fromkeys(runs)), list(dict.fromkeys(include or ()))
+    names, folders, elsewhere = (
+        studies or [],
+        list(dict.fromkeys(runs)),
+        list(dict.fromkeys(include or ())),
+    )
     if elsewhere and (len(names) > 1 or len(folders) > 1):
-        raise LabError("--include: goes with one study of one folder of runs; name that study alone")
+        raise LabError(
+            "--include: goes with one study of one folder of runs; name that study alone"
+        )
     if accept_mismatch is not None:
         from gspo_lab.analysis.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
             for source in _sources(stack, names, folders):
                 accept(source.evidence, source.declaration, accept_mismatch)
-    rendered, page = _render(names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders))
+    rendered, page = _render(
+        names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders)
+    )
     if open_page:
         import webbrowser
 
@@ -238,9 +276,17 @@ def report(
 
 
 def _render(
-    names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, running: bool
+    names: Sequence[str],
+    folders: Sequence[Path],
+    to: Path,
+    elsewhere: Sequence[Path],
+    *,
+    running: bool,
 ) -> "tuple[Report, Path]":
-    """The report as of now, and the page's path. With `running` the open page looks for newer ones."""
+    """The report as of now, and the page's path.
+
+    With `running` the open page looks for newer ones.
+    """
     from gspo_lab.analysis.readings import Source
     from gspo_lab.report import render, write
 
@@ -251,8 +297,12 @@ def _render(
     return rendered, write(rendered, to)[0]
 
 
-def _followed(names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path]) -> "Report":
-    """Render again whenever records arrive, until no run is running; the last page no longer reloads."""
+def _followed(
+    names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path]
+) -> "Report":
+    """Render again whenever records arrive, until no run is running; the last page no longer
+    reloads.
+    """
     drawn = _stamp(folders)
     try:
         while _is_running(names, folders):
@@ -267,11 +317,15 @@ def _followed(names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere
 
 
 def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
-    """Time and size of the databases after an update from the journals: these change with every new record."""
+    """Time and size of the databases after an update from the journals: these change with every new
+    record.
+    """
     stamps = []
     for folder in folders:
         database = options.update_lab(folder)
-        for path in [] if database is None else [database, database.with_name(f"{database.name}-wal")]:
+        for path in (
+            [] if database is None else [database, database.with_name(f"{database.name}-wal")]
+        ):
             if path.exists():
                 stat = path.stat()
                 stamps.append((stat.st_mtime_ns, stat.st_size))
@@ -295,8 +349,12 @@ def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) ->
     return [Source(*study) for study in _selected(stack, names, folders)]
 
 
-def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
-    """The named studies in all folders, or each folder's latest, with labels: a repeated name gets its folder."""
+def _selected(
+    stack: ExitStack, names: Sequence[str], folders: Sequence[Path]
+) -> "list[tuple[Evidence, str, str]]":
+    """The named studies in all folders, or each folder's latest, with labels: a repeated name gets
+    its folder.
+    """
     opened = {folder: stack.enter_context(options.evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
@@ -307,8 +365,18 @@ def _selected(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -
     for name in names:
         if name not in everywhere:
             places, has = ", ".join(map(str, opened)), ", ".join(everywhere) or options.NO_STUDY
-            raise LabError(f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has}")
-    latest = [(folder, options.study_named(evidence, None, folder)) for folder, evidence in opened.items() if not names]
-    placed = latest or [(at, name) for name in dict.fromkeys(names) for at in opened if name in known[at]]
+            raise LabError(
+                f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has}"
+            )
+    latest = [
+        (folder, options.study_named(evidence, None, folder))
+        for folder, evidence in opened.items()
+        if not names
+    ]
+    placed = latest or [
+        (at, name) for name in dict.fromkeys(names) for at in opened if name in known[at]
+    ]
     counts = Counter(name for _, name in placed)
-    return [(opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed]
+    return [
+        (opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed
+    ]

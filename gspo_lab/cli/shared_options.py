@@ -17,21 +17,28 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 Runs = Annotated[
-    Path, typer.Option("--runs", envvar="GSPO_LAB_RUNS", help="Folder of the runs and of the database lab.db.")
+    Path,
+    typer.Option(
+        "--runs", envvar="GSPO_LAB_RUNS", help="Folder of the runs and of the database lab.db."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a setting, for example update.learning_rate=3e-4. Repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, for example update.learning_rate=3e-4. Repeatable.",
     ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds: a count (5) or a list (0,1,7).")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of steps (rollout batches).")]
 Arms = Annotated[str | None, typer.Option(help="Run only these arms, separated by commas.")]
 Name = Annotated[str | None, typer.Option(help="Name of the study. Default: the name of its file.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per GPU or CPU core.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Runs at a time. Default: one per GPU or CPU core.")
+]
 On = Annotated[
     str,
     typer.Option(
@@ -43,25 +50,33 @@ On = Annotated[
 
 
 LARGEST_SD = 1.5
-"""Scores lie from 0 to 1: differences of -1 and 1 have an sd of 1.41 over two seeds, and less over more."""
+"""Scores lie from 0 to 1: differences of -1 and 1 have an sd of 1.41 over two seeds, and less over
+more.
+"""
 
 
 def _possible(sd: float | None) -> float | None:
     if sd is not None and not 0 <= sd <= LARGEST_SD:
-        raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
+        raise LabError(
+            f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd"
+            " 0.03"
+        )
     return sd
 
 
 Sd = Annotated[
     float | None,
     typer.Option(
-        callback=_possible, help="Standard deviation of a pair's (or the contrast's) difference. Default: measured."
+        callback=_possible,
+        help="Standard deviation of a pair's (or the contrast's) difference. Default: measured.",
     ),
 ]
 AgainstItself = Annotated[
     str | None,
     typer.Option(
-        "--aa", metavar="ARM", help="Run an A/A test: train ARM twice with different random numbers, to measure noise."
+        "--aa",
+        metavar="ARM",
+        help="Run an A/A test: train ARM twice with different random numbers, to measure noise.",
     ),
 ]
 
@@ -77,12 +92,19 @@ UnsafeNoSandbox = Annotated[
     bool,
     typer.Option(
         "--unsafe-no-sandbox",
-        help="Run model-written programs without isolation. They can read, change and send all that you can.",
+        help=(
+            "Run model-written programs without isolation. They can read, change and send all that"
+            " you can."
+        ),
     ),
 ]
 
 IgnoreMemory = Annotated[
-    bool, typer.Option("--ignore-memory-check", help="Start even if the estimated memory exceeds what is available.")
+    bool,
+    typer.Option(
+        "--ignore-memory-check",
+        help="Start even if the estimated memory exceeds what is available.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and exit.")]
 OutputDir = Annotated[Path, typer.Option("--output-dir", help="Folder for the report's files.")]
@@ -95,7 +117,9 @@ NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
 
 
 WARNED: set[str] = set()
-"""The warnings of this command so far: one that reads several times (`report --watch`) prints each once."""
+"""The warnings of this command so far: one that reads several times (`report --watch`) prints each
+once.
+"""
 
 
 def warn(line: str) -> None:
@@ -106,13 +130,22 @@ def warn(line: str) -> None:
 
 
 def update_lab(runs: Path) -> Path | None:
-    """Update the database under `runs` from the run folders, and return its path; None for a folder without studies."""
+    """Update the database under `runs` from the run folders, and return its path; None for a folder
+    without studies.
+    """
     from gspo_lab.recording.store import ingest
 
     if not runs.is_dir():
-        raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
+        raise LabError(
+            f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by"
+            " --runs"
+        )
     database = database_of(runs)
-    if not database.exists() and not any(runs.glob(f"*/{STUDY}")) and not any(runs.glob(f"{SUBJECTS}/*/{SUBJECT}")):
+    if (
+        not database.exists()
+        and not any(runs.glob(f"*/{STUDY}"))
+        and not any(runs.glob(f"{SUBJECTS}/*/{SUBJECT}"))
+    ):
         return None
     try:
         for line in ingest(runs).damaged:
@@ -146,12 +179,17 @@ def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
 
 
 def run_named(evidence: "Evidence", name: str) -> str:
-    """The id of the run `name`, which may lack its study (gspo/s0); other names are returned. LabError if ambiguous."""
+    """The id of the run `name`, which may lack its study (gspo/s0); other names are returned.
+
+    LabError if ambiguous.
+    """
     studies = evidence.studies()
     study, slash, _ = name.partition("/")
     if not slash or study in studies:
         return name
-    matches = [run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"]
+    matches = [
+        run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"
+    ]
     if len(matches) > 1:
         raise LabError(f"'{name}' is a run of several studies: {', '.join(matches)}")
     return matches[0] if matches else name
@@ -166,22 +204,34 @@ def make_study(
     name: Name = None,
     aa: AgainstItself = None,
 ) -> "Study":
-    """The study of a file with these options, the same for every command. LabError for a mistake in either."""
+    """The study of a file with these options, the same for every command.
+
+    LabError for a mistake in either.
+    """
     from gspo_lab.study import aa_study, load_study
 
     names = None if arms is None else [part.strip() for part in arms.split(",") if part.strip()]
     study = load_study(
-        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names, name=name
+        study_file,
+        overrides=overrides or (),
+        seeds=seed_list(seeds),
+        steps=steps,
+        arms=names,
+        name=name,
     )
     if aa is None:
         return study
     if aa not in study.arms:
-        raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
+        raise LabError(
+            f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}"
+        )
     return aa_study(study, aa)
 
 
 def with_study(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `make_study`, replaced by a function that loads the study with more overrides."""
+    """Give a command the options of `make_study`, replaced by a function that loads the study with
+    more overrides.
+    """
     shared = inspect.signature(make_study).parameters
     parameters = [*shared.values(), *list(inspect.signature(command).parameters.values())[1:]]
 
@@ -207,5 +257,8 @@ def seed_list(text: str | None) -> list[int] | None:
     if "," in text:
         return numbers
     if not 1 <= numbers[0] <= 10_000:
-        raise LabError(f"--seeds {text}: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7")
+        raise LabError(
+            f"--seeds {text}: a count lies from 1 to 10000; list the seeds that you mean, --seeds"
+            " 0,1,7"
+        )
     return list(range(numbers[0]))

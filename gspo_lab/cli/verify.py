@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_either, print_json, print_table
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, run_named, study_named, warn
+from gspo_lab.cli.shared_options import (
+    RUNS,
+    Json,
+    Runs,
+    UnsafeNoSandbox,
+    evidence_of,
+    run_named,
+    study_named,
+    warn,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
@@ -23,9 +32,18 @@ if TYPE_CHECKING:
     from gspo_lab.tasks.evaluation.regrade import Regraded, SpotCheck
 
 EXAMPLES = {
-    "certify": ("gspo-lab certify quickstart", "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"),
-    "diff": ("gspo-lab diff quickstart/grpo/s0 quickstart/gspo/s0", "gspo-lab diff a/gspo/s0 b/gspo/s0 --json"),
-    "regrade": ("gspo-lab regrade moe_stability", "gspo-lab regrade quickstart/gspo/s0 --bench aime24 --apply"),
+    "certify": (
+        "gspo-lab certify quickstart",
+        "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519",
+    ),
+    "diff": (
+        "gspo-lab diff quickstart/grpo/s0 quickstart/gspo/s0",
+        "gspo-lab diff a/gspo/s0 b/gspo/s0 --json",
+    ),
+    "regrade": (
+        "gspo-lab regrade moe_stability",
+        "gspo-lab regrade quickstart/gspo/s0 --bench aime24 --apply",
+    ),
     "calibrate": ("gspo-lab calibrate", "gspo-lab calibrate --simulations 300 --json"),
 }
 
@@ -35,14 +53,17 @@ def certify(
     regrade_sample: Annotated[
         int, typer.Option(min=0, help="Grade this many randomly drawn answers of each run again.")
     ] = 100,
-    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="Sign the record with this private SSH key.")] = None,
+    sign: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Sign the record with this private SSH key.")
+    ] = None,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
     """Check that a study's runs are matched and unchanged.
 
-    Reads the journals again and grades a sample of answers again. Exit with code 1 if a check fails.
+    Reads the journals again and grades a sample of answers again. Exit with code 1 if a check
+    fails.
     """
     from gspo_lab.analysis.matching import certificate
     from gspo_lab.analysis.matching.certificate import verify_record
@@ -52,8 +73,11 @@ def certify(
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
         matched = certificate(evidence, Source(evidence, named).declaration)
-        # The sample is drawn anew each time, so that a forger cannot know which answers are graded again.
-        samples = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
+        # The sample is drawn anew each time, so that a forger cannot know which answers are graded
+        # again.
+        samples = graded_again(
+            evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom()
+        )
         checked = verify_record(evidence, matched, samples)
         if sign is not None:
             if not checked.ok:
@@ -79,23 +103,30 @@ def graded_again(
         for run in ids:
             if answers := stored(evidence, run).get(""):
                 problems, folder = questions(evidence, run), RunFolder(runs / run)
-                checks[run] = spot_check(folder, answers, problems, most, chance, tasks, unsafe=unsafe)
+                checks[run] = spot_check(
+                    folder, answers, problems, most, chance, tasks, unsafe=unsafe
+                )
             advance("runs graded again", 1)
     return checks
 
 
 def diff(
     run_a: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run, for example quickstart/grpo/s0.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run, for example quickstart/grpo/s0.", show_default=False
+        ),
     ],
-    run_b: Annotated[str, typer.Argument(metavar="RUN", help="Another run, of any study.", show_default=False)],
+    run_b: Annotated[
+        str, typer.Argument(metavar="RUN", help="Another run, of any study.", show_default=False)
+    ],
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
     """Show the first difference between two runs.
 
-    Causes come first: settings, code, packages, device, numerics, weights, tokenizer and grader. Effects follow in
-    time: benchmark answers, prompts, responses, log-probs, rewards and updates.
+    Causes come first: settings, code, packages, device, numerics, weights, tokenizer and grader.
+    Effects follow in time: benchmark answers, prompts, responses, log-probs, rewards and updates.
     """
     from gspo_lab.analysis.matching.first_difference import first_difference
     from gspo_lab.analysis.matching.first_difference import lines as difference_lines
@@ -103,7 +134,11 @@ def diff(
     with evidence_of(runs) as evidence:
         run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
         difference = first_difference(evidence, run_a, run_b)
-    print_either(json, None if difference is None else difference.to_json(), difference_lines(difference, run_a, run_b))
+    print_either(
+        json,
+        None if difference is None else difference.to_json(),
+        difference_lines(difference, run_a, run_b),
+    )
 
 
 SHOWN = 40
@@ -112,11 +147,18 @@ SHOWN = 40
 def regrade(
     name: Annotated[
         str | None,
-        typer.Argument(help="A study, a run, or an evaluated model (_subjects/NAME). Default: the latest study."),
+        typer.Argument(
+            help=(
+                "A study, a run, or an evaluated model (_subjects/NAME). Default: the latest study."
+            )
+        ),
     ] = None,
-    bench: Annotated[str | None, typer.Option(help="Regrade only the answers to this benchmark.")] = None,
+    bench: Annotated[
+        str | None, typer.Option(help="Regrade only the answers to this benchmark.")
+    ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Use the new grades from now on. The old grades are kept.")
+        bool,
+        typer.Option("--apply", help="Use the new grades from now on. The old grades are kept."),
     ] = False,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
@@ -133,14 +175,20 @@ def regrade(
     regraded = _regrade(runs, stored, bench, unsafe=unsafe)
     if not regraded:
         raise LabError(
-            f"no benchmark answers{f' to {bench}' if bench else ''} of {name or 'the latest study'} to grade"
+            f"no benchmark answers{f' to {bench}' if bench else ''} of {name or 'the latest study'}"
+            " to grade"
         )
     written = 0
     if apply:
         for (run_id, evaluation), answers in regraded.items():
             written += apply_grades(RunFolder(runs / run_id), run_id, evaluation, answers)
         ingest(runs)
-    turned = [_change(*place, answer) for place, answers in regraded.items() for answer in answers if answer.turned]
+    turned = [
+        _change(*place, answer)
+        for place, answers in regraded.items()
+        for answer in answers
+        if answer.turned
+    ]
     summary = _summary(regraded)
     if json:
         print_json({"summary": summary, "changed": turned, "applied": written})
@@ -153,7 +201,10 @@ def regrade(
     if apply:
         typer.echo(f"{written} grades put into force")
     elif differ:
-        typer.echo(f"{differ} grades differ in verdict, words or grader; --apply puts the new ones into force")
+        typer.echo(
+            f"{differ} grades differ in verdict, words or grader; --apply puts the new ones into"
+            " force"
+        )
 
 
 def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
@@ -162,10 +213,13 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
     if name is not None and "/" in name:
         known = list(read_subjects(evidence)["run_id"])
         if not name.startswith("_"):
-            known = list(evidence.runs(study_named(evidence, name.partition("/")[0], runs))["run_id"])
+            known = list(
+                evidence.runs(study_named(evidence, name.partition("/")[0], runs))["run_id"]
+            )
         if name not in known:
             raise LabError(
-                f"no run, model or server '{name}'{nearest(name, known)}; there are {', '.join(known) or 'none'}"
+                f"no run, model or server '{name}'{nearest(name, known)}; there are"
+                f" {', '.join(known) or 'none'}"
             )
         return [name]
     return list(evidence.runs(study_named(evidence, name, runs))["run_id"])
@@ -212,7 +266,9 @@ def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str
         graders = dict.fromkeys(", ".join(sorted(names)) for names in (old, new) if names)
         row: dict[str, Any] = {"bench": bench, "evaluation": evaluation or "(as it trained)"}
         fates = Counter(map(_fate, answers))
-        row |= {"grader": " → ".join(graders), "answers": len(answers)} | {fate: fates[fate] for fate in FATES}
+        row |= {"grader": " → ".join(graders), "answers": len(answers)} | {
+            fate: fates[fate] for fate in FATES
+        }
         rows.append(row)
     return rows
 
@@ -232,17 +288,31 @@ def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
     old, new = answer.stored, answer.grade
     assert new is not None
     words: dict[int | None, str] = {1: "right", 0: "wrong", None: "not graded"}
-    was, now = (": ".join(filter(None, (words[grade.correct], grade.error or grade.reason))) for grade in (old, new))
+    was, now = (
+        ": ".join(filter(None, (words[grade.correct], grade.error or grade.reason)))
+        for grade in (old, new)
+    )
     place = {"answered": run_id, "evaluation": evaluation, "step": old.step, "problem": old.problem}
-    return {**place, "sample": old.sample, "was": was, "by": old.grader, "is": now, "now by": new.grader}
+    return {
+        **place,
+        "sample": old.sample,
+        "was": was,
+        "by": old.grader,
+        "is": now,
+        "now by": new.grader,
+    }
 
 
 SEED = 20250724
-"""Fixed, so that the table is a test: with a random seed a two-sided row leaves its band once in a hundred times."""
+"""Fixed, so that the table is a test: with a random seed a two-sided row leaves its band once in a
+hundred times.
+"""
 
 
 def calibrate(
-    simulations: Annotated[int, typer.Option(min=100, help="Simulated studies per kind of study.")] = 2000,
+    simulations: Annotated[
+        int, typer.Option(min=100, help="Simulated studies per kind of study.")
+    ] = 2000,
     json: Json = False,
 ) -> None:
     """Measure the verdict's error rates on simulated studies.
@@ -262,7 +332,9 @@ def calibrate(
         def progress(row: "CalibrationRow") -> None:
             status.update(f"{next(done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
-        table = run_calibration(simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS))
+        table = run_calibration(
+            simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS)
+        )
     rows = [row.to_json() for row in table.rows]
     if json:
         print_json({"ok": table.ok, "studies": simulations, "seed": SEED, "rows": rows})
@@ -276,7 +348,12 @@ def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
     """The rows for people, one line each."""
     keeping, failing, stated, powers = (
         [row for row in rows if row["expectation"] in kinds]
-        for kinds in ({"inside the band", "at most the band", "at most half"}, {"must fail"}, {"stated"}, {"told"})
+        for kinds in (
+            {"inside the band", "at most the band", "at most half"},
+            {"must fail"},
+            {"stated"},
+            {"told"},
+        )
     )
     wrong = [f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]]
     return [
@@ -284,11 +361,18 @@ def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
         *map(_line, keeping),
         "Negative controls: popular readings that must fail",
         *map(_line, failing),
-        "Means are equal, but only one arm's runs are unstable or skewed: no rule keeps .05, so reports state the rate",
+        (
+            "Means are equal, but only one arm's runs are unstable or skewed: no rule keeps .05, so"
+            " reports state the rate"
+        ),
         *map(_line, stated),
         "How often an answer is given: the rule's power, and what it cannot see",
         *map(_line, powers),
-        "every row lies where it must" if not wrong else f"not where it must be: {'; '.join(wrong)}",
+        (
+            "every row lies where it must"
+            if not wrong
+            else f"not where it must be: {'; '.join(wrong)}"
+        ),
     ]
 
 
@@ -299,4 +383,7 @@ def _line(row: dict[str, Any]) -> str:
         return shown
     least, most = row["lowest"] or 0.0, 1.0 if row["highest"] is None else row["highest"]
     coverage = "     " if row["coverage"] is None else f"{row['coverage']:.3f}"
-    return f"{shown}  {coverage}  must lie in [{least:.3f}, {most:.3f}]  {'ok' if row['passed'] else 'WRONG'}"
+    return (
+        f"{shown}  {coverage}  must lie in [{least:.3f}, {most:.3f}] "
+        f" {'ok' if row['passed'] else 'WRONG'}"
+    )

@@ -1,7 +1,7 @@
 """Atomic files and folders, and locks.
 
-The system releases a lock when its holder dies. Other hosts that share the disk may not see that. For them the lock's
-file names the holder's host, and its holder touches it regularly.
+The system releases a lock when its holder dies. Other hosts that share the disk may not see that.
+For them the lock's file names the holder's host, and its holder touches it regularly.
 """
 
 import fcntl
@@ -21,7 +21,9 @@ from gspo_lab.common.errors import InUse, LabError
 Entry = TypeVar("Entry")
 
 BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
-"""How often a lock's file is touched, and after how long without that another host's holder counts as gone."""
+"""How often a lock's file is touched, and after how long without that another host's holder counts
+as gone.
+"""
 
 
 _HELD: set[IO[Any]] = set()
@@ -29,7 +31,9 @@ _HELD: set[IO[Any]] = set()
 
 
 def _let_go() -> None:
-    """Close the lock files in a forked child, which would hold the locks after their holder's death."""
+    """Close the lock files in a forked child, which would hold the locks after their holder's
+    death.
+    """
     while _HELD:
         _HELD.pop().close()
 
@@ -39,10 +43,12 @@ os.register_at_fork(after_in_child=_let_go)
 
 @contextmanager
 def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
-    """The path to write the file to. At the end of the block it is synced and moved to `path`; on failure deleted.
+    """The path to write the file to. At the end of the block it is synced and moved to `path`; on
+    failure deleted.
 
-    A reader sees the old file or the new one, never a part. Only one process at a time may write, except with `shared`,
-    which leaves a file behind when a writer is killed. Without `lasting` the file is not synced to disk.
+    A reader sees the old file or the new one, never a part. Only one process at a time may write,
+    except with `shared`, which leaves a file behind when a writer is killed. Without `lasting` the
+    file is not synced to disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{f'{os.getpid()}.' if shared else ''}partial")
@@ -53,7 +59,9 @@ def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> It
         beside.replace(path)
         _sync(path.parent)
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # writing to a file that is open names none
+        if (
+            error.errno is not None and error.filename is None
+        ):  # writing to a file that is open names none
             error.filename = str(path)
         raise
     finally:
@@ -62,10 +70,11 @@ def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> It
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """The path to make a folder at. At the end of the block it is synced and moved to `path`; on failure deleted.
+    """The path to make a folder at. At the end of the block it is synced and moved to `path`; on
+    failure deleted.
 
-    A reader sees a whole folder or none. The former folder is deleted just before the move, so a kill in between leaves
-    neither. The next writer deletes what a killed one left.
+    A reader sees a whole folder or none. The former folder is deleted just before the move, so a
+    kill in between leaves neither. The next writer deletes what a killed one left.
     """
     beside = path.with_name(f".{path.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
@@ -81,7 +90,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk, so that a move into it survives a power cut."""
+    """Bring a file, or the names in a folder, to the disk, so that a move into it survives a power
+    cut.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -90,11 +101,16 @@ def _sync(path: Path) -> None:
 
 
 SEALED, SEAL = "sealed", "sha256"
-"""Two entries, so that removing one is noticed: that an object is sealed, and the digest of its other entries."""
+"""Two entries, so that removing one is noticed: that an object is sealed, and the digest of its
+other entries.
+"""
 
 
 def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = False) -> None:
-    """Write JSON atomically. A `sealed` object holds its digest, which readers check; `shared`: see `atomic_file`."""
+    """Write JSON atomically.
+
+    A `sealed` object holds its digest, which readers check; `shared`: see `atomic_file`.
+    """
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}
@@ -137,7 +153,10 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
-    """One entry of that object; None without the file. LabError where the entry is missing or of another type."""
+    """One entry of that object; None without the file.
+
+    LabError where the entry is missing or of another type.
+    """
     content = read_json(path)
     if content is None:
         return None
@@ -153,7 +172,8 @@ def _damaged(path: Path, why: str) -> LabError:
 
 @contextmanager
 def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[None]:
-    """Hold the lock `path` alone. Raises InUse(refusal) if another process keeps it longer than the patience.
+    """Hold the lock `path` alone. Raises InUse(refusal) if another process keeps it longer than the
+    patience.
 
     The patience outlasts the moment for which `holder` tries the lock.
     """
@@ -178,7 +198,9 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
 
 @contextmanager
 def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
-    """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock was free."""
+    """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock
+    was free.
+    """
     taken = _taken_within(file, patience_seconds)
     _HELD.add(file)
     try:
@@ -196,15 +218,21 @@ def wait_for_lock(path: Path) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> str | None:
-    """The process that holds the lock `path`, in words: "4711", or "4711 on HOST"; None for a free lock.
+    """The process that holds the lock `path`, in words: "4711", or "4711 on HOST"; None for a free
+    lock.
 
-    On a shared disk another host may not see the system's lock. The host named in the file holds it as long as the file
-    is touched. Clocks may differ by up to `SILENT_SECONDS`.
+    On a shared disk another host may not see the system's lock. The host named in the file holds it
+    as long as the file is touched. Clocks may differ by up to `SILENT_SECONDS`.
     """
     try:
         with path.open("r") as file:
-            # A shared lock for an instant is the only way to ask; two who ask at once do not see each other.
-            return _remote_holder(path) if _taken(file, fcntl.LOCK_SH) else _named(path)[0] or "unknown"
+            # A shared lock for an instant is the only way to ask; two who ask at once do not see
+            # each other.
+            return (
+                _remote_holder(path)
+                if _taken(file, fcntl.LOCK_SH)
+                else _named(path)[0] or "unknown"
+            )
     except FileNotFoundError:
         return None
 
@@ -216,7 +244,9 @@ def _remote_holder(path: Path) -> str | None:
 
 
 def _named(path: Path) -> tuple[str, bool]:
-    """The process that a lock's file names, with its host if that is another one, and whether it is."""
+    """The process that a lock's file names, with its host if that is another one, and whether it
+    is.
+    """
     process, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
     return (f"{process} on {host}", True) if host not in ("", _host()) else (process, False)
 
@@ -232,7 +262,9 @@ def _beat(path: Path, left: threading.Event) -> None:
 
 
 def _taken_within(file: IO[Any], seconds: float, shared: Path | None = None) -> bool:
-    """Whether an open file could be locked in time; `shared`: its path, if another host may hold it too."""
+    """Whether an open file could be locked in time; `shared`: its path, if another host may hold it
+    too.
+    """
     give_up = time.monotonic() + seconds
     while not _taken(file, fcntl.LOCK_EX) or (shared is not None and _remote_holder(shared)):
         if time.monotonic() > give_up:
@@ -261,25 +293,34 @@ SUMS = "SHA256SUMS"
 
 def write_sums(folder: Path) -> None:
     """Put the digests of a folder's files beside them."""
-    text = "".join(f"{sha256_of(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file())
+    text = "".join(
+        f"{sha256_of(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()
+    )
     (folder / SUMS).write_text(text, encoding="utf-8")
 
 
 def sums_digest(folder: Path) -> str | None:
-    """sha256 of the list of a model folder's files and their digests; None for a folder without that list."""
+    """sha256 of the list of a model folder's files and their digests; None for a folder without
+    that list.
+    """
     return sha256_of(folder / SUMS) if (folder / SUMS).is_file() else None
 
 
 def check_digests(folder: Path) -> None:
-    """LabError where a file differs from its digest in the folder; a folder without digests is accepted."""
+    """LabError where a file differs from its digest in the folder; a folder without digests is
+    accepted.
+    """
     if not (folder / SUMS).is_file():
         return
     text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
     listed = [line.partition("  ")[::2] for line in text.splitlines()]
     files = ((folder / name, digest) for digest, name in listed)
-    odd = next((file for file, digest in files if not file.is_file() or sha256_of(file) != digest), None)
+    odd = next(
+        (file for file, digest in files if not file.is_file() or sha256_of(file) != digest), None
+    )
     if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in listed):
         raise LabError(
-            f"{odd or folder / SUMS} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
-            "where it was meant to be changed; a warm start's folder can be deleted, and is made again"
+            f"{odd or folder / SUMS} is not what {SUMS} beside it says: put it back from a copy, or"
+            f" delete {SUMS} where it was meant to be changed; a warm start's folder can be"
+            " deleted, and is made again"
         )

@@ -1,13 +1,17 @@
-"""Mistakes that the user can fix: one line with what is wrong, where, and what to do; exit code 2."""
+"""Mistakes that the user can fix: one line with what is wrong, where, and what to do; exit code
+2.
+"""
 
 import errno
 from importlib.util import find_spec
 
 
 class LabError(Exception):
-    """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions, with a traceback.
+    """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions,
+    with a traceback.
 
-    The message is one line: what, where, what to do. Several mistakes found at once go in `details`, one line each.
+    The message is one line: what, where, what to do. Several mistakes found at once go in
+    `details`, one line each.
     """
 
     def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
@@ -31,9 +35,14 @@ class MissingExtra(LabError):
 
 
 def require_package(package: str, extra: str, why: str, module: str | None = None) -> None:
-    """MissingExtra where an optional package is absent; `module`: another name to import it by. Imports nothing."""
+    """MissingExtra where an optional package is absent; `module`: another name to import it by.
+
+    Imports nothing.
+    """
     spec = find_spec(module or package)
-    if spec is None or spec.origin is None:  # without an origin it is only a folder of that name, as wandb's `wandb/`
+    if (
+        spec is None or spec.origin is None
+    ):  # without an origin it is only a folder of that name, as wandb's `wandb/`
         raise MissingExtra(package, extra, why)
 
 

@@ -1,11 +1,14 @@
-"""Keys of a study, declared once: the base of all TOML tables, and the properties of a key beside its type.
+"""Keys of a study, declared once: the base of all TOML tables, and the properties of a key beside
+its type.
 
-A field of a table is a key. Its `Field` holds default, bounds and meaning, a `Key` in its annotation the rest.
+A field of a table is a key. Its `Field` holds default, bounds and meaning, a `Key` in its
+annotation the rest.
 
-    minibatches: Annotated[int, Key(cost=True, peers="trl verl")] = Field(4, ge=1, description="...")
+    minibatches: Annotated[int, Key(cost=True, peers="trl verl")] = Field(4, ge=1,
+    description="...")
 
-Unread settings, a plan's pace, trials, certificates, engines' capabilities, importers and the reference page all read
-`keys()`. There is no second list of keys.
+Unread settings, a plan's pace, trials, certificates, engines' capabilities, importers and the
+reference page all read `keys()`. There is no second list of keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +22,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """A valid folder name; names that begin with another character are reserved for gspo-lab."""
 
 MANY, HUGE = 10**9, 1e9
-"""More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays finite below."""
+"""More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays
+finite below.
+"""
 
 COLDEST = 1e-3
 """The lowest temperature above 0: logits divided by less leave float32's range."""
@@ -34,10 +39,14 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 Replay = Literal["none", "old-policy", "rollout"]
 
 Arms = Literal["study", "vary", "choose"]
-"""Whether a key is the whole study's, may vary from arm to arm, or may even be chosen by an arm in `[tune]`."""
+"""Whether a key is the whole study's, may vary from arm to arm, or may even be chosen by an arm in
+`[tune]`.
+"""
 
 Acts = Literal["start", "sampling", "ratio", "update"]
-"""What a key acts on first: the starting model, the responses, the importance ratio alone, or the update."""
+"""What a key acts on first: the starting model, the responses, the importance ratio alone, or the
+update.
+"""
 
 
 class Table(BaseModel):
@@ -52,7 +61,9 @@ class Table(BaseModel):
         return {
             name: value
             for name, value in table(self).items()
-            if not (known[name].later and value == fields[name].get_default(call_default_factory=True))
+            if not (
+                known[name].later and value == fields[name].get_default(call_default_factory=True)
+            )
         }
 
     def replace(self, **values: Any) -> Self:
@@ -61,7 +72,10 @@ class Table(BaseModel):
 
 
 class Read(NamedTuple):
-    """When a run reads a key: `holds` of its settings; elsewhere the key "does nothing `otherwise`"."""
+    """When a run reads a key:
+
+    `holds` of its settings; elsewhere the key "does nothing `otherwise`".
+    """
 
     holds: Callable[[Any], bool]
     otherwise: str
@@ -70,8 +84,8 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The properties of a key. A key inside a table has the table's `read`, `arms` and `acts` unless it says its
-    own."""
+    """The properties of a key. A key inside a table has the table's `read`, `arms` and `acts`
+    unless it says its own."""
 
     read: Read | None = None
     """None: every run reads it."""
@@ -80,33 +94,48 @@ class Key:
     cost: bool = False
     """Whether a step's time depends on it: a plan takes its pace from runs with equal values."""
     passes: bool = False
-    """Whether it decides how many passes a step makes over the same responses, or through how much of a model."""
+    """Whether it decides how many passes a step makes over the same responses, or through how much
+    of a model.
+    """
     dear: Callable[[Any], bool] | None = None
     """Which values cost more than others, where all that matters is on which side a value lies."""
     anywhere: bool = False
-    """Whether two executions of one study may differ in it: it is no part of the study's content."""
+    """Whether two executions of one study may differ in it: it is no part of the study's content.
+    """
     later: bool = False
-    """Whether earlier versions did not write it: at its default it is left out, and digests of earlier runs stay."""
+    """Whether earlier versions did not write it: at its default it is left out, and digests of
+    earlier runs stay.
+    """
     peers: str = ""
-    """The engines that obey the key, each with the key of that program's configuration that holds the same value, if
-    one does: "trl=num_generations verl"."""
+    """The engines that obey the key, each with the key of that program's configuration that holds
+    the same value, if one does: "trl=num_generations verl"."""
 
     @property
     def names(self) -> dict[str, str]:
         """The same by engine; "" where it has no such key."""
-        return {engine: name for engine, _, name in (peer.partition("=") for peer in self.peers.split())}
+        return {
+            engine: name for engine, _, name in (peer.partition("=") for peer in self.peers.split())
+        }
 
 
 @cache
 def keys(table: type[BaseModel]) -> Mapping[str, Key]:
-    """Every dotted key of a table, tables inside it and their keys among them: `update`, `update.epochs`."""
+    """Every dotted key of a table, tables inside it and their keys among them:
+
+    `update`, `update.epochs`.
+    """
     return dict(_keys(table, "", Key(arms="study", acts="update")))
 
 
 def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str, Key]]:
     for name, entry in table.model_fields.items():
         key = next((data for data in entry.metadata if isinstance(data, Key)), Key())
-        key = replace(key, read=key.read or outer.read, arms=key.arms or outer.arms, acts=key.acts or outer.acts)
+        key = replace(
+            key,
+            read=key.read or outer.read,
+            arms=key.arms or outer.arms,
+            acts=key.acts or outer.acts,
+        )
         yield f"{prefix}{name}", key
         if (inner := table_of(entry.annotation)) is not None:
             yield from _keys(inner, f"{prefix}{name}.", key)

@@ -1,4 +1,6 @@
-"""The names of everything under `runs/` (docs/explanation/architecture.md), and the folder of the cache."""
+"""The names of everything under `runs/` (docs/explanation/architecture.md), and the folder of the
+cache.
+"""
 
 import hashlib
 import os
@@ -9,7 +11,9 @@ DATABASES = "GSPO_LAB_DATABASES"
 """Environment variable with a folder for databases, where they are not to lie beside the runs."""
 
 SUBJECTS = "_subjects"
-"""The folder under `runs/` of models and servers that were asked without a run: a folder each, with SUBJECT."""
+"""The folder under `runs/` of models and servers that were asked without a run: a folder each, with
+SUBJECT.
+"""
 SUBJECT = "subject.json"
 """What a subject without a run is, in its folder."""
 STARTS = "_starts"
@@ -34,7 +38,9 @@ RUN = "run.json"
 JOURNAL = "journal.jsonl"
 LOG = "log.txt"
 LAUNCHES = "launches"
-"""Below a folder that a worker is started on: what was asked for there of other hosts, and what became of it."""
+"""Below a folder that a worker is started on: what was asked for there of other hosts, and what
+became of it.
+"""
 PHASE = "phase"
 """What a run's worker does, one of `states.Phase`; there while it works."""
 LOCK = "lock"
@@ -42,11 +48,14 @@ LOCK = "lock"
 CHECKPOINTS = "checkpoints"
 RESUME = "resume.pt"
 FINAL = "final"
-"""Below a run's checkpoints: what it goes on from, and the trained model as a Hugging Face folder."""
+"""Below a run's checkpoints: what it goes on from, and the trained model as a Hugging Face folder.
+"""
 GRADES = "grades"
 """Below a run, a subject or an evaluation: later grades of its answers."""
 EVALUATIONS = "evaluations"
-"""Below a run or a subject: a folder per later evaluation, with EVALUATION, what it was declared to be."""
+"""Below a run or a subject: a folder per later evaluation, with EVALUATION, what it was declared to
+be.
+"""
 EVALUATION = "evaluation.json"
 
 WARM_START = "warm_start.json"
@@ -63,7 +72,8 @@ def cache_folder() -> Path:
 
 
 def database_of(runs: Path) -> Path:
-    """The database of a folder of runs: in that folder, or in `$GSPO_LAB_DATABASES`, by a name of its own there.
+    """The database of a folder of runs: in that folder, or in `$GSPO_LAB_DATABASES`, by a name of
+    its own there.
 
     SQLite wants a local disk, and runs may have to lie on a shared one.
     """
@@ -71,7 +81,10 @@ def database_of(runs: Path) -> Path:
     if not folder:
         return runs / DATABASE
     where = runs.expanduser().resolve()
-    return Path(folder).expanduser() / f"{where.name}-{hashlib.sha256(str(where).encode()).hexdigest()[:12]}.db"
+    return (
+        Path(folder).expanduser()
+        / f"{where.name}-{hashlib.sha256(str(where).encode()).hexdigest()[:12]}.db"
+    )
 
 
 def database_lock(database: Path) -> Path:

@@ -3,8 +3,9 @@
 A name stands for `"module:attribute"`, which is imported only when the name is used. It comes from
 
     gspo_lab's table of the kind            ENGINES, LAUNCHERS, SAMPLERS, ...
-    an installed package's entry points     [project.entry-points."gspo_lab.engines"]   mine = "my_pkg.engine:Mine"
-    the name itself                         "my_pkg.module:Thing", or "my_file.py:thing" for a file beside the study
+    an installed package's entry points     [project.entry-points."gspo_lab.engines"]   mine =
+    "my_pkg.engine:Mine" the name itself                         "my_pkg.module:Thing", or
+    "my_file.py:thing" for a file beside the study
 """
 
 import difflib
@@ -25,7 +26,13 @@ from typing import Any
 from gspo_lab.common.errors import LabError, MissingExtra
 from gspo_lab.common.user_code import FromSource, from_source
 
-EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet", "httpx2": "server"}
+EXTRA_OF = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "pyarrow": "parquet",
+    "httpx2": "server",
+}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -38,18 +45,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @cache
 def installed(kind: str) -> Mapping[str, str]:
-    """Name -> "module:attribute" of what installed packages add to a kind; nothing of them is imported."""
+    """Name -> "module:attribute" of what installed packages add to a kind; nothing of them is
+    imported.
+    """
     group = {"policy loss": "losses"}.get(kind, f"{kind}s")
     return {point.name: point.value for point in entry_points(group=f"gspo_lab.{group}")}
 
 
 def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:
-    """The built-in `table` of a kind with the additions of installed packages, which cannot replace built-in names."""
+    """The built-in `table` of a kind with the additions of installed packages, which cannot replace
+    built-in names.
+    """
     return {**installed(kind), **table}
 
 
 def read_description(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
-    """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml` of a module `x.py`.
+    """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml`
+    of a module `x.py`.
 
     Empty where there is none. The code itself is not imported.
     """
@@ -69,8 +81,10 @@ def read_description(kind: str, name: str, table: Mapping[str, str]) -> dict[str
 
 
 def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
-    """The object that `name` stands for. `kind` is the word used in messages ("task", "engine"); `base` is the folder
-    that a file's path starts from. LabError where there is no such name, or it cannot be imported."""
+    """The object that `name` stands for. `kind` is the word used in messages ("task", "engine");
+    `base` is the folder that a file's path starts from. LabError where there is no such name, or it
+    cannot be imported.
+    """
     require_known(kind, name, table)
     where, _, attribute = names_of(kind, table).get(name, name).rpartition(":")
     try:
@@ -80,14 +94,18 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
         missing = (error.name or "").partition(".")[0]
         if missing in EXTRA_OF:
             raise MissingExtra(missing, EXTRA_OF[missing], f"the {kind} '{name}'") from error
-        raise LabError(f"the {kind} '{name}' cannot be imported: no module named '{error.name}'") from error
+        raise LabError(
+            f"the {kind} '{name}' cannot be imported: no module named '{error.name}'"
+        ) from error
     except LabError:
         raise
     except Exception as error:
         if name in table:
             raise
         # An outsider's file runs when it is imported, and may fail in any way.
-        raise LabError(f"the {kind} '{name}': importing it failed with {one_line_error(error)}") from error
+        raise LabError(
+            f"the {kind} '{name}': importing it failed with {one_line_error(error)}"
+        ) from error
     if not hasattr(module, attribute):
         raise LabError(f"the {kind} '{name}': '{where}' has no '{attribute}'")
     return getattr(module, attribute)
@@ -101,14 +119,16 @@ def check_callable(
     methods: Sequence[str],
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """LabError where `found` cannot be called with as many arguments as `call` names, and with `options` by their
-    names, or is a class without `methods`.
+    """LabError where `found` cannot be called with as many arguments as `call` names, and with
+    `options` by their names, or is a class without `methods`.
 
     Calls nothing: what a function makes is seen only when it is made (`check_made`).
     """
     how = f"it is called as {name.rpartition(':')[2]}({', '.join(call)})"
     if not callable(part):
-        raise LabError(f"the {kind} '{name}' is {type(part).__name__}, not a class or a function; {how}")
+        raise LabError(
+            f"the {kind} '{name}' is {type(part).__name__}, not a class or a function; {how}"
+        )
     try:
         inspect.signature(part).bind(*call, **(options or {}))
     except TypeError as error:
@@ -132,7 +152,9 @@ def one_line_error(error: BaseException) -> str:
 
 
 def require_known(kind: str, name: str, table: Mapping[str, str]) -> None:
-    """LabError where `name` is no name of the kind, "module:attribute" or "file.py:attribute"; imports nothing."""
+    """LabError where `name` is no name of the kind, "module:attribute" or "file.py:attribute";
+    imports nothing.
+    """
     names = names_of(kind, table)
     if name not in names and ":" not in name:
         raise LabError(
@@ -142,7 +164,9 @@ def require_known(kind: str, name: str, table: Mapping[str, str]) -> None:
 
 
 def _module(where: str) -> ModuleType:
-    """A module, looked for in the present folder too: a worker, started as `python -m`, has that on its path."""
+    """A module, looked for in the present folder too: a worker, started as `python -m`, has that on
+    its path.
+    """
     if not {"", str(Path.cwd())} & set(sys.path):
         sys.path.append(str(Path.cwd()))
     return importlib.import_module(where)

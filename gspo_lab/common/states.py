@@ -3,7 +3,10 @@
 from enum import IntEnum, StrEnum
 
 STARTED = "started"
-"""The status that a worker writes first. Its lock tells whether the run is RUNNING or INTERRUPTED since."""
+"""The status that a worker writes first.
+
+Its lock tells whether the run is RUNNING or INTERRUPTED since.
+"""
 
 
 class State(StrEnum):

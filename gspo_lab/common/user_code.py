@@ -1,7 +1,8 @@
 """A user's Python files, executed from their present source, and the digest of the executed source.
 
-Python's cache compares a file's size and its time in whole seconds. So an edit of equal length, or a checkout that
-keeps times, would run the old program. It also writes `__pycache__` beside the user's files. This loader avoids both.
+Python's cache compares a file's size and its time in whole seconds. So an edit of equal length, or
+a checkout that keeps times, would run the old program. It also writes `__pycache__` beside the
+user's files. This loader avoids both.
 """
 
 import hashlib
@@ -16,25 +17,32 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-# Installed packages, and this one, come through the cache: compiling torch anew takes half a minute.
+# Installed packages, and this one, come through the cache: compiling torch anew takes half a
+# minute.
 _PLACES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (Path(__file__).parents[1], *(Path(place).resolve() for place in _PLACES))
 
 
 class FromSource(SourceFileLoader):
-    """Compiles the file's present bytes, whatever is cached; `digest` is their sha256 once they were executed."""
+    """Compiles the file's present bytes, whatever is cached; `digest` is their sha256 once they
+    were executed.
+    """
 
     digest: str | None = None
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compile the source and keep the digest of what was compiled; no cache is read or written."""
+        """Compile the source and keep the digest of what was compiled; no cache is read or
+        written.
+        """
         source = self.get_data(self.path)
         self.digest = hashlib.sha256(source).hexdigest()
         return self.source_to_code(source, self.path)
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the other finders find, and has files that are not installed loaded from their source."""
+    """Finds what the other finders find, and has files that are not installed loaded from their
+    source.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -61,7 +69,9 @@ def from_source() -> Iterator[None]:
 
 
 def source_digest(thing: Any) -> str | None:
-    """The sha256 of the executed source of a function or class, or of its file if Python loaded it; None without."""
+    """The sha256 of the executed source of a function or class, or of its file if Python loaded it;
+    None without.
+    """
     defined = inspect.unwrap(thing) if callable(thing) else thing
     module = sys.modules.get(getattr(defined, "__module__", None) or "")
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
@@ -71,7 +81,11 @@ def source_digest(thing: Any) -> str | None:
         source = inspect.getsourcefile(defined)
     except TypeError:  # built in
         return None
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).is_file() else None
+    return (
+        hashlib.sha256(Path(source).read_bytes()).hexdigest()
+        if source and Path(source).is_file()
+        else None
+    )
 
 
 def _installed(path: Path) -> bool:

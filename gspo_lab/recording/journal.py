@@ -1,20 +1,25 @@
-"""The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves for the store.
+"""The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves
+for the store.
 
-A worker may die at any moment, or its disk be full. Then the last line may be torn. Readers stop before it. The next
-write closes it with ` <torn>` and a newline, and records its content again. Any other line that is not a JSON object,
-or a record without its step, was damaged later, and its content is lost.
+A worker may die at any moment, or its disk be full. Then the last line may be torn. Readers stop
+before it. The next write closes it with ` <torn>` and a newline, and records its content again. Any
+other line that is not a JSON object, or a record without its step, was damaged later, and its
+content is lost.
 
-Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest and the object.
+Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest
+and the object.
 
     {"kind":"step", ..., "chain":"5f0c11d2a94be077"}
                                   |before ||own   |
 
-So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next one. Lines lost at
-the very end look like a kill. The chain detects accidents, not forgery. A journal of an earlier version may begin with
-lines without a digest; the first line with one covers the last of them.
+So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next
+one. Lines lost at the very end look like a kill. The chain detects accidents, not forgery. A
+journal of an earlier version may begin with lines without a digest; the first line with one covers
+the last of them.
 
-The last status of a finished run holds the sha256 of all lines before it, and one of each evaluation's answers
-(`seal`). By these the database's copy of the answers can be checked without the journal.
+The last status of a finished run holds the sha256 of all lines before it, and one of each
+evaluation's answers (`seal`). By these the database's copy of the answers can be checked without
+the journal.
 """
 
 import hashlib
@@ -30,7 +35,15 @@ from gspo_lab.common.atomic_files import sole_writer
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import JOURNAL
 from gspo_lab.common.states import STARTED
-from gspo_lab.recording.records import RECORDS, ROLLOUT, AnswerRecord, Record, RunStatus, to_dict, voided
+from gspo_lab.recording.records import (
+    RECORDS,
+    ROLLOUT,
+    AnswerRecord,
+    Record,
+    RunStatus,
+    to_dict,
+    voided,
+)
 
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
@@ -75,7 +88,8 @@ class Journal:
             self._file = stack.enter_context(self.path.open("ab", buffering=0))
             if not stack.enter_context(sole_writer(self._file)):
                 raise LabError(
-                    f"another process writes to {self.path}: wait until it has ended, or end it (a lock file is gone?)"
+                    f"another process writes to {self.path}: wait until it has ended, or end it (a"
+                    " lock file is gone?)"
                 )
             self._close = stack.pop_all().close
         with self.path.open("rb") as file:
@@ -94,7 +108,9 @@ class Journal:
         return self._last != START
 
     def write(self, records: Iterable[Record]) -> None:
-        """Append the records in one write, then wait for the disk: all lines or, at worst, a torn last one."""
+        """Append the records in one write, then wait for the disk: all lines or, at worst, a torn
+        last one.
+        """
         if self._torn:  # by the worker before or by a write that failed: what it left whole counts
             self._last = digest_before(self.path, self.path.stat().st_size).encode()
         lines, last = [], self._last
@@ -116,7 +132,9 @@ class Journal:
 
 
 class Damage(NamedTuple):
-    """A line that is damaged and left out, or, with `gap`, a whole one that does not follow from the line before it."""
+    """A line that is damaged and left out, or, with `gap`, a whole one that does not follow from
+    the line before it.
+    """
 
     at: int
     """The byte at which it begins."""
@@ -124,7 +142,9 @@ class Damage(NamedTuple):
 
 
 class JournalLines(NamedTuple):
-    """Complete lines of a journal: their objects, the byte behind the last, and what is wrong with any."""
+    """Complete lines of a journal: their objects, the byte behind the last, and what is wrong with
+    any.
+    """
 
     items: list[dict[str, Any]]
     end: int
@@ -132,7 +152,8 @@ class JournalLines(NamedTuple):
 
 
 class JournalReader:
-    """The complete lines after byte `offset`, where one begins: their objects, one by one, however long the file is.
+    """The complete lines after byte `offset`, where one begins: their objects, one by one, however
+    long the file is.
 
     What `end` (the byte behind the last), `count` and `damaged` say is complete once it is through.
     """
@@ -149,7 +170,9 @@ class JournalReader:
             before = _line_before(file, self.end)
             last: bytes | None = _line_digest(before)
             chained = before is not None and _seal(before) is not None
-            size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
+            size = os.fstat(
+                file.fileno()
+            ).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
             while self.end < size and (line := file.readline()).endswith(b"\n"):
                 at, line = self.end, line[:-1]
@@ -191,7 +214,9 @@ def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
     # As they come back from the database: a reward is a float, half a surrogate pair a '?'.
     rows = [[*row, reward if reward is None else float(reward)] for *row, reward in answers]
     rows.sort(key=lambda row: row[:2])
-    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 def seal(path: Path) -> dict[str, Any]:
@@ -227,7 +252,10 @@ def evaluation_key(bench: str, step: int) -> str:
 
 
 def from_end(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of all complete lines, the last first. Reads no more of the file than is asked for."""
+    """The objects of all complete lines, the last first.
+
+    Reads no more of the file than is asked for.
+    """
     if path.exists():
         with path.open("rb") as file:
             for line in _lines_reversed(file, file.seek(0, os.SEEK_END)):
@@ -245,7 +273,9 @@ def _lines_reversed(file: IO[bytes], start: int) -> Iterator[bytes]:
         if not ended:  # what stands behind the last newline is torn
             data = data[: data.rfind(b"\n") + 1]
             ended = bool(data)
-        head, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
+        head, *lines = data.split(
+            b"\n"
+        )  # the first piece may be the end of a line that began before
         yield from reversed(lines if start else [head, *lines])
 
 
@@ -291,7 +321,9 @@ def _digest(data: bytes) -> bytes:
 
 
 def _line_digest(line: bytes | None) -> bytes:
-    """A line's digest: the one that it carries, or that of its bytes; before the first line START."""
+    """A line's digest: the one that it carries, or that of its bytes; before the first line
+    START.
+    """
     if line is None:
         return START
     seal = _seal(line)
@@ -304,7 +336,9 @@ def _seal(line: bytes) -> re.Match[bytes] | None:
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """The object of a line; None where it is damaged: no object, or another than its digest is of."""
+    """The object of a line; None where it is damaged: no object, or another than its digest is
+    of.
+    """
     seal = _seal(line)
     if seal is not None and _digest(seal[1] + line[:-SEAL_BYTES] + b"}") != seal[2]:
         return None
@@ -324,5 +358,7 @@ def _shaped(item: dict[str, Any]) -> bool:
     if not isinstance(kind, str) or kind not in RECORDS:
         return isinstance(kind, str)
     has_names = all(isinstance(item.get(name), dict | None) for name in OBJECTS)
-    complete = type(item.get("step")) is int and all(type(item.get(word)) is str for word in WORDS.get(kind, ()))
+    complete = type(item.get("step")) is int and all(
+        type(item.get(word)) is str for word in WORDS.get(kind, ())
+    )
     return complete and (kind != RunStatus.kind or has_names)

@@ -1,4 +1,5 @@
-"""A run is a folder and a command: the files of that folder, each under one name, and the run's progress.
+"""A run is a folder and a command: the files of that folder, each under one name, and the run's
+progress.
 
     WorkFolder              a worker's folder: its lock, its log
       StartFolder           a warm start to make
@@ -18,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gspo_lab.common import paths
-from gspo_lab.common.atomic_files import exclusive_lock, lock_holder, read_entry, read_json, write_json
+from gspo_lab.common.atomic_files import (
+    exclusive_lock,
+    lock_holder,
+    read_entry,
+    read_json,
+    write_json,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import LAST_WORDS, STARTED, Phase, State
 from gspo_lab.recording.journal import Journal, JournalReader, from_end, in_force, scan
@@ -29,14 +36,18 @@ if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no p
 
 
 def _relative(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
-    """The content with the paths under `keys` relative to `folder`: a shared record names no folders of a machine."""
+    """The content with the paths under `keys` relative to `folder`: a shared record names no
+    folders of a machine.
+    """
     here = folder.resolve()
     return content | {key: os.path.relpath(content[key], here) for key in keys if content.get(key)}
 
 
 def _resolved(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
     """The content with absolute paths under `keys`; earlier versions wrote them so."""
-    return content | {key: str((folder / content[key]).resolve()) for key in keys if content.get(key)}
+    return content | {
+        key: str((folder / content[key]).resolve()) for key in keys if content.get(key)
+    }
 
 
 def _folders(content: dict[str, Any]) -> tuple[str, ...]:
@@ -83,7 +94,11 @@ class StartFolder(WorkFolder):
 
     def write_request(self, request: dict[str, Any]) -> None:
         """Write the request. Several studies may write the same one at once."""
-        write_json(self.path / paths.WARM_START, _relative(request, self.path, "base", "cache"), shared=True)
+        write_json(
+            self.path / paths.WARM_START,
+            _relative(request, self.path, "base", "cache"),
+            shared=True,
+        )
 
     def steps_done(self) -> int:
         """The finished steps by its worker."""
@@ -101,7 +116,9 @@ class StartFolder(WorkFolder):
 
     def finish(self, model: Path) -> None:
         """Write the folder of the finished model."""
-        write_json(self.path / paths.MADE, _relative({"path": str(model.resolve())}, self.path, "path"))
+        write_json(
+            self.path / paths.MADE, _relative({"path": str(model.resolve())}, self.path, "path")
+        )
 
 
 class JournalFolder(WorkFolder):
@@ -146,7 +163,9 @@ class EvaluationFolder(JournalFolder):
     def declaration(self) -> dict[str, Any] | None:
         """Model, problems and protocol of the evaluation; None before it begins."""
         content = read_json(self.path / paths.EVALUATION)
-        return content and content | {"task": _resolved(content.get("task") or {}, self.path, "base")}
+        return content and content | {
+            "task": _resolved(content.get("task") or {}, self.path, "base")
+        }
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write model, problems and protocol."""
@@ -192,14 +211,17 @@ class RunFolder(SubjectFolder):
         return read_json(self.path / paths.RUN)
 
     def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
-        """Write run.json if it differs, with relative paths. LabError where another program recorded the run, unless
-        this is its import again."""
+        """Write run.json if it differs, with relative paths. LabError where another program
+        recorded the run, unless this is its import again."""
         present = self.specification()
         content = _relative(content, self.path, *_folders(content))
         if present == content:
             return
         if present is not None and present.get("origin") is not None and not imported:
-            raise LabError(f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW")
+            raise LabError(
+                f"{self.path} was recorded by another program, and cannot be gone on with: use"
+                " --name NEW"
+            )
         write_json(self.path / paths.RUN, content)
 
     def run(self) -> "Run":
@@ -212,13 +234,22 @@ class RunFolder(SubjectFolder):
             raise LabError(f"{self.path / paths.RUN} is missing: {remedy}")
         try:
             return Run.from_json(_resolved(data, self.path, *_folders(data)))
-        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             reason = str(error).partition("\n")[0]
             why = f"{type(error).__name__}: {reason}"
             raise LabError(f"{self.path / paths.RUN} is damaged ({why}): {remedy}") from error
 
     def status(self) -> RunProgress:
-        """The run's progress, from the end of its journal: its last status, or else its last step."""
+        """The run's progress, from the end of its journal: its last status, or else its last
+        step.
+        """
         for back, record in enumerate(entry for entry in from_end(self.journal) if "kind" in entry):
             if record["kind"] == StepRecord.kind:
                 return self._under_way(record["step"] + 1)
@@ -234,10 +265,16 @@ class RunFolder(SubjectFolder):
     def has_records(self) -> bool:
         """Whether the run has recorded a start or a step."""
         records = from_end(self.journal)
-        return any(record.get("kind") == StepRecord.kind or record.get("state") == STARTED for record in records)
+        return any(
+            record.get("kind") == StepRecord.kind or record.get("state") == STARTED
+            for record in records
+        )
 
     def enter(self, phase: Phase | None, detail: str = "") -> None:
-        """Write the worker's phase with a `detail`; None: it leaves. OS errors are ignored: it is for display."""
+        """Write the worker's phase with a `detail`; None: it leaves.
+
+        OS errors are ignored: it is for display.
+        """
         with suppress(OSError):
             if phase is None:
                 (self.path / paths.PHASE).unlink(missing_ok=True)
@@ -273,12 +310,16 @@ class RunFolder(SubjectFolder):
 
 
 def same_run(first: str, second: str) -> bool:
-    """Whether two ids name the same run or subject, whatever the study: a copied or archived study has another name."""
+    """Whether two ids name the same run or subject, whatever the study: a copied or archived study
+    has another name.
+    """
     return first.partition("/")[2] == second.partition("/")[2]
 
 
 def work_folders(*homes: Path) -> Iterator[WorkFolder]:
-    """All folders of studies in which a process has ever worked: runs, pilots, evaluations, grades."""
+    """All folders of studies in which a process has ever worked: runs, pilots, evaluations,
+    grades.
+    """
     return (WorkFolder(lock.parent) for home in homes for lock in home.glob(f"**/{paths.LOCK}"))
 
 

@@ -1,6 +1,8 @@
-"""The table that decides: a row per arm, its interval drawn over the margin, and any arm as the baseline by a click.
+"""The table that decides: a row per arm, its interval drawn over the margin, and any arm as the
+baseline by a click.
 
-Plain HTML, CSS and a drawing of percentages per row: it stands without a script, on paper and in a mail.
+Plain HTML, CSS and a drawing of percentages per row: it stands without a script, on paper and in a
+mail.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,6 +16,7 @@ from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.readings import Source, average, summarise
 from gspo_lab.analysis.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats import PairedT, Verdict
+from gspo_lab.common.text import level
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -31,28 +34,43 @@ from gspo_lab.report.markup import (
 )
 from gspo_lab.report.section import Both
 from gspo_lab.report.words import short, tone
-from gspo_lab.report.words.text import level
 from gspo_lab.study.contrast import formula, sides
 
-HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
+HEAD = (
+    "arm",
+    "score",
+    "difference (dots: seeds; shaded: margin)",
+    "unstable",
+    "clipped",
+    "time, memory",
+    "verdict",
+)
 SHADED = "Shaded: the margin"
 Cells = tuple[Html | str, ...]
 """A row of the table, a cell for each column of `HEAD`."""
 
 
 def arms_table(study: Source, answer: StudyAnswer) -> Both | None:
-    """One table per baseline, the declared one shown first, and that as Markdown; None where no score decides. What is
-    withheld is red only where the answer is."""
+    """One table per baseline, the declared one shown first, and that as Markdown; None where no
+    score decides. What is withheld is red only where the answer is."""
     if not decision(study).verdicts:
         return None
     declared = study.declaration.baseline
     order = [declared, *(arm for arm in study.arms if arm != declared)]
     key = f"against-{slug(study.label)}"
-    tables = [_rows(study if arm == declared else against_of(study, arm), study, answer) for arm in order]
+    tables = [
+        _rows(study if arm == declared else against_of(study, arm), study, answer) for arm in order
+    ]
     parts: list[Html] = []
     for baseline, (caption, rows) in zip(order, tables, strict=True):
         checked = baseline == declared
-        parts.append(h("label", h("input", type="radio", name=key, value=baseline, checked=checked), baseline))
+        parts.append(
+            h(
+                "label",
+                h("input", type="radio", name=key, value=baseline, checked=checked),
+                baseline,
+            )
+        )
         parts.append(_table(caption, rows))
     caption, rows = tables[0]
     head = (*HEAD[:2], "difference", *HEAD[3:])  # Markdown has no drawing
@@ -62,7 +80,11 @@ def arms_table(study: Source, answer: StudyAnswer) -> Both | None:
 
 def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, list[Cells]]:
     """Caption and rows of the table whose baseline is that of `rebased`."""
-    usual, rule, declared = rebased.declaration.baseline, rebased.declaration.verdict, rebased is study
+    usual, rule, declared = (
+        rebased.declaration.baseline,
+        rebased.declaration.verdict,
+        rebased is study,
+    )
     rows, contrast = _of_arms(rebased), decision(rebased).contrast if declared else None
     if declared and (pair := rule_arms(rebased)) is not None and usual not in pair:
         rows += [row for row in _of_arms(against_of(study, pair[0])) if row.subject == pair[1]]
@@ -72,19 +94,21 @@ def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, lis
     wide = axis_half_width(judged, margin, *(end for ends in judged.values() for end in ends))
     what = f"Difference of final scores to {usual}"
     if rule.question == "stability":
-        what = f"By how much the drop from best, relative to the gain, is smaller than that of {usual}"
+        what = (
+            f"By how much the drop from best, relative to the gain, is smaller than that of {usual}"
+        )
     shared = f"; several arms share the {100 * rule.alpha:g} % error" if len(rows) > 1 else ""
     caption = (
-        f"{what}. {SHADED} ±{margin:.3g}. Intervals are {level(rule.alpha)} unless another level stands beside them"
-        f"{shared}. Numbers of an arm: {decision(study).runs.label()}."
+        f"{what}. {SHADED} ±{margin:.3g}. Intervals are {level(rule.alpha)} unless another level"
+        f" stands beside them{shared}. Numbers of an arm: {decision(study).runs.label()}."
     )
     if not declared:
         caption += " This baseline was not declared: its verdicts are descriptive."
     if contrast is not None:
         first, second = map(formula, sides(rule.contrast or {}))
         caption += (
-            " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary. It "
-            f"compares {second} with {first}."
+            " The last row is the declared contrast, which answers the question; the arms'"
+            f" verdicts are secondary. It compares {second} with {first}."
         )
     lines = [_row(study, usual, "", h("span", "baseline", class_="soft"), "")]
     for row in rows:
@@ -98,7 +122,10 @@ def _table(caption: str, rows: Iterable[Cells]) -> Html:
     lines = []
     for name, *cells in rows:
         columns = zip(HEAD[1:], cells, strict=True)
-        data = (h("td", cell, **looks.get(head, {"class_": "n", "data_head": head})) for head, cell in columns)
+        data = (
+            h("td", cell, **looks.get(head, {"class_": "n", "data_head": head}))
+            for head, cell in columns
+        )
         lines.append(h("tr", h("th", name, scope="row"), *data))
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     shown = h("table", head, h("tbody", *lines), class_="forest", aria_label=caption)
@@ -106,7 +133,9 @@ def _table(caption: str, rows: Iterable[Cells]) -> Html:
 
 
 def _of_arms(study: Source) -> list[Verdict]:
-    """The verdict on every arm: on its stability where that is the question, else on its final score."""
+    """The verdict on every arm: on its stability where that is the question, else on its final
+    score.
+    """
     stability = study.declaration.verdict.question == "stability"
     return list((stability_verdicts(study) if stability else decision(study).verdicts).values())
 
@@ -116,18 +145,31 @@ def _row(study: Source, subject: str, against: str, difference: Html, word: Html
     cells, name = (NONE,) * 4, unbroken(subject)
     if subject in study.arms:
         seeds = decision(study).runs
-        runs = [run for run in outcomes(study, study.declaration.primary) if run.arm == subject and seeds.has(run)]
+        runs = [
+            run
+            for run in outcomes(study, study.declaration.primary)
+            if run.arm == subject and seeds.has(run)
+        ]
         seconds = summarise(study, DEVICE_SECONDS, subject, seeds).mean
         memory = summarise(study, PEAK_MEMORY, subject, seeds).largest
         share = summarise(study, CLIP, subject, seeds).mean
         size = NOT_MEASURED if memory is None else f"{format_number(memory / 2**30)} GiB"
         time = NOT_MEASURED
         if seconds is not None:
-            scale, unit = (1, "s") if seconds < 90 else (60, "min") if seconds < 5400 else (3600, "h")
+            scale, unit = (
+                (1, "s") if seconds < 90 else (60, "min") if seconds < 5400 else (3600, "h")
+            )
             time = f"{format_number(seconds / scale)} {unit}"
-        spent = f"{time}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED
+        spent = (
+            f"{time}, {'memory ' * (memory is None)}{size}" if seconds or memory else NOT_MEASURED
+        )
         clipped = percent(share, 2) if clips(study.declaration, subject) else NO_CLIP
-        cells = (format_number(average(run.final for run in runs)), count_unstable(runs), clipped, spent)
+        cells = (
+            format_number(average(run.final for run in runs)),
+            count_unstable(runs),
+            clipped,
+            spent,
+        )
         name = join([h("i", class_="swatch", data_arm=subject), name])
     title = join([name, h("span", f" against {against}", class_="soft") if against else ""])
     return title, cells[0], difference, *cells[1:], word
@@ -151,8 +193,21 @@ def _judged(study: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tu
     if paired is None or row.margin is None or paired.estimate is None:
         return h("span", NOT_MEASURED, class_="missing"), word
     ends = row.interval or (paired.low, paired.high)
-    adjusted = f"{level(row.level)}: " if row.interval and row.level < study.declaration.verdict.alpha else ""
-    cell = drawn(paired.estimate, ends, paired.differences, row.subject, wide, row.margin, paired.reason, adjusted)
+    adjusted = (
+        f"{level(row.level)}: "
+        if row.interval and row.level < study.declaration.verdict.alpha
+        else ""
+    )
+    cell = drawn(
+        paired.estimate,
+        ends,
+        paired.differences,
+        row.subject,
+        wide,
+        row.margin,
+        paired.reason,
+        adjusted,
+    )
     return cell, word
 
 
@@ -163,11 +218,17 @@ def axis_half_width(tests: Iterable[PairedT], *more: float | None) -> float:
 
 
 def drawn(
-    estimate: float | None, ends: tuple[float | None, float | None], dots: Iterable[float], arm: str, reach: float,
-    margin: float | None = None, reason: str | None = None, at_level: str = "",
-) -> Html:  # fmt: skip
-    """The drawing and its numbers, which screen readers read in its place. Without an interval it has no margin either:
-    dots inside a margin would look like equivalence."""
+    estimate: float | None,
+    ends: tuple[float | None, float | None],
+    dots: Iterable[float],
+    arm: str,
+    reach: float,
+    margin: float | None = None,
+    reason: str | None = None,
+    at_level: str = "",
+) -> Html:
+    """The drawing and its numbers, which screen readers read in its place. Without an interval it
+    has no margin either: dots inside a margin would look like equivalence."""
 
     def at(value: float) -> str:
         return f"{50 + 50 * value / reach:.2f}%"
@@ -178,10 +239,15 @@ def drawn(
     if low is not None and high is not None:
         if margin is not None:
             wide = f"{100 * margin / reach:.2f}%"
-            parts.insert(0, h("rect", x=at(-margin), width=wide, y="0", height="100%", class_="margin"))
+            parts.insert(
+                0, h("rect", x=at(-margin), width=wide, y="0", height="100%", class_="margin")
+            )
         parts.append(h("line", x1=at(low), x2=at(high), y1="50%", y2="50%", class_="interval"))
         seeds.append(h("circle", cx=at(estimate or 0.0), cy="50%", r="5", class_="mean"))
     parts += seeds
-    numbers = f"{signed(estimate, low, high)} ({at_level}{between(low, high, reason or 'no interval', margin)})"
+    numbers = (
+        f"{signed(estimate, low, high)}"
+        f" ({at_level}{between(low, high, reason or 'no interval', margin)})"
+    )
     svg = h("svg", *parts, class_="interval-of", data_arm=arm, aria_hidden="true")
     return h("div", svg, h("div", numbers, class_="n"), class_="drawn")

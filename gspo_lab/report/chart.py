@@ -1,5 +1,5 @@
-"""What a figure shows, as data: sections make charts. One chart becomes a Plotly figure, a sentence and a table of its
-numbers, so that all three say the same."""
+"""What a figure shows, as data: sections make charts. One chart becomes a Plotly figure, a sentence
+and a table of its numbers, so that all three say the same."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,13 @@ TABLE_ROWS = 60
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one arm (or rule). `seed` None: the mean over seeds; else one seed. `low`, `high`: the band of a mean.
+    """Values of one arm (or rule). `seed` None: the mean over seeds; else one seed. `low`, `high`:
+    the band of a mean.
 
-    `x` is in training steps, or names categories. `at` holds the same points' positions on other x axes, each as long
-    as `x`, by the axis's title: "prompts", "FLOPs". An axis that was not measured is left out. `colour` is a colour of
-    the palette; None: that of the arm with this label.
+    `x` is in training steps, or names categories. `at` holds the same points' positions on other x
+    axes, each as long as `x`, by the axis's title: "prompts", "FLOPs". An axis that was not
+    measured is left out. `colour` is a colour of the palette; None: that of the arm with this
+    label.
     """
 
     label: str
@@ -46,7 +48,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Reference:
-    """A published value of the quantity that a chart shows, with the scale at which it was measured."""
+    """A published value of the quantity that a chart shows, with the scale at which it was
+    measured.
+    """
 
     value: float
     label: str
@@ -57,7 +61,8 @@ class Chart:
     """One figure. `kind`, by what `x` is:
 
     lines     numbers; the only kind that other x axes (`Series.at`) apply to
-    dots      categories side by side, each with the dots of its seeds and a larger one for their mean
+    dots      categories side by side, each with the dots of its seeds and a larger one for their
+    mean
     """
 
     id: str
@@ -84,7 +89,8 @@ class Chart:
     references: tuple[Reference, ...] = ()
     """Values that were published for the same quantity; the axis holds them."""
     reach: tuple[float, float] | None = None
-    """The study's first and last step: the axis of a line chart holds them, wherever its lines end."""
+    """The study's first and last step: the axis of a line chart holds them, wherever its lines end.
+    """
 
     @cached_property
     def means(self) -> list[Series]:
@@ -103,7 +109,13 @@ class Chart:
 
     def values(self) -> list[float]:
         """Every number that is drawn along the value axis, ends of bands included."""
-        return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
+        return [
+            v
+            for s in self.series
+            for column in (s.y, s.low, s.high)
+            for v in column
+            if v is not None
+        ]
 
     @cached_property
     def axis(self) -> "Axis":
@@ -112,18 +124,26 @@ class Chart:
         return log_axis(values) if self.log else linear_axis(values, whole=self.whole)
 
     def placed(self, values: Sequence[Value]) -> list[Value]:
-        """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest decade."""
+        """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest
+        decade.
+        """
         return [self.axis.zero if value == 0 and self.log else value for value in values]
 
     def format_value(self, value: Value, digits: int = 3) -> str:
         """A value as the chart tells it."""
-        return percent(value, digits) if self.share and value is not None else format_number(value, digits)
+        return (
+            percent(value, digits)
+            if self.share and value is not None
+            else format_number(value, digits)
+        )
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The ends of a value axis in its own numbers: of a logarithmic one, exponents of ten. There `zero` is the value at
-    whose place zero is drawn: a row of its own below the lowest decade, GAP of the axis' length away from it."""
+    """The ends of a value axis in its own numbers: of a logarithmic one, exponents of ten. There
+    `zero` is the value at whose place zero is drawn: a row of its own below the lowest decade, GAP
+    of the axis' length away from it.
+    """
 
     low: float
     high: float
@@ -135,7 +155,9 @@ class Axis:
 
 
 def log_axis(values: list[float]) -> Axis:
-    """From the decade of the smallest value above zero to that of the largest one, with up to seven ticks."""
+    """From the decade of the smallest value above zero to that of the largest one, with up to seven
+    ticks.
+    """
     positive = [value for value in values if value > 0] or [1e-4, 1.0]
     first = math.floor(math.log10(min(positive)) + 1e-9)
     last = max(first + 1, math.ceil(math.log10(max(positive)) - 1e-9))
@@ -168,7 +190,9 @@ def sentence(chart: Chart) -> str:
         elif chart.kind == "lines":
             (first, start), (last, end) = known[0], known[-1]
             begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(first)}"
-            parts.append(f"{series.label} {begins} to {chart.format_value(end)} at {format_position(last)}")
+            parts.append(
+                f"{series.label} {begins} to {chart.format_value(end)} at {format_position(last)}"
+            )
         else:
             values = ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in known)
             parts.append(f"{series.label} {values}")
@@ -176,7 +200,9 @@ def sentence(chart: Chart) -> str:
 
 
 def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
-    """Head, rows and a caption of the chart's numbers: the means of lines, every mean and seed of dots."""
+    """Head, rows and a caption of the chart's numbers: the means of lines, every mean and seed of
+    dots.
+    """
     if chart.kind == "dots":
         return _by_category(chart)
     shown = chart.means or chart.seeds
@@ -192,9 +218,14 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
 
 
 def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
-    """One row per category and series: its mean, then its seeds. A series that is its category is named once."""
+    """One row per category and series: its mean, then its seeds.
+
+    A series that is its category is named once.
+    """
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    values = {(str(x), s.label, s.seed): y for s in chart.series for x, y in zip(s.x, s.y, strict=True)}
+    values = {
+        (str(x), s.label, s.seed): y for s in chart.series for x, y in zip(s.x, s.y, strict=True)
+    }
     labels = list(dict.fromkeys(s.label for s in chart.series))
     pairs = [(c, label) for c in chart.categories for label in labels if (c, label, None) in values]
     alone = all(category == label for category, label in pairs)

@@ -35,7 +35,9 @@ from gspo_lab.report.words import because, label, lines, sentence
 
 
 class Lab:
-    """A folder of runs, as its database stood when it was opened; open it again to see what came in later."""
+    """A folder of runs, as its database stood when it was opened; open it again to see what came in
+    later.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -43,10 +45,16 @@ class Lab:
 
     @classmethod
     def open(cls, runs: str | Path = "runs") -> "Lab":
-        """Open the folder's database, which every command but this brings up to date. LabError where there is none."""
+        """Open the folder's database, which every command but this brings up to date.
+
+        LabError where there is none.
+        """
         folder = Path(runs)
         if not database_of(folder).exists():
-            raise LabError(f"no database {database_of(folder)}: gspo-lab list --runs {folder} makes it from the runs")
+            raise LabError(
+                f"no database {database_of(folder)}: gspo-lab list --runs {folder} makes it from"
+                " the runs"
+            )
         return cls(Evidence.open(database_of(folder), folder))
 
     def __enter__(self) -> "Lab":
@@ -62,14 +70,17 @@ class Lab:
     def studies(self) -> DataFrame:
         """A row per study, the one with the most recent activity last.
 
-        study; question; arms (names, with commas); runs (count of those begun or done); finished (count).
+        study; question; arms (names, with commas); runs (count of those begun or done); finished
+        (count).
         """
         rows = []
         for name in self._evidence.studies():
             source = self.study(name).source
             recorded, declared = readings.runs(source), source.declaration
             finished = sum(run.finished for run in recorded)
-            rows.append((name, declared.question, ", ".join(declared.arms), len(recorded), finished))
+            rows.append(
+                (name, declared.question, ", ".join(declared.arms), len(recorded), finished)
+            )
         return DataFrame(rows, columns=["study", "question", "arms", "runs", "finished"])
 
     def study(self, name: str) -> "Study":
@@ -81,8 +92,8 @@ class Lab:
 
 
 class Study:
-    """One study's frames. `source` is what they are read from, for functions of `gspo_lab.analysis.readings` and
-    `gspo_lab.analysis.findings`."""
+    """One study's frames. `source` is what they are read from, for functions of
+    `gspo_lab.analysis.readings` and `gspo_lab.analysis.findings`."""
 
     def __init__(self, source: readings.Source) -> None:
         self.source = source
@@ -90,43 +101,59 @@ class Study:
     def runs(self, bench: str | None = None) -> DataFrame:
         """A row per run: what became of it, on a benchmark (default: the one that decides).
 
-        arm; seed; state; start (score before training, share 0 to 1); final (score at the end by the declared rule,
-        share; None while unfinished); gain (final - start); best (highest that final would have been at any step);
-        nonfinite (updates); errors (answers not graded); collapsed, fell (bool; NA: not judged, for too few steps or
-        evaluations).
+        arm; seed; state; start (score before training, share 0 to 1); final (score at the end by
+        the declared rule, share; None while unfinished); gain (final - start); best (highest that
+        final would have been at any step); nonfinite (updates); errors (answers not graded);
+        collapsed, fell (bool; NA: not judged, for too few steps or evaluations).
         """
         names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
         ended = outcomes(self.source, bench or self.source.declaration.primary)
-        frame = DataFrame([[getattr(run, name) for name in names] for run in ended], columns=list(names))
-        frame["collapsed"] = Series([run.collapsed if run.judged else None for run in ended], dtype="boolean")
-        frame["fell"] = Series([run.unstable if run.stability_judged else None for run in ended], dtype="boolean")
+        frame = DataFrame(
+            [[getattr(run, name) for name in names] for run in ended], columns=list(names)
+        )
+        frame["collapsed"] = Series(
+            [run.collapsed if run.judged else None for run in ended], dtype="boolean"
+        )
+        frame["fell"] = Series(
+            [run.unstable if run.stability_judged else None for run in ended], dtype="boolean"
+        )
         return frame
 
     def scores(self) -> DataFrame:
         """A row per run, benchmark and evaluated step, of what runs recorded as they trained.
 
-        run_id; arm; seed; bench; step (rollout batches done); problems, answers (counts); score (mean over problems of
-        the share of right answers, 0 to 1); errors (answers not graded, left out of the score); truncated (answers cut
-        at the limit).
+        run_id; arm; seed; bench; step (rollout batches done); problems, answers (counts); score
+        (mean over problems of the share of right answers, 0 to 1); errors (answers not graded, left
+        out of the score); truncated (answers cut at the limit).
         """
         return scores(self.source).drop(columns="evaluation")
 
     def records(self, metric: str, *more: str) -> DataFrame:
-        """A row per rollout batch or per update, whichever the metrics are recorded of, and a column per metric.
+        """A row per rollout batch or per update, whichever the metrics are recorded of, and a
+        column per metric.
 
-        run_id; arm; seed; step (from 0); of updates also minibatch (from 0; -1: a mean that another program logged).
-        `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's (docs/reference/metrics.md). LabError
-        for a name that is no metric, or metrics of both kinds at once.
+        run_id; arm; seed; step (from 0); of updates also minibatch (from 0; -1: a mean that another
+        program logged). `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's
+        (docs/reference/metrics.md). LabError for a name that is no metric, or metrics of both kinds
+        at once.
         """
         metrics = [metric, *more]
         steps, updates = RECORD_TABLES["steps"], RECORD_TABLES["updates"]
         known = {*steps.names, *updates.names}
         if unknown := [name for name in metrics if name not in known]:
-            raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md has all")
+            raise LabError(
+                f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md"
+                " has all"
+            )
         of_steps = {*metrics} <= {*steps.names}
         if not of_steps and not {*metrics} <= {*updates.names}:
-            raise LabError(f"{', '.join(metrics)}: some are of rollout batches, some of updates; ask for them apart")
-        frame = (read_steps if of_steps else read_updates)(self.source.evidence, self.source.study, metrics)
+            raise LabError(
+                f"{', '.join(metrics)}: some are of rollout batches, some of updates; ask for them"
+                " apart"
+            )
+        frame = (read_steps if of_steps else read_updates)(
+            self.source.evidence, self.source.study, metrics
+        )
         columns = {name: (steps if of_steps else updates).column(name) for name in metrics}
         frame.attrs["units"] = {name: column.unit for name, column in columns.items()}
         frame.attrs["meanings"] = {name: column.meaning for name, column in columns.items()}
@@ -142,20 +169,24 @@ class Study:
         weight: str = "own",
         seeds: str = "finished",
     ) -> DataFrame:
-        """A row per run: one number of its record, the very one that the report shows under that window.
+        """A row per run: one number of its record, the very one that the report shows under that
+        window.
 
-        arm; seed; value (None: not measured); weight (what the mean was made of). `steps` is "settled" (after the
-        learning rate's warm-up), "all", "baseline", "step0" or "last"; `minibatch` "all", "first", "later" or "final";
-        `reduce` "mean", "largest", "median", "peak", "area" or "last-fifth"; `weight` "own" (see metrics.md) or "rows";
-        `seeds` "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the reading's stable key.
-        LabError for any other word, or an unknown metric.
+        arm; seed; value (None: not measured); weight (what the mean was made of). `steps` is
+        "settled" (after the learning rate's warm-up), "all", "baseline", "step0" or "last";
+        `minibatch` "all", "first", "later" or "final"; `reduce` "mean", "largest", "median",
+        "peak", "area" or "last-fifth"; `weight` "own" (see metrics.md) or "rows"; `seeds`
+        "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the reading's
+        stable key. LabError for any other word, or an unknown metric.
         """
         window = readings.Window(
             readings.Steps(_word("steps", steps, readings.Steps)),
             readings.Minibatch(_word("minibatch", minibatch, readings.Minibatch)),
         )
         how = readings.Reduce(_word("reduce", reduce, readings.Reduce))
-        chosen = readings.Reading(metric, window, how, readings.Weight(_word("weight", weight, readings.Weight)))
+        chosen = readings.Reading(
+            metric, window, how, readings.Weight(_word("weight", weight, readings.Weight))
+        )
         deciding = readings.deciding(self.source.declaration)
         sets = {"recorded": readings.RECORDED, "finished": readings.FINISHED, "deciding": deciding}
         _word("seeds", seeds, (*sets, "decided"))
@@ -169,13 +200,17 @@ class Study:
     def verdicts(self) -> DataFrame:
         """A row per verdict on the declared question; empty where no score can decide.
 
-        arm; baseline; question (score, stability, contrast); word (a code); direction (1 for the arm, -1 against it,
-        else 0); label (the verdict with its subject); n (pairs of seeds); estimate (arm - baseline: of final scores, or
-        how much smaller the drop from best is, relative to the gain); low, high (its 1 - alpha interval); p
-        (two-sided); margin (differences within +- it are equivalent); detectable (smallest true difference that n
-        seeds would have seen); reason (why there is no verdict); sentence.
+        arm; baseline; question (score, stability, contrast); word (a code); direction (1 for the
+        arm, -1 against it, else 0); label (the verdict with its subject); n (pairs of seeds);
+        estimate (arm - baseline: of final scores, or how much smaller the drop from best is,
+        relative to the gain); low, high (its 1 - alpha interval); p (two-sided); margin
+        (differences within +- it are equivalent); detectable (smallest true difference that n seeds
+        would have seen); reason (why there is no verdict); sentence.
         """
-        rule, paired = ("baseline", "question", "word", "direction"), ("n", "estimate", "low", "high", "p")
+        rule, paired = (
+            ("baseline", "question", "word", "direction"),
+            ("n", "estimate", "low", "high", "p"),
+        )
         rows: list[list[Any]] = [
             [
                 verdict.subject,
@@ -195,30 +230,46 @@ class Study:
     def claims(self, every: bool = False) -> DataFrame:
         """A row per declared claim; with `every` the rest of the library too, descriptive.
 
-        claim (its id); word; statement; reason; p (its own), p_adjusted (Holm's, over the declared ones); declared.
+        claim (its id); word; statement; reason; p (its own), p_adjusted (Holm's, over the declared
+        ones); declared.
         """
         rows = [
             [
-                *(result.claim.id, result.word, result.claim.statement, because(result.verdict) or ""),
+                *(
+                    result.claim.id,
+                    result.word,
+                    result.claim.statement,
+                    because(result.verdict) or "",
+                ),
                 *(result.p, result.p_adjusted, result.declared),
             ]
             for result in judge(self.source, every=every)
         ]
-        return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])
+        return DataFrame(
+            rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"]
+        )
 
     def certificate(self) -> DataFrame:
         """A row per check and pair of runs: whether they were matched.
 
-        check; arms (two, "a / b") and seed of the pair, missing where the check is of the whole study; state; detail.
-        `frame.attrs` has `headline` and `ok` (whether nothing forbids a verdict).
+        check; arms (two, "a / b") and seed of the pair, missing where the check is of the whole
+        study; state; detail. `frame.attrs` has `headline` and `ok` (whether nothing forbids a
+        verdict).
         """
         certificate = study_certificate(self.source)
         rows = [
-            [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None,) * 2), str(check.state), check.detail]
+            [
+                check.name,
+                *((" / ".join(pair.arms), pair.seed) if pair else (None,) * 2),
+                str(check.state),
+                check.detail,
+            ]
             for name in certificate.states()
             for pair, check in certificate.of(name)
         ]
-        frame = DataFrame(rows, columns=["check", "arms", "seed", "state", "detail"]).astype({"seed": "Int64"})
+        frame = DataFrame(rows, columns=["check", "arms", "seed", "state", "detail"]).astype(
+            {"seed": "Int64"}
+        )
         frame.attrs |= {"headline": certificate.headline, "ok": certificate.ok}
         return frame
 

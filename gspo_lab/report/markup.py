@@ -1,4 +1,7 @@
-"""Text into HTML and Markdown. Whatever comes from data is escaped here, and nowhere else is markup made from it."""
+"""Text into HTML and Markdown.
+
+Whatever comes from data is escaped here, and nowhere else is markup made from it.
+"""
 
 import html
 import math
@@ -6,19 +9,15 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gspo_lab.report.words.text import between as interval_of
-from gspo_lab.report.words.text import signed as difference_of
+from gspo_lab.common.text import UNSEEN, visible
+from gspo_lab.common.text import between as interval_of
+from gspo_lab.common.text import signed as difference_of
 
 NOT_MEASURED = "not measured"
 NONE = "–"
 """Stands in a table where there is nothing to measure."""
 
 _VOID = {"meta", "br", "hr", "img"}
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]"
-)
-"""Controls, direction marks, separators of lines, spaces without width, tags, and halves of characters."""
 
 
 class Html(str):
@@ -27,33 +26,40 @@ class Html(str):
     __slots__ = ()
 
 
-def visible(value: Any) -> str:
-    """Text in which control characters, direction marks and lone surrogates are spelt out, as `[U+202E]`."""
-    return _UNSEEN.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(value))
-
-
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h|GiB|M|nats)\b)")
 
 
 def text(value: Any) -> Html:
     """`value` as inert HTML text, in which no line breaks between a number and its unit."""
-    return value if isinstance(value, Html) else Html(_UNIT.sub("\u00a0", html.escape(visible(value))))
+    return (
+        value if isinstance(value, Html) else Html(_UNIT.sub("\u00a0", html.escape(visible(value))))
+    )
 
 
 def marked(value: str) -> Html:
-    """`value` as inert HTML text in which what cannot be seen stands as a mark that no text can imitate."""
+    """`value` as inert HTML text in which what cannot be seen stands as a mark that no text can
+    imitate.
+    """
     parts: list[Html] = []
     end = 0
-    for match in _UNSEEN.finditer(value):
-        parts += [Html(html.escape(value[end : match.start()])), h("i", f"U+{ord(match.group()):04X}", class_="unseen")]
+    for match in UNSEEN.finditer(value):
+        parts += [
+            Html(html.escape(value[end : match.start()])),
+            h("i", f"U+{ord(match.group()):04X}", class_="unseen"),
+        ]
         end = match.end()
     return join([*parts, Html(html.escape(value[end:]))])
 
 
 def unbroken(value: str) -> Html:
-    """`value` as inert HTML text that no line breaks at a hyphen of a word, such as an arm's name."""
+    """`value` as inert HTML text that no line breaks at a hyphen of a word, such as an arm's
+    name.
+    """
     parts = re.split(r"(\S*\w-\w\S*)", value)
-    return join(h("span", part, class_="unbroken") if place % 2 else part for place, part in enumerate(parts))
+    return join(
+        h("span", part, class_="unbroken") if place % 2 else part
+        for place, part in enumerate(parts)
+    )
 
 
 def slug(value: str) -> str:
@@ -62,7 +68,10 @@ def slug(value: str) -> str:
 
 
 def h(tag: str, *children: Any, **attributes: Any) -> Html:
-    """One element. `class_` stands for `class`, `_` for `-`; None and False leave an attribute out, True is bare."""
+    """One element.
+
+    `class_` stands for `class`, `_` for `-`; None and False leave an attribute out, True is bare.
+    """
     parts = [tag]
     for key, value in attributes.items():
         name = key.rstrip("_").replace("_", "-")
@@ -80,22 +89,35 @@ def join(parts: Iterable[Any], between: str = "") -> Html:
 
 
 def table(
-    head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str | None = None, class_: str | None = None
+    head: Sequence[Any],
+    rows: Iterable[Sequence[Any]],
+    *,
+    caption: str | None = None,
+    class_: str | None = None,
 ) -> Html:
-    """A table whose first column names its rows; columns of numbers are set to the right. Wider than a phone it scrolls
-    in its own box, below its caption. Rows of class prose become blocks there, and each cell names its column."""
+    """A table whose first column names its rows; columns of numbers are set to the right. Wider
+    than a phone it scrolls in its own box, below its caption. Rows of class prose become blocks
+    there, and each cell names its column.
+    """
     listed = [tuple(row) for row in rows]
-    numeric = [bool(listed) and all(map(_numeric, cells)) for cells in zip(*listed, strict=True)] or [False] * len(head)
+    numeric = [
+        bool(listed) and all(map(_numeric, cells)) for cells in zip(*listed, strict=True)
+    ] or [False] * len(head)
     look = ["n" if right else None for right in numeric]
     body = []
     for first, *rest in listed:
-        named = zip(head[1:] if class_ == "prose" else [None] * len(rest), rest, look[1:], strict=True)
+        named = zip(
+            head[1:] if class_ == "prose" else [None] * len(rest), rest, look[1:], strict=True
+        )
         cells = (h("td", cell, class_=align, data_head=name) for name, cell, align in named)
         body.append(h("tr", h("th", first, scope="row"), *cells))
     columns = (
-        h("th", cell, scope="col", class_=align) if cell else h("td") for cell, align in zip(head, look, strict=True)
+        h("th", cell, scope="col", class_=align) if cell else h("td")
+        for cell, align in zip(head, look, strict=True)
     )
-    inner = h("table", h("thead", h("tr", *columns)), h("tbody", *body), class_=class_, aria_label=caption)
+    inner = h(
+        "table", h("thead", h("tr", *columns)), h("tbody", *body), class_=class_, aria_label=caption
+    )
     above = h("p", caption, class_="caption") if caption is not None else None
     return h("div", above, h("div", inner, class_="scroll", tabindex="0"), class_="table")
 
@@ -122,9 +144,15 @@ def percent(value: Any, digits: int = 3) -> str:
 
 
 def signed(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """`words.text.signed`, with the decimals that its interval asks for; what was not measured says so."""
+    """`common.text.signed`, with the decimals that its interval asks for; what was not measured says
+    so.
+    """  # noqa: E501
     width = None if low is None or high is None else high - low
-    return NOT_MEASURED if format_number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
+    return (
+        NOT_MEASURED
+        if format_number(value) == NOT_MEASURED
+        else difference_of(float(value or 0.0), width)
+    )
 
 
 def between(low: float | None, high: float | None, reason: str | None, margin: float | None) -> str:
@@ -136,26 +164,31 @@ def between(low: float | None, high: float | None, reason: str | None, margin: f
 
 _SYNTAX = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
 _REFERENCE = re.compile(r"[@#!$%~^]\w|:(//|[\w+-]+:)|\bGH-\d|\bwww\.|\b[0-9a-f]{7,}\b")
-"""A mention, an issue, a merge request, a snippet, a label, an emoji's name, an address, a commit's digest."""
+"""A mention, an issue, a merge request, a snippet, a label, an emoji's name, an address, a commit's
+digest.
+"""
 _LINE_START = re.compile(r"^(\d*)([#>+=.)-])")
 
 
 def plain(value: Any) -> str:
-    """`value` as text of a Markdown line, inert as HTML too: nothing that a forge makes into markup, a link, a mention
-    or an image. A word that a forge would link becomes code, so that it can be copied as it is."""
+    """`value` as text of a Markdown line, inert as HTML too: nothing that a forge makes into
+    markup, a link, a mention or an image. A word that a forge would link becomes code, so that it
+    can be copied as it is."""
     return _LINE_START.sub(r"\1\\\2", _inline(value))
 
 
 def _inline(value: Any, pipe: str = "|") -> str:
-    """`plain` within a line or a table's cell, where no block can begin; `pipe` is how code writes a `|` there.
-    Of markup the text alone."""
+    """`plain` within a line or a table's cell, where no block can begin; `pipe` is how code writes
+    a `|` there. Of markup the text alone."""
     if isinstance(value, Html):
         value = html.unescape(re.sub("<[^>]*>", "", value))
     words = " ".join(visible(value).split("\n")).strip().split(" ")
     for place, word in enumerate(words):
         if _REFERENCE.search(word):
             code = word.lstrip("(")
-            code = code.rstrip(".,;" + ":" * (code[0] != ":") + ")" * (code != word))  # ":tada:" is whole
+            code = code.rstrip(
+                ".,;" + ":" * (code[0] != ":") + ")" * (code != word)
+            )  # ":tada:" is whole
             before, _, after = word.partition(code)
             fence = "`" * (1 + max(map(len, re.findall("`+", code)), default=0))
             code = (f"{fence} {code} {fence}" if "`" in code else f"`{code}`").replace("|", pipe)
@@ -175,10 +208,14 @@ def fenced(lines: Iterable[str]) -> str:
 def markdown_table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """A GitHub table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_inline(cell, r"\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(_inline(cell, r"\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _numeric(cell: Any) -> bool:
     """Whether a cell holds a number, or says that there is none."""
     blank = str(cell) in ("", NONE, NOT_MEASURED, "no clip")
-    return blank or bool(re.fullmatch(r"[+−±-]?[\d.,]+(e[+−]?\d+)?( ([a-zA-Z%]+|of \d+))?", str(cell)))
+    return blank or bool(
+        re.fullmatch(r"[+−±-]?[\d.,]+(e[+−]?\d+)?( ([a-zA-Z%]+|of \d+))?", str(cell))
+    )

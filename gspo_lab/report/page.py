@@ -1,6 +1,8 @@
-"""From sections to files: one page that needs nothing but itself, its numbers as JSON, its gist as Markdown.
+"""From sections to files: one page that needs nothing but itself, its numbers as JSON, its gist as
+Markdown.
 
-The same evidence gives the same bytes: ids are fixed, keys are sorted, and nothing says when it was rendered.
+The same evidence gives the same bytes: ids are fixed, keys are sorted, and nothing says when it was
+rendered.
 """
 
 import base64
@@ -33,7 +35,10 @@ SHARED = 8
 
 
 class Figures:
-    """All figures of a page as Plotly JSON, for the page's script. `arms`: the colours of the page's arms."""
+    """All figures of a page as Plotly JSON, for the page's script.
+
+    `arms`: the colours of the page's arms.
+    """
 
     def __init__(self, arms: Mapping[str, int]) -> None:
         self.arms = arms
@@ -42,7 +47,12 @@ class Figures:
 
     def add(self, key: str, chart: Chart, study: str) -> None:
         """The figure of the element with this id."""
-        heads = {"title": chart.title, "finding": chart.finding, "study": study, "focus": list(chart.focus)}
+        heads = {
+            "title": chart.title,
+            "finding": chart.finding,
+            "study": study,
+            "focus": list(chart.focus),
+        }
         self._plots[key] = self._packed(plot(chart, self.arms)) | heads
 
     def _packed(self, part: Any) -> Any:
@@ -56,7 +66,10 @@ class Figures:
         return {"$": self._lists.setdefault(tuple(map(rounded, part)), len(self._lists))}
 
     def script(self) -> Html:
-        """The script block that holds them all: `lists`, `figures`, and both schemes with their templates."""
+        """The script block that holds them all:
+
+        `lists`, `figures`, and both schemes with their templates.
+        """
         held = {
             "lists": [list(entries) for entries in self._lists],
             "figures": self._plots,
@@ -67,21 +80,28 @@ class Figures:
 
 
 def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
-    """One `<figure>` with a fixed id (`m-reward`), so that a link can lead to it. Without values: one line that says
-    so. Without scripts the sentence stands in the drawing's place."""
+    """One `<figure>` with a fixed id (`m-reward`), so that a link can lead to it. Without values:
+    one line that says so. Without scripts the sentence stands in the drawing's place."""
     heading = h("h3", h("a", chart.finding or chart.title, href=f"#{chart.id}"))
     if not chart.values():
-        return h("figure", heading, h("p", NOT_MEASURED, class_="missing"), id=chart.id, class_="empty")
+        return h(
+            "figure", heading, h("p", NOT_MEASURED, class_="missing"), id=chart.id, class_="empty"
+        )
     figures.add(prefix + chart.id, chart, study)
     head, rows, caption = numbers(chart)
     shown = [
-        [format_position(row[0]), *(cell if isinstance(cell, str) else chart.format_value(cell) for cell in row[1:])]
+        [
+            format_position(row[0]),
+            *(cell if isinstance(cell, str) else chart.format_value(cell) for cell in row[1:]),
+        ]
         for row in rows
     ]
     words, note = sentence(chart), h("p", chart.note) if chart.note else None
     below = h("figcaption", chart.title) if chart.finding else None
     place = h("div", words, class_="plot", role="img", aria_label=words)
-    about = h("details", h("summary", "Method and numbers"), note, table(head, shown, caption=caption))
+    about = h(
+        "details", h("summary", "Method and numbers"), note, table(head, shown, caption=caption)
+    )
     look = f"of-{chart.kind}" + (" small" if chart.small else "")
     return h("figure", heading, below, place, about, id=chart.id, class_=look)
 
@@ -93,20 +113,36 @@ def legend(arms: Mapping[str, int]) -> Html:
         dashes = None if dash(colour) == "solid" else dash(colour).replace("px", "")
         line = h("line", x1="0", x2="30", y1="4", y2="4", stroke_dasharray=dashes)
         key = h("svg", line, class_="key", data_arm=arm, viewBox="0 0 30 8", aria_hidden="true")
-        buttons.append(h("button", key, arm, type="button", data_hide=f"arm {arm}", aria_pressed="true", title=arm))
+        buttons.append(
+            h(
+                "button",
+                key,
+                arm,
+                type="button",
+                data_hide=f"arm {arm}",
+                aria_pressed="true",
+                title=arm,
+            )
+        )
     buttons.append(h("button", "seeds", type="button", data_hide="seeds", aria_pressed="true"))
-    return h("div", *buttons, class_="who", role="group", aria_label="Shown in all figures", hidden=True)
+    return h(
+        "div", *buttons, class_="who", role="group", aria_label="Shown in all figures", hidden=True
+    )
 
 
 def script_json(data: Any) -> Html:
     """JSON for a `<script>` block: nothing in it can close the block or open a comment."""
-    written = json.dumps(data, ensure_ascii=True, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    written = json.dumps(
+        data, ensure_ascii=True, separators=(",", ":"), sort_keys=True, allow_nan=False
+    )
     return Html(written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @functools.lru_cache(maxsize=2**16, typed=True)  # places on axes come again with every series
 def rounded(value: Any) -> Any:
-    """`value` with six significant digits; whole numbers lose their `.0`; what is not finite is None."""
+    """`value` with six significant digits; whole numbers lose their `.0`; what is not finite is
+    None.
+    """
     if not isinstance(value, float):
         return value
     if value != value or value in (float("inf"), float("-inf")):
@@ -120,7 +156,10 @@ GROUPS = ("", "Believe", "Inspect")
 
 SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js")
 
-OFF_PAPER = "This print has the answer and its figures; the button under Data prints the whole page with every table."
+OFF_PAPER = (
+    "This print has the answer and its figures; the button under Data prints the whole page with"
+    " every table."
+)
 
 _LINK = re.compile(r'(<a href="#)([^"]+)("[^>]*>)(.*?)</a>', re.DOTALL)
 _ID = re.compile(r'(?<= )id="([^"]+)"')
@@ -152,16 +191,21 @@ def document(
     arms: Mapping[str, int],
     watch_seconds: int | None = None,
 ) -> str:
-    """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds` the page looks for
-    a newer self."""
+    """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds`
+    the page looks for a newer self."""
     style, script = variables(arms) + _asset("page.css"), "".join(map(_asset, SCRIPTS))
     library, library_hash, maps = plotly()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
         # The empty style sheet is Plotly's, which fills it rule by rule.
-        f"style-src '{_hash(style)}' '{_hash('')}'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"style-src '{_hash(style)}' '{_hash('')}'; img-src data: blob:; base-uri 'none';"
+        " form-action 'none'"
     )
-    refresh = h("noscript", h("meta", http_equiv="refresh", content=watch_seconds)) if watch_seconds else None
+    refresh = (
+        h("noscript", h("meta", http_equiv="refresh", content=watch_seconds))
+        if watch_seconds
+        else None
+    )
     head = h(
         "head",
         h("meta", charset="utf-8"),
@@ -175,7 +219,10 @@ def document(
     figures = Figures(arms)
     several = len(articles) > 1
     shown = [_section(section, figures, "", "") for section in front]
-    shown += [_article(article, figures, f"{slug(article.title)}." if several else "") for article in articles]
+    shown += [
+        _article(article, figures, f"{slug(article.title)}." if several else "")
+        for article in articles
+    ]
     made = "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network."
     body = h(
         "body",
@@ -193,19 +240,29 @@ def document(
 
 
 def _bar(articles: Sequence[Article], front: Sequence[Section], arms: Mapping[str, int]) -> Html:
-    """Links to all sections, or to all studies where there are several, the figures' legend and the switch of their x
-    axis."""
+    """Links to all sections, or to all studies where there are several, the figures' legend and the
+    switch of their x axis."""
     links = _links(articles[0])
     if len(articles) > 1:
         links = [h("a", section.title, href=f"#{section.id}") for section in front]
         links += [h("a", article.title, href=f"#{slug(article.title)}") for article in articles]
-    charts = (chart for article in articles for section in article.every for chart in section.charts)
-    axes = dict.fromkeys(title for chart in charts for series in chart.series for title in series.at)
+    charts = (
+        chart for article in articles for section in article.every for chart in section.charts
+    )
+    axes = dict.fromkeys(
+        title for chart in charts for series in chart.series for title in series.at
+    )
     choices = [
-        h("label", h("input", type="radio", name="axis", value=value, checked=not value), value or "steps")
+        h(
+            "label",
+            h("input", type="radio", name="axis", value=value, checked=not value),
+            value or "steps",
+        )
         for value in ("", *axes)
     ]
-    switch = h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True) if axes else None
+    switch = (
+        h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True) if axes else None
+    )
     return h("header", h("nav", *links, aria_label="Contents"), switch, legend(arms), class_="top")
 
 
@@ -216,43 +273,71 @@ def _links(article: Article) -> list[Html]:
 
 
 def _article(article: Article, figures: Figures, prefix: str) -> Html:
-    parts = [h("nav", *_links(article), aria_label=f"Sections of {article.title}") if prefix else Html("")]
+    parts = [
+        (
+            h("nav", *_links(article), aria_label=f"Sections of {article.title}")
+            if prefix
+            else Html("")
+        )
+    ]
     for group in GROUPS:
         sections = article.sections.get(group, ())
-        shown = [_section(section, figures, prefix, article.title, folded=bool(group)) for section in sections]
+        shown = [
+            _section(section, figures, prefix, article.title, folded=bool(group))
+            for section in sections
+        ]
         if group and shown:
             shown = [h("div", h("h2", group), *shown, id=group.lower(), class_="group")]
         parts += shown
     title = h("h1", unbroken(article.title), id=slug(article.title) if prefix else None)
     date = h("time", article.date, class_="soft") if article.date else None
     head = h("p", unbroken(article.question), " ", date, class_="question")
-    return h("article", title, head, _linked(join(parts, "\n"), prefix), data_date=article.date or None)
+    return h(
+        "article", title, head, _linked(join(parts, "\n"), prefix), data_date=article.date or None
+    )
 
 
 def _linked(markup: Html, prefix: str) -> Html:
-    """Ids and the links to them with the study's prefix. A link to what the study does not show becomes its text."""
+    """Ids and the links to them with the study's prefix.
+
+    A link to what the study does not show becomes its text.
+    """
     known = set(_ID.findall(markup))
 
     def link(match: re.Match[str]) -> str:
-        return f"{match[1]}{prefix}{match[2]}{match[3]}{match[4]}</a>" if match[2] in known else match[4]
+        return (
+            f"{match[1]}{prefix}{match[2]}{match[3]}{match[4]}</a>"
+            if match[2] in known
+            else match[4]
+        )
 
     whole = _LINK.sub(link, markup)
     return Html(_ID.sub(rf'id="{prefix}\1"', whole) if prefix else whole)
 
 
-def _section(section: Section, figures: Figures, prefix: str, study: str, *, folded: bool = False) -> Html:
+def _section(
+    section: Section, figures: Figures, prefix: str, study: str, *, folded: bool = False
+) -> Html:
     heading, inner = h("h2", section.title), _parts(section.body, figures, prefix, study)
     if folded:
-        return h("section", h("details", h("summary", heading), inner, id=section.id, class_="folded"))
+        return h(
+            "section", h("details", h("summary", heading), inner, id=section.id, class_="folded")
+        )
     return h("section", heading, inner, id=section.id, class_="printed")
 
 
 def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> Html:
-    """Figures that follow each other stand side by side, large or small; what is folded under its title."""
+    """Figures that follow each other stand side by side, large or small; what is folded under its
+    title.
+    """
     parts: list[Html] = []
-    for small, group in groupby(body, key=lambda part: part.small if isinstance(part, Chart) else None):
+    for small, group in groupby(
+        body, key=lambda part: part.small if isinstance(part, Chart) else None
+    ):
         if small is not None:
-            shown = (figure(part, figures, prefix, study) for part in group if isinstance(part, Chart))
+            shown = (
+                figure(part, figures, prefix, study) for part in group if isinstance(part, Chart)
+            )
             parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
             continue
         for part in group:
@@ -266,8 +351,10 @@ def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> H
 
 @functools.cache
 def plotly() -> tuple[str, str, str]:
-    """The installed package's plotly.js, gzip and base64; the hash under which the page's policy lets it run; the id of
-    the style sheet for maps that it would add, which the policy forbids. It adds none where an element has that id."""
+    """The installed package's plotly.js, gzip and base64; the hash under which the page's policy
+    lets it run; the id of the style sheet for maps that it would add, which the policy forbids. It
+    adds none where an element has that id.
+    """
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")
@@ -306,13 +393,17 @@ class Report:
 
 
 def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
-    """One page of all studies, of several databases too; their labels differ. Arms of one name have one colour.
+    """One page of all studies, of several databases too; their labels differ. Arms of one name have
+    one colour.
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
     articles = []
     for study in sources:
-        written = {group: tuple(filter(None, (write(study) for write in SECTIONS[group]))) for group in GROUPS}
+        written = {
+            group: tuple(filter(None, (write(study) for write in SECTIONS[group])))
+            for group in GROUPS
+        }
         times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
         date = datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
         articles.append(Article(study.label, study.declaration.question, written, date))
@@ -325,17 +416,27 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     name = "+".join(slug(article.title) for article in articles)
     return Report(
         name=name,
-        html=document(name, articles, front, arms=arm_colours(sources), watch_seconds=watch_seconds),
+        html=document(
+            name, articles, front, arms=arm_colours(sources), watch_seconds=watch_seconds
+        ),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
         markdown=_markdown(name, articles, front),
-        lines=tuple(line for article in articles for line in _gist(article, several=len(articles) > 1)),
+        lines=tuple(
+            line for article in articles for line in _gist(article, several=len(articles) > 1)
+        ),
     )
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write the three files into `folder`, each whole or not at all; returns their paths, the page first."""
+    """Write the three files into `folder`, each whole or not at all; returns their paths, the page
+    first.
+    """
     paths = []
-    for ending, content in {"html": report.html, "json": report.json, "md": report.markdown}.items():
+    for ending, content in {
+        "html": report.html,
+        "json": report.json,
+        "md": report.markdown,
+    }.items():
         paths.append(folder / f"{report.name}.{ending}")
         with atomic_file(paths[-1], shared=True, lasting=False) as beside:
             beside.write_text(content, encoding="utf-8", newline="\n")
@@ -353,7 +454,12 @@ def _data(sections: Sequence[Section]) -> dict[str, Any]:
         charts: dict[str, Any] = {}
         for chart in section.charts:
             head, rows, caption = numbers(chart)
-            charts[chart.id] = {"columns": head, "rows": rows, "caption": caption, "reading": chart.reading}
+            charts[chart.id] = {
+                "columns": head,
+                "rows": rows,
+                "caption": caption,
+                "reading": chart.reading,
+            }
         out[section.id] = {**section.data, **({"figures": charts} if charts else {})}
     return dict(round_floats(out))
 
@@ -368,7 +474,9 @@ def round_floats(data: Any) -> Any:
 
 
 def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) -> str:
-    """The answer in few lines, as it stands in the description of a pull request; the rest is folded."""
+    """The answer in few lines, as it stands in the description of a pull request; the rest is
+    folded.
+    """
     parts = [f"# {', '.join(plain(article.title) for article in articles)}"]
     several = len(articles) > 1
     for article in articles:
@@ -382,5 +490,9 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     parts += [f"## {section.title}\n\n{section.markdown}" for section in front]
     for article in articles:
         parts += [f"# {plain(article.title)}\n\n{plain(article.question)}"] if several else []
-        parts += [f"## {section.title}\n\n{section.markdown}" for section in article.every if section.markdown]
+        parts += [
+            f"## {section.title}\n\n{section.markdown}"
+            for section in article.every
+            if section.markdown
+        ]
     return "\n\n".join([*parts, "</details>"]) + "\n"

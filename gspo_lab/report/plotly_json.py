@@ -1,7 +1,9 @@
-"""A chart as plain Plotly JSON, in light colours. `template` has what all figures of a scheme share.
+"""A chart as plain Plotly JSON, in light colours. `template` has what all figures of a scheme
+share.
 
-A trace's `meta` says what it draws: `series` and `seed` (None: the mean), and under `at` its positions on other x axes.
-Text from data is escaped here: Plotly reads a part of HTML in every text.
+A trace's `meta` says what it draws: `series` and `seed` (None: the mean), and under `at` its
+positions on other x axes. Text from data is escaped here: Plotly reads a part of HTML in every
+text.
 """
 
 import html
@@ -11,14 +13,30 @@ from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.markup import format_number, percent, visible
+from gspo_lab.report.markup import format_number, percent
 
 COLOURS = 12
-"""Colours of arms, `a0` to `a11` of a scheme. Each passes 4.5 : 1 on the page, because names of lines have it too."""
+"""Colours of arms, `a0` to `a11` of a scheme.
 
-DASHES = ("solid", "9px,4px", "2px,4px", "9px,3px,2px,3px", "15px,5px", "15px,4px,6px,4px", "5px,2px", "1px,6px")
-"""As Plotly and SVG write them. From the thirteenth arm on colours come again with other dashes, ninety-six in all."""
+Each passes 4.5 : 1 on the page, because names of lines have it too.
+"""
+
+DASHES = (
+    "solid",
+    "9px,4px",
+    "2px,4px",
+    "9px,3px,2px,3px",
+    "15px,5px",
+    "15px,4px,6px,4px",
+    "5px,2px",
+    "1px,6px",
+)
+"""As Plotly and SVG write them.
+
+From the thirteenth arm on colours come again with other dashes, ninety-six in all.
+"""
 
 LEVELS = ("token", "sequence")
 """The levels of the ratio in GRPO and GSPO, in the order of their colours."""
@@ -33,8 +51,17 @@ _ARMS_LIGHT = "0072b2 c24e00 007a59 a8487f 946200 5566d6 7d5aa8 882255 6f7a00 8b
 _ARMS_DARK = "4aa8e0 f0803c 2fc79a e19cc4 f0b63e b5e2fa b79be0 d9719b c3d04a b98a5e 7f86ff ff5fb4"
 
 
-def _scheme(paper: str, ink: str, soft: str, line: str, neutral: tuple[str, str], arms: str) -> dict[str, str]:
-    named = {"paper": paper, "ink": ink, "soft": soft, "line": line, "n1": neutral[0], "n2": neutral[1]}
+def _scheme(
+    paper: str, ink: str, soft: str, line: str, neutral: tuple[str, str], arms: str
+) -> dict[str, str]:
+    named = {
+        "paper": paper,
+        "ink": ink,
+        "soft": soft,
+        "line": line,
+        "n1": neutral[0],
+        "n2": neutral[1],
+    }
     return {**named, **{f"a{i}": f"#{colour}" for i, colour in enumerate(arms.split())}}
 
 
@@ -43,13 +70,15 @@ DARK = _scheme("#14171a", "#e7eaed", "#9ba6b1", "#353d46", ("#a3aeb9", "#8a95a1"
 
 
 def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
-    """Arm -> colour over all studies of a page. GRPO's arm has the first colour and GSPO's the second, in every study.
-    An arm of two studies looks the same in both."""
+    """Arm -> colour over all studies of a page. GRPO's arm has the first colour and GSPO's the
+    second, in every study. An arm of two studies looks the same in both."""
     colours: dict[str, int] = {}
     for study in studies:
         levels = arms_by_level(study)
         if study.declaration.recorded is not None:  # where no level was recorded a name has to do
-            levels = {level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms} | levels
+            levels = {
+                level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms
+            } | levels
         for colour, level in enumerate(LEVELS):
             taken = any(colours.get(arm) == colour for arm in study.arms)
             if level in levels and not taken:
@@ -73,14 +102,24 @@ def dash(colour: int) -> str:
 
 
 def variables(arms: Mapping[str, int]) -> str:
-    """Both schemes as variables of the page's style, and each arm's colour for the elements that carry its name."""
-    light, dark = ("".join(f"--{name}:{value};" for name, value in scheme.items()) for scheme in (LIGHT, DARK))
+    """Both schemes as variables of the page's style, and each arm's colour for the elements that
+    carry its name.
+    """
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in scheme.items()) for scheme in (LIGHT, DARK)
+    )
     named = ""
     for arm, colour in arms.items():
         # As a string of CSS: nothing in it ends the string or the style.
-        letters = (letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} " for letter in arm)
+        letters = (
+            letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} "
+            for letter in arm
+        )
         named += f'[data-arm="{"".join(letters)}"]{{--c:var(--{colour_name(colour)})}}'
-    return f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n{named}\n"
+    return (
+        f":root{{{light}}}\n@media screen and (prefers-color-scheme:"
+        f" dark){{:root{{{dark}}}}}\n{named}\n"
+    )
 
 
 Json = dict[str, Any]
@@ -109,11 +148,17 @@ def height_of(chart: Chart) -> int:
 
 
 def axis_range(chart: Chart) -> tuple[float, float]:
-    """The ends of the value axis as Plotly wants them, with room above; of a logarithmic one their exponents."""
+    """The ends of the value axis as Plotly wants them, with room above; of a logarithmic one their
+    exponents.
+    """
     axis = chart.axis
     reach = axis.high - axis.low
     room = 0.12 if chart.kind == "dots" else 0.04
-    low = axis.low if chart.whole and axis.low == 0 and chart.kind == "lines" else axis.low - 0.04 * reach
+    low = (
+        axis.low
+        if chart.whole and axis.low == 0 and chart.kind == "lines"
+        else axis.low - 0.04 * reach
+    )
     return low, axis.high + room * reach
 
 
@@ -125,15 +170,25 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
         "hovermode": "x unified",
         "showlegend": len(colours) > 1 and not colours.keys() <= arms.keys(),
         "xaxis": {"title": {"text": inert(chart.x_title)}},
-        "yaxis": {"title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))}, **_value_axis(chart)},
-        "meta": {"x": chart.x_title, "y": chart.y_title, "named": chart.kind == "dots", "zero": chart.axis.zero},
+        "yaxis": {
+            "title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))},
+            **_value_axis(chart),
+        },
+        "meta": {
+            "x": chart.x_title,
+            "y": chart.y_title,
+            "named": chart.kind == "dots",
+            "zero": chart.axis.zero,
+        },
     }
     if chart.kind == "lines":
         data = _lines(chart, colours)
         sides = set(chart.focus) - set(arms)  # the page's own legend does not name them
         for trace in data:
             trace["showlegend"] &= not sides or trace["meta"]["series"] in sides
-        layout["annotations"] = _names_at_ends(chart, {name: colours[name] for name in colours if name not in sides})
+        layout["annotations"] = _names_at_ends(
+            chart, {name: colours[name] for name in colours if name not in sides}
+        )
         layout["xaxis"]["unifiedhovertitle"] = {"text": f"{inert(chart.x_title)} %{{x}}"}
         if chart.reach is not None:
             room = 0.02 * (chart.reach[1] - chart.reach[0])
@@ -142,23 +197,43 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
         data, layout["annotations"] = _dots(chart, colours), _values_above(chart)
         names = list(map(inert, chart.categories))
         ticks = {"tickvals": [*range(len(names))], "ticktext": names, "tickangle": 0}
-        layout["xaxis"] |= {"range": [-0.5, len(names) - 0.5], "zeroline": False, "showgrid": False, **ticks}
+        layout["xaxis"] |= {
+            "range": [-0.5, len(names) - 0.5],
+            "zeroline": False,
+            "showgrid": False,
+            **ticks,
+        }
         layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
     look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
-    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "opacity": 0.9}
+    name = {
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "opacity": 0.9,
+    }
     name |= {"font": {"size": 10.5}, "bgcolor": LIGHT["paper"]}
-    layout["shapes"] = [line | {"y0": published.value, "y1": published.value} for published in chart.references]
+    layout["shapes"] = [
+        line | {"y0": published.value, "y1": published.value} for published in chart.references
+    ]
     for published in chart.references:
-        layout["annotations"].append(name | {"y": _at(chart, published.value), "text": inert(published.label)})
+        layout["annotations"].append(
+            name | {"y": _at(chart, published.value), "text": inert(published.label)}
+        )
     return {"data": data, "layout": layout}
 
 
 def template(scheme: dict[str, str]) -> Json:
-    """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no share, and Plotly
-    sets superscripts by a style of their own, which the page's policy forbids."""
+    """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no
+    share, and Plotly sets superscripts by a style of their own, which the page's policy forbids."""
     axis: Json = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
-    axis |= {"exponentformat": "e", "zeroline": False, "title": {"font": {"size": 12.5}, "standoff": 8}}
+    axis |= {
+        "exponentformat": "e",
+        "zeroline": False,
+        "title": {"font": {"size": 12.5}, "standoff": 8},
+    }
     return {
         "layout": {
             "font": {"family": FONT, "size": 12, "color": scheme["soft"]},
@@ -166,18 +241,29 @@ def template(scheme: dict[str, str]) -> Json:
             "plot_bgcolor": scheme["paper"],
             "colorway": [scheme[f"a{i}"] for i in range(COLOURS)],
             "margin": {"l": 58, "r": 12, "t": TOP, "b": BOTTOM},
-            "hoverlabel": {"align": "left", "namelength": -1, "bgcolor": scheme["paper"], "bordercolor": scheme["line"],
-                           "font": {"color": scheme["ink"], "size": 12}},
-            "legend": {"orientation": "h", "traceorder": "normal", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "hoverlabel": {
+                "align": "left",
+                "namelength": -1,
+                "bgcolor": scheme["paper"],
+                "bordercolor": scheme["line"],
+                "font": {"color": scheme["ink"], "size": 12},
+            },
+            "legend": {
+                "orientation": "h",
+                "traceorder": "normal",
+                "x": 0,
+                "y": 1.02,
+                "yanchor": "bottom",
+            },
             "xaxis": axis,
             "yaxis": {**axis, "automargin": True},
         },
-    }  # fmt: skip
+    }
 
 
 def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
-    """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides the first two. An
-    arm with a swept setting looks like its first value."""
+    """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides
+    the first two. An arm with a swept setting looks like its first value."""
     if chart.focus and series.label not in chart.focus:
         return NEUTRAL_LIGHT
     if series.colour is not None:
@@ -191,20 +277,30 @@ def _value_axis(chart: Chart) -> Json:
     out: Json = {"range": list(axis_range(chart))}
     if chart.log:
         written = percent if chart.share else format_number
-        ticks = [(chart.axis.zero if tick == 0 else tick, written(tick, 1)) for tick in chart.axis.ticks]
-        out |= {"type": "log", "tickvals": [place for place, _ in ticks], "ticktext": [text for _, text in ticks]}
+        ticks = [
+            (chart.axis.zero if tick == 0 else tick, written(tick, 1)) for tick in chart.axis.ticks
+        ]
+        out |= {
+            "type": "log",
+            "tickvals": [place for place, _ in ticks],
+            "ticktext": [text for _, text in ticks],
+        }
     elif chart.share:
         out["tickformat"] = ".3~%"
     return out
 
 
 def _trace(chart: Chart, series: Series, **more: Any) -> Json:
-    """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its band; its seeds are
-    silent then: they would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
-    value, and the band."""
+    """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its
+    band; its seeds are silent then: they would be dozens of lines. `customdata` has per point the
+    name of its place (of dots), the true value, and the band."""
     label, dots = inert(series.label), chart.kind == "dots"
     out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
-    out |= {"showlegend": series.seed is None, "meta": {"series": series.label, "seed": series.seed}, **more}
+    out |= {
+        "showlegend": series.seed is None,
+        "meta": {"series": series.label, "seed": series.seed},
+        **more,
+    }
     if series.seed is not None and any(mean.label == series.label for mean in chart.means):
         out["hoverinfo"] = "skip"
         if not dots:
@@ -214,13 +310,21 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     columns = [*([map(inert, series.x)] if dots else []), series.y, *bands]
     out["customdata"] = [list(row) for row in zip(*columns, strict=True)]
     if "hoverinfo" not in out:
-        band = f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})" if bands else ""
-        out["hovertemplate"] = f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}{band}<extra></extra>"
+        band = (
+            f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})"
+            if bands
+            else ""
+        )
+        out["hovertemplate"] = (
+            f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}{band}<extra></extra>"
+        )
     return out
 
 
 def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
-    """Bands below, then the faint lines of seeds, then means; what the figure is about lies on top."""
+    """Bands below, then the faint lines of seeds, then means; what the figure is about lies on
+    top.
+    """
     about = [series for series in chart.series if series.label in chart.focus]
     ordered = [*(series for series in chart.series if series not in about), *about]
     bands = [series for series in ordered if series.low and (not chart.focus or series in about)]
@@ -228,7 +332,11 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     for series in sorted(ordered, key=lambda series: series.seed is None):
         mean, index = series.seed is None, colours[series.label]
         colour, grey = LIGHT[colour_name(index)], bool(chart.focus) and index == NEUTRAL_LIGHT
-        line = {"color": colour, "width": 1.4 if grey else 2.6} if mean else {"color": colour, "width": 0.8}
+        line = (
+            {"color": colour, "width": 1.4 if grey else 2.6}
+            if mean
+            else {"color": colour, "width": 0.8}
+        )
         line["dash"] = dash(index) if mean and not grey else "solid"
         if chart.steps:
             line["shape"] = "hv"
@@ -236,10 +344,18 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
         if sum(known) > FEW:  # then only those that no line reaches
             around = zip([False, *known], known, [*known[1:], False], strict=False)
             marked = [here and not before and not after for before, here, after in around]
-        more: Json = {"x": list(series.x), "y": chart.placed(series.y), "line": line, "mode": "lines"}
+        more: Json = {
+            "x": list(series.x),
+            "y": chart.placed(series.y),
+            "line": line,
+            "mode": "lines",
+        }
         if any(marked):
             sizes = [(7 if mean else 5) if mark else 0 for mark in marked]
-            more |= {"mode": "lines+markers", "marker": {"color": colour, "size": sizes, "line": {"width": 0}}}
+            more |= {
+                "mode": "lines+markers",
+                "marker": {"color": colour, "size": sizes, "line": {"width": 0}},
+            }
         more |= {"connectgaps": True} if mean else {"opacity": 0.12 if grey else 0.35}
         trace = _trace(chart, series, **more)
         if series.at:
@@ -260,13 +376,23 @@ def _band(series: Series, colour: str) -> Json:
     def around(there: Sequence[Any], back: Sequence[Any]) -> list[Any]:
         out: list[Any] = []
         for places in filter(None, stretches):
-            out += [None] * bool(out) + [there[i] for i in places] + [back[i] for i in reversed(places)]
+            out += (
+                [None] * bool(out)
+                + [there[i] for i in places]
+                + [back[i] for i in reversed(places)]
+            )
         return out
 
     meta: Json = {"series": series.label, "seed": series.seed, "role": "band"}
     if series.at:
         meta["at"] = {axis: around(places, places) for axis, places in series.at.items()}
-    look: Json = {"type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": colour, "line": {"width": 0}}
+    look: Json = {
+        "type": "scatter",
+        "mode": "lines",
+        "fill": "toself",
+        "fillcolor": colour,
+        "line": {"width": 0},
+    }
     look |= {"opacity": 0.13, "hoverinfo": "skip", "showlegend": False}
     name, x, y = inert(series.label), around(series.x, series.x), around(series.high, series.low)
     return {**look, "x": x, "y": y, "name": name, "legendgroup": name, "meta": meta}
@@ -274,21 +400,41 @@ def _band(series: Series, colour: str) -> Json:
 
 def _offsets(chart: Chart) -> dict[str, float]:
     labels = list(dict.fromkeys(series.label for series in chart.series))
-    return {label: (place - (len(labels) - 1) / 2) * PLACE / len(labels) for place, label in enumerate(labels)}
+    return {
+        label: (place - (len(labels) - 1) / 2) * PLACE / len(labels)
+        for place, label in enumerate(labels)
+    }
 
 
 def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
-    seeds = {seed: place for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))}
+    seeds = {
+        seed: place
+        for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))
+    }
     offsets = _offsets(chart)
     width, out = PLACE / max(1, len(offsets)), []
     for series in sorted(chart.series, key=lambda series: series.seed is None):
         colour, beside = LIGHT[colour_name(colours[series.label])], 0.0
-        mark = {"color": colour, "size": 12, "symbol": "diamond", "line": {"color": LIGHT["paper"], "width": 1.5}}
+        mark = {
+            "color": colour,
+            "size": 12,
+            "symbol": "diamond",
+            "line": {"color": LIGHT["paper"], "width": 1.5},
+        }
         if series.seed is not None:
             beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
-        x = [chart.categories.index(str(place)) + offsets[series.label] + beside for place in series.x]
-        look = {"x": x, "y": chart.placed(series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
+        x = [
+            chart.categories.index(str(place)) + offsets[series.label] + beside
+            for place in series.x
+        ]
+        look = {
+            "x": x,
+            "y": chart.placed(series.y),
+            "mode": "markers",
+            "cliponaxis": False,
+            "marker": mark,
+        }
         out.append(_trace(chart, series, **look))
     return out
 
@@ -299,7 +445,9 @@ def _at(chart: Chart, value: float) -> float:
 
 
 def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
-    """Each line's name at its right end, moved apart where lines end close together; no names for more than fit."""
+    """Each line's name at its right end, moved apart where lines end close together; no names for
+    more than fit.
+    """
     low, high = axis_range(chart)
     inside = height_of(chart) - TOP - BOTTOM
     ends = []
@@ -318,7 +466,10 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     return [
         right
         | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
-        | {"yshift": round(place + short - at, 1), "font": {"color": LIGHT[colour_name(colours[series.label])]}}
+        | {
+            "yshift": round(place + short - at, 1),
+            "font": {"color": LIGHT[colour_name(colours[series.label])]},
+        }
         for place, (at, value, series) in zip(places, ends, strict=True)
     ]
 
@@ -332,11 +483,19 @@ def _values_above(chart: Chart) -> list[Json]:
         for x, y in zip(series.x, series.y, strict=True):
             if y is not None:
                 tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
-    above: Json = {"showarrow": False, "yanchor": "bottom", "yshift": 6, "font": {"color": LIGHT["ink"], "size": 11}}
+    above: Json = {
+        "showarrow": False,
+        "yanchor": "bottom",
+        "yshift": 6,
+        "font": {"color": LIGHT["ink"], "size": 11},
+    }
     above["textangle"] = -90 if len(chart.categories) * len(offsets) > FEW else 0
     return [
         above
-        | {"x": chart.categories.index(str(x)) + offsets[series.label], "y": _at(chart, tops[str(x), series.label])}
+        | {
+            "x": chart.categories.index(str(x)) + offsets[series.label],
+            "y": _at(chart, tops[str(x), series.label]),
+        }
         | {"text": inert(chart.format_value(y, 2)), "name": inert(series.label)}
         for series in chart.means
         for x, y in zip(series.x, series.y, strict=True)

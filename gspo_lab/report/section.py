@@ -23,18 +23,26 @@ def paragraph(line: str, class_: str | None = None) -> Both:
 
 def bullets(lines: Sequence[str]) -> Both:
     """A list with an entry for each line."""
-    return Both(h("ul", *(h("li", line) for line in lines)), "\n".join(f"- {plain(line)}" for line in lines))
+    return Both(
+        h("ul", *(h("li", line) for line in lines)), "\n".join(f"- {plain(line)}" for line in lines)
+    )
 
 
 def grid(
-    head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str | None = None, *, fold: str = "",
+    head: Sequence[Any],
+    rows: Iterable[Sequence[Any]],
+    caption: str | None = None,
+    *,
+    fold: str = "",
     class_: str | None = None,
-) -> Both:  # fmt: skip
+) -> Both:
     """A table below its caption. With `fold` the page shows it after a click on that title."""
     listed = list(rows)
     shown = table(head, listed, caption=caption, class_=class_)
     above = [plain(caption)] if caption else []
-    return Both(folded(fold, shown) if fold else shown, "\n\n".join([*above, markdown_table(head, listed)]))
+    return Both(
+        folded(fold, shown) if fold else shown, "\n\n".join([*above, markdown_table(head, listed)])
+    )
 
 
 def folded(title: str, *inner: Html) -> Html:
@@ -55,7 +63,10 @@ Part = Html | Both | Chart | CollapsibleSection
 
 @dataclass(frozen=True)
 class Section:
-    """One heading. The page shows every part of `body`, the Markdown each `Both`; `data` is for the .json."""
+    """One heading.
+
+    The page shows every part of `body`, the Markdown each `Both`; `data` is for the .json.
+    """
 
     id: str
     title: str
@@ -78,8 +89,12 @@ class Section:
     @property
     def markdown(self) -> str:
         """What the Markdown has under this heading."""
-        return "\n\n".join(part.markdown for part in self._parts if isinstance(part, Both) and part.markdown)
+        return "\n\n".join(
+            part.markdown for part in self._parts if isinstance(part, Both) and part.markdown
+        )
 
 
 SectionWriter = Callable[[Source], Section | None]
-"""Writes one section of what was found in a study; None where it has nothing to say under this heading."""
+"""Writes one section of what was found in a study; None where it has nothing to say under this
+heading.
+"""

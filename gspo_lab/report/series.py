@@ -1,4 +1,6 @@
-"""From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds with its band."""
+"""From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds with
+its band.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from gspo_lab.analysis.findings.training_curves import AXES, course
-from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, by_minibatch, read, runs
+from gspo_lab.analysis.readings import (
+    Reading,
+    Source,
+    Steps,
+    Window,
+    average,
+    by_minibatch,
+    read,
+    runs,
+)
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.curve_summaries import mean_of_runs
 from gspo_lab.analysis.stats.paired import pointwise_t
@@ -17,15 +28,20 @@ from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40
-"""From so many runs on no line is drawn for a seed: nobody tells them apart, and the page stays small."""
+"""From so many runs on no line is drawn for a seed: nobody tells them apart, and the page stays
+small.
+"""
 
-DRAWN = "Faint: seeds. Thick: their mean, where every seed has a value. Shaded: from the lowest seed to the highest."
+DRAWN = (
+    "Faint: seeds. Thick: their mean, where every seed has a value. Shaded: from the lowest seed to"
+    " the highest."
+)
 DOTS = "Small dots: seeds. Diamonds: their mean."
 
 SECONDS = "device seconds"
 UNEVEN = 1.2
-"""Runs of one arm do the same work. Where one took more than so many times as long for it as another, seconds depend on
-what else the machine did, and are not offered as an axis."""
+"""Runs of one arm do the same work. Where one took more than so many times as long for it as
+another, seconds depend on what else the machine did, and are not offered as an axis."""
 
 
 def value(number: Any) -> Value:
@@ -35,7 +51,10 @@ def value(number: Any) -> Value:
 
 @dataclass(frozen=True)
 class Points:
-    """One run's line: `y` over `x`, NaN where not measured; an envelope and places on other axes where there are."""
+    """One run's line:
+
+    `y` over `x`, NaN where not measured; an envelope and places on other axes where there are.
+    """
 
     x: Floats
     y: Floats
@@ -54,11 +73,19 @@ def column(values: Floats) -> tuple[Value, ...]:
 
 
 def sides_of(study: Source, by_run: ByRun) -> ByRun:
-    """The two sides of the declared contrast by their names, the negative one first; empty where none is declared."""
+    """The two sides of the declared contrast by their names, the negative one first; empty where
+    none is declared.
+    """
     rule = study.declaration.verdict
     if rule.contrast is None:
         return {}
-    return dict(zip(side_names(rule), (_weighted(by_run, side) for side in sides(rule.contrast)), strict=True))
+    return dict(
+        zip(
+            side_names(rule),
+            (_weighted(by_run, side) for side in sides(rule.contrast)),
+            strict=True,
+        )
+    )
 
 
 def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
@@ -74,9 +101,13 @@ def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
 
 
 def aligned(runs_: Sequence[Points], name: str = "y") -> tuple[Floats, Floats]:
-    """Every x at which a run has a `y`, and a row per run of its `y`, an end of its envelope or an axis there."""
+    """Every x at which a run has a `y`, and a row per run of its `y`, an end of its envelope or an
+    axis there.
+    """
     finite = [np.isfinite(run.y) for run in runs_]
-    positions = np.unique(np.concatenate([run.x[there] for run, there in zip(runs_, finite, strict=True)]))
+    positions = np.unique(
+        np.concatenate([run.x[there] for run, there in zip(runs_, finite, strict=True)])
+    )
     out = np.full((len(runs_), len(positions)), np.nan)
     for row, run, there in zip(out, runs_, finite, strict=True):
         values = run.at[name] if name in run.at else getattr(run, name)
@@ -90,41 +121,58 @@ def on_axes(runs_: Sequence[Points]) -> dict[str, Floats]:
 
 
 def all_lines(by_run: ByRun, both: ByRun) -> tuple[Series, ...]:
-    """`lines` of every arm, and of `both` sides of a contrast, which alone have lines of seeds then. Where there are
-    many runs no seed has a line."""
+    """`lines` of every arm, and of `both` sides of a contrast, which alone have lines of seeds
+    then. Where there are many runs no seed has a line."""
     thin = sum(map(len, (both or by_run).values())) >= MANY_RUNS
-    out = [line for arm, seeds in by_run.items() for line in lines(arm, seeds, thin=thin or bool(both))]
+    out = [
+        line for arm, seeds in by_run.items() for line in lines(arm, seeds, thin=thin or bool(both))
+    ]
     return (*out, *(line for name, seeds in both.items() for line in lines(name, seeds, thin=thin)))
 
 
 def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
-    """One series per seed, where there are several and not `thin`, and their mean at every x that all seeds have. The
-    band of the mean reaches from the lowest to the highest value of any seed; of an envelope, of any single update."""
+    """One series per seed, where there are several and not `thin`, and their mean at every x that
+    all seeds have. The band of the mean reaches from the lowest to the highest value of any seed;
+    of an envelope, of any single update.
+    """
     known = {seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()}
     if not known:
         return ()
     runs_ = list(known.values())
     positions, heights = aligned(runs_)
     x, known_there, out = tuple(positions.tolist()), np.isfinite(heights), []
-    at = {axis: places for axis, places in on_axes(runs_).items() if np.isfinite(places[known_there]).all()}
+    at = {
+        axis: places
+        for axis, places in on_axes(runs_).items()
+        if np.isfinite(places[known_there]).all()
+    }
     if len(known) > 1 and not thin:
         for row, seed in enumerate(known):
             points_at = {axis: column(places[row]) for axis, places in at.items()}
             out.append(Series(arm, x, column(heights[row]), seed=seed, at=points_at))
     enveloped = all(points.low is not None for points in known.values())
-    low, high = (aligned(runs_, "low")[1], aligned(runs_, "high")[1]) if enveloped else (heights, heights)
+    low, high = (
+        (aligned(runs_, "low")[1], aligned(runs_, "high")[1]) if enveloped else (heights, heights)
+    )
     edges = (np.fmin.reduce(low), np.fmax.reduce(high))
     alike = np.array_equal(*edges, equal_nan=True)
     band = ((), ()) if alike else (column(edges[0]), column(edges[1]))
     means = {axis: column(mean_of_runs(places)) for axis, places in at.items()}
-    return (*out, Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means))
+    return (
+        *out,
+        Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means),
+    )
 
 
-def pair_lines(arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float) -> list[Series]:
-    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
-    steps that every pair has."""
+def pair_lines(
+    arm: str, base: Mapping[int, Points], subject: Mapping[int, Points], alpha: float
+) -> list[Series]:
+    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise
+    interval over the steps that every pair has."""
     both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
-    seeds = [seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)]
+    seeds = [
+        seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)
+    ]
     if not seeds:
         return []
     steps, heights = aligned([line for seed in seeds for line in both[seed]])
@@ -140,10 +188,14 @@ def pair_lines(arm: str, base: Mapping[int, Points], subject: Mapping[int, Point
 
 
 def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:
-    """Arm by arm the lines of a frame with one row per arm, seed and x; axes of `AXES` may be columns too."""
+    """Arm by arm the lines of a frame with one row per arm, seed and x; axes of `AXES` may be
+    columns too.
+    """
     names = [name for name in (x, y, *AXES) if name in frame.columns]
     rows: dict[tuple[str, int], list[list[float]]] = {}
-    for arm, seed, *numbers in zip(*(frame[name].tolist() for name in ("arm", "seed", *names)), strict=True):
+    for arm, seed, *numbers in zip(
+        *(frame[name].tolist() for name in ("arm", "seed", *names)), strict=True
+    ):
         rows.setdefault((arm, int(seed)), []).append(numbers)
     out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
     for (arm, seed), listed in rows.items():
@@ -164,21 +216,29 @@ def axes(study: Source) -> tuple[dict[str, str], str]:
     if not apart or apart[arm] <= UNEVEN:
         return dict(AXES), ""
     why = f"for the same work one run of {arm} took {apart[arm]:.1f} times as long as another."
-    return {axis: total for axis, total in AXES.items() if axis != SECONDS}, f"No axis of device seconds: {why}"
+    return {
+        axis: total for axis, total in AXES.items() if axis != SECONDS
+    }, f"No axis of device seconds: {why}"
 
 
 def _pace(columns: Mapping[str, Floats]) -> float | None:
-    """Device seconds per FLOP, or per token where FLOPs were not counted, up to the last step that knows both."""
+    """Device seconds per FLOP, or per token where FLOPs were not counted, up to the last step that
+    knows both.
+    """
     seconds = columns[AXES[SECONDS]]
     for work in (columns[AXES["FLOPs"]], columns[AXES["response tokens"]]):
-        known = np.flatnonzero(np.isfinite(seconds) & np.isfinite(work) & (work > 0) & (seconds > 0))
+        known = np.flatnonzero(
+            np.isfinite(seconds) & np.isfinite(work) & (work > 0) & (seconds > 0)
+        )
         if len(known):
             return float(seconds[known[-1]] / work[known[-1]])
     return None
 
 
 def steps_of(study: Source) -> int:
-    """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
+    """The steps that the longest arm is planned to have; of imported runs those of the longest
+    log.
+    """
     if study.declaration.recorded is not None:
         return max(1, course(study).last + 1)
     return max(arm.settings.steps for arm in study.declaration.arms.values())
@@ -187,38 +247,68 @@ def steps_of(study: Source) -> int:
 def points(
     study: Source, metric: str, *, envelope: bool = False, compute: bool = False
 ) -> dict[str, dict[int, Points]]:
-    """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
+    """Per arm and seed one metric's course; with `compute` also its places on the axes of
+    `AXES`.
+    """
     out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
     places = axes(study)[0] if compute else {}
     for track in course(study).tracks:
         if track.arm in out:
             values = track.columns
-            low, high = (values[f"{metric}.low"], values[f"{metric}.high"]) if envelope else (None, None)
+            low, high = (
+                (values[f"{metric}.low"], values[f"{metric}.high"]) if envelope else (None, None)
+            )
             at = {axis: values[total] for axis, total in places.items()}
             out[track.arm][track.seed] = Points(track.x(metric), values[metric], low, high, at)
     return out
 
 
 def curve(
-    study: Source, metric: str, title: str, unit: str, *, id: str = "", note: str = "", envelope: bool = False,
-    compute: bool = False, **look: Any,
-) -> Chart:  # fmt: skip
+    study: Source,
+    metric: str,
+    title: str,
+    unit: str,
+    *,
+    id: str = "",
+    note: str = "",
+    envelope: bool = False,
+    compute: bool = False,
+    **look: Any,
+) -> Chart:
     """One metric over the training steps: span means of every seed, and per arm their mean.
 
-    With `envelope` the band reaches from the lowest to the highest single value (of a metric of `EXTREMES`). `compute`
-    lets the chart be drawn against prompts, tokens, FLOPs and device seconds too. `look` goes to the chart.
+    With `envelope` the band reaches from the lowest to the highest single value (of a metric of
+    `EXTREMES`). `compute` lets the chart be drawn against prompts, tokens, FLOPs and device seconds
+    too. `look` goes to the chart.
     """
     by_arm = points(study, metric, envelope=envelope, compute=compute)
     parts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
-    series, reach = all_lines(by_arm, sides_of(study, by_arm) if compute else {}), float(max(1, steps_of(study) - 1))
-    look |= {"note": " ".join(filter(None, parts)), "reading": Reading(metric, Window(Steps.ALL)).key}
-    return Chart(id or f"m-{metric.replace('_', '-')}", title, "step", unit, series, reach=(0.0, reach), **look)
+    series, reach = (
+        all_lines(by_arm, sides_of(study, by_arm) if compute else {}),
+        float(max(1, steps_of(study) - 1)),
+    )
+    look |= {
+        "note": " ".join(filter(None, parts)),
+        "reading": Reading(metric, Window(Steps.ALL)).key,
+    }
+    return Chart(
+        id or f"m-{metric.replace('_', '-')}",
+        title,
+        "step",
+        unit,
+        series,
+        reach=(0.0, reach),
+        **look,
+    )
 
 
 def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
     """Per arm the reading by mini-batch index: every recorded run, and their mean."""
     pools = by_minibatch(of, reading)
-    values = {run: {index: pool.value for index, pool in by_index.items()} for run, by_index in pools.items()}
+    values = {
+        run: {index: pool.value for index, pool in by_index.items()}
+        for run, by_index in pools.items()
+    }
     return dots_by_arm(of, values)
 
 
@@ -226,14 +316,23 @@ def dots_by_arm(of: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[
     """Per arm the values of its runs by a number's place, and their mean."""
     out: list[Series] = []
     for arm in of.arms:
-        known = {run.seed: by_run[run.id] for run in runs(of) if run.arm == arm and by_run.get(run.id)}
-        seeds = {seed: {str(place): value for place, value in values.items()} for seed, values in known.items()}
+        known = {
+            run.seed: by_run[run.id] for run in runs(of) if run.arm == arm and by_run.get(run.id)
+        }
+        seeds = {
+            seed: {str(place): value for place, value in values.items()}
+            for seed, values in known.items()
+        }
         out += dots_of(arm, [str(place) for place in sorted(set().union(*known.values()))], seeds)
     return tuple(out)
 
 
-def per_arm(of: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]) -> tuple[Series, ...]:
-    """One series over categories, each with the arm that it shows: every recorded run, and their mean."""
+def per_arm(
+    of: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]
+) -> tuple[Series, ...]:
+    """One series over categories, each with the arm that it shows: every recorded run, and their
+    mean.
+    """
     values = read(of, reading)
     seeds: dict[int, dict[str, Value]] = {}
     for category, arm in arms.items():
@@ -244,16 +343,31 @@ def per_arm(of: Source, reading: Reading, label: str, colour: int, arms: Mapping
 
 
 def dots_of(
-    label: str, categories: Sequence[str], seeds: Mapping[int, Mapping[str, Value]], colour: int | None = None
+    label: str,
+    categories: Sequence[str],
+    seeds: Mapping[int, Mapping[str, Value]],
+    colour: int | None = None,
 ) -> list[Series]:
-    """A series for each seed, where there are several, and one of their means with the lowest and the highest."""
+    """A series for each seed, where there are several, and one of their means with the lowest and
+    the highest.
+    """
     if not categories:
         return []
     x = tuple(categories)
     each = {seed: tuple(values.get(category) for category in x) for seed, values in seeds.items()}
     several = len(each) > 1
-    out = [Series(label, x, y, seed=seed, colour=colour) for seed, y in each.items()] if several else []
+    out = (
+        [Series(label, x, y, seed=seed, colour=colour) for seed, y in each.items()]
+        if several
+        else []
+    )
     by_place = list(zip(*each.values(), strict=True)) or [() for _ in x]
     known = [[y for y in values if y is not None] for values in by_place]
-    low, high = (tuple(edge(values, default=None) for values in known) if several else () for edge in (min, max))
-    return [*out, Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour)]
+    low, high = (
+        tuple(edge(values, default=None) for values in known) if several else ()
+        for edge in (min, max)
+    )
+    return [
+        *out,
+        Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour),
+    ]

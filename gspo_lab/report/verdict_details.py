@@ -1,4 +1,6 @@
-"""What a verdict rests on: facts for a table, a sentence for a terminal, data for the .json; measured error rates."""
+"""What a verdict rests on: facts for a table, a sentence for a terminal, data for the .json;
+measured error rates.
+"""
 
 import functools
 import json
@@ -11,29 +13,42 @@ from gspo_lab.analysis.stats import Comparison, TwoWay, Verdict
 from gspo_lab.analysis.stats import simulation_cells as cells
 from gspo_lab.analysis.stats.simulation_cells import UNEVEN, Method
 from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
+from gspo_lab.common.text import MINUS, capital, counted, difference, level
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
 from gspo_lab.report.section import Section, folded
 from gspo_lab.report.words import because, label, reason_text, sentence
-from gspo_lab.report.words.text import MINUS, capital, counted, difference, level
 
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
     """Name and value of each fact, for the table below the answer."""
     compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
     paired = compared.paired
-    what = "drop from best, relative to the gain, smaller than that of" if stability else "difference to"
+    what = (
+        "drop from best, relative to the gain, smaller than that of"
+        if stability
+        else "difference to"
+    )
     missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     out = {
         f"{what} {verdict.baseline}": signed(paired.estimate, paired.low, paired.high),
-        f"{level(compared.alpha)} interval, these problems": between(paired.low, paired.high, missing, compared.margin),
+        f"{level(compared.alpha)} interval, these problems": between(
+            paired.low, paired.high, missing, compared.margin
+        ),
     }
     if adjusted := _adjusted(compared):
         out["interval of the verdict"] = adjusted
     if isinstance(verdict, StabilityVerdict):
-        beside = {"the same in points of score": verdict.points, "difference of final scores": verdict.final}
+        beside = {
+            "the same in points of score": verdict.points,
+            "difference of final scores": verdict.final,
+        }
         out |= {name: signed(test.estimate, test.low, test.high) for name, test in beside.items()}
-        for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
-            out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
+        for arm, share in zip(
+            (verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True
+        ):
+            out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = (
+                f"{share.k} of {share.n}"
+            )
     else:
         lacking = f"{NOT_MEASURED}: {'too few pairs' if wider is None else wider.reason}"
         lacking = "not computed for a contrast" if verdict.question == "contrast" else lacking
@@ -63,7 +78,9 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     if paired.n:
         ahead = sum(apart > 0 for apart in paired.differences)
         out.append(f"{compared.subject} is ahead in {ahead} of {paired.n} pairs")
-        out.append(f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}")
+        out.append(
+            f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}"
+        )
     if paired.low is None and paired.n:
         out.append("these numbers are descriptive; they have no verdict")
     if missing:
@@ -72,7 +89,9 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
 
 
 def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
-    """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
+    """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for
+    new problems too.
+    """
     compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
     paired = compared.paired
     if paired.estimate is None:
@@ -88,7 +107,9 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
         parts.append(f"new problems too {between(wider.low, wider.high, None, compared.margin)}")
     parts += [f"margin ±{compared.margin:.3g}", counted(paired.n, "pair")]
     if compared.smallest_detectable is not None:
-        parts.append(f"a true difference of {_detectable(compared)} would be found in 80 of 100 such studies")
+        parts.append(
+            f"a true difference of {_detectable(compared)} would be found in 80 of 100 such studies"
+        )
     uneven = uneven_line(compared) if compared is verdict else None
     return ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
 
@@ -104,7 +125,10 @@ def _detectable(verdict: Comparison) -> str:
     if verdict.detectable_range is None:
         return format_number(verdict.smallest_detectable, 2)
     low, high = verdict.detectable_range
-    return f"{format_number(verdict.smallest_detectable, 2)} ({format_number(low, 2)} to {format_number(high, 2)})"
+    return (
+        f"{format_number(verdict.smallest_detectable, 2)} ({format_number(low, 2)} to"
+        f" {format_number(high, 2)})"
+    )
 
 
 def head(verdict: Verdict) -> dict[str, Any]:
@@ -126,13 +150,27 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     """The verdict and all of its numbers for the .json."""
     limits = ("estimate", "low", "high")
     if isinstance(verdict, StabilityVerdict):
-        drop = {**_fields(verdict.drop.paired, limits), "margin": verdict.margin, "word": verdict.drop.word}
-        final = {"loses_less_points": _fields(verdict.points, limits), "final": _fields(verdict.final, limits)}
+        drop = {
+            **_fields(verdict.drop.paired, limits),
+            "margin": verdict.margin,
+            "word": verdict.drop.word,
+        }
+        final = {
+            "loses_less_points": _fields(verdict.points, limits),
+            "final": _fields(verdict.final, limits),
+        }
         fell = [list(proportion) for proportion in verdict.unstable]
         return {**head(verdict), "fell": fell, "p": verdict.p, "loses_less": drop, **final}
     verdict = comparison(verdict)
     paired, uneven = verdict.paired, uneven_line(verdict)
-    names = ("better", "margin", "alpha", "smallest_detectable", "seeds_for_margin", "seeds_for_equivalence")
+    names = (
+        "better",
+        "margin",
+        "alpha",
+        "smallest_detectable",
+        "seeds_for_margin",
+        "seeds_for_equivalence",
+    )
     return {
         **head(verdict),
         **_fields(paired, (*limits, "p", "sd")),
@@ -144,9 +182,13 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "arms_judged_together": verdict.family,
         "looks": list(verdict.rule.looks) if len(verdict.rule.looks) > 1 else [],
         "smallest_detectable_range": verdict.detectable_range,
-        "collapsed": None if verdict.collapsed is None else [list(share) for share in verdict.collapsed],
+        "collapsed": (
+            None if verdict.collapsed is None else [list(share) for share in verdict.collapsed]
+        ),
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out),
-        "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],
+        "unstable": (
+            None if verdict.unstable is None else [list(counts) for counts in verdict.unstable]
+        ),
         "notes": [*map(reason_text, verdict.notes), *([uneven] if uneven else [])],
     }
 
@@ -163,18 +205,25 @@ ALPHA = 0.05
 
 @functools.cache
 def record() -> dict[str, Any]:
-    """What `gspo-lab calibrate --json` printed of the code of this version: `calibration.json` in this package."""
-    return dict(json.loads(Path(__file__).with_name("calibration.json").read_text(encoding="utf-8")))
+    """What `gspo-lab calibrate --json` printed of the code of this version:
+
+    `calibration.json` in this package.
+    """
+    return dict(
+        json.loads(Path(__file__).with_name("calibration.json").read_text(encoding="utf-8"))
+    )
 
 
 def calibration(study: Source) -> Section | None:
-    """The rates of this report's rules, and of common analyses that fail; None where no score decides."""
+    """The rates of this report's rules, and of common analyses that fail; None where no score
+    decides.
+    """
     if study.declaration.primary is None or len(study.arms) < 2:
         return None
     about = (
-        f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code that judged this "
-        "study. A valid rule is wrong in 5 % of them or fewer; the rows of true equivalence show how often the rule "
-        "says so. gspo-lab calibrate runs it all again."
+        f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code"
+        " that judged this study. A valid rule is wrong in 5 % of them or fewer; the rows of true"
+        " equivalence show how often the rule says so. gspo-lab calibrate runs it all again."
     )
     rows: dict[bool, list[tuple[str, ...]]] = {True: [], False: []}
     for row in record()["rows"]:
@@ -190,17 +239,31 @@ def calibration(study: Source) -> Section | None:
     return Section("calibration", "Calibration", body)
 
 
-def calibration_lines(verdicts: Sequence[Comparison], contrast: Comparison | None = None) -> list[str]:
-    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rate in one line each;
-    none where nothing was measured (n < 3, another alpha)."""
-    n, alpha, family = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, len(verdicts)
+def calibration_lines(
+    verdicts: Sequence[Comparison], contrast: Comparison | None = None
+) -> list[str]:
+    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rate in
+    one line each; none where nothing was measured (n < 3, another alpha)."""
+    n, alpha, family = (
+        max(verdict.paired.n for verdict in verdicts),
+        verdicts[0].alpha,
+        len(verdicts),
+    )
     looks = verdicts[0].rule.looks
-    lines = [] if contrast is None else [_contrast_line(contrast.paired.n, alpha, looked=len(looks) > 1)]
+    lines = (
+        []
+        if contrast is None
+        else [_contrast_line(contrast.paired.n, alpha, looked=len(looks) > 1)]
+    )
     lines.append(calibration_line(n, alpha))
     if family > 1:
-        lines.append(_row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family))
+        lines.append(
+            _row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family)
+        )
     if len(looks) > 1:
-        lines.append(_row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)"))
+        lines.append(
+            _row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)")
+        )
     if any(verdict.word == "practically equivalent" for verdict in verdicts):
         lines.append(_equivalence_line(n, alpha))
     return [line for line in lines if line]
@@ -208,15 +271,23 @@ def calibration_lines(verdicts: Sequence[Comparison], contrast: Comparison | Non
 
 def keeps_alpha(verdicts: Sequence[Comparison]) -> bool:
     """Whether no error rate that `calibration_lines` states lies above alpha."""
-    n, alpha, looks = max(verdict.paired.n for verdict in verdicts), verdicts[0].alpha, verdicts[0].rule.looks
+    n, alpha, looks = (
+        max(verdict.paired.n for verdict in verdicts),
+        verdicts[0].alpha,
+        verdicts[0].rule.looks,
+    )
     methods = [(cells.PAIRED, n), (cells.UNEVEN_PAIRED, n), (cells.AT_MARGIN, n)]
-    methods += [(cells.HOLM, n)] * (len(verdicts) > 1) + [(cells.LOOKED, looks[-1])] * (len(looks) > 1)
+    methods += [(cells.HOLM, n)] * (len(verdicts) > 1) + [(cells.LOOKED, looks[-1])] * (
+        len(looks) > 1
+    )
     rates = [row["rate"] for method, pairs in methods for row in _rows(method, pairs, alpha)]
     return max(rates, default=0.0) <= alpha
 
 
 def calibration_line(n: int, alpha: float) -> str | None:
-    """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
+    """The plain interval's false alarms at `n` pairs in one line; None where it was never
+    measured.
+    """
     rows = [row for row in _rows(cells.PAIRED, n, alpha) if row["cell"].startswith("score")]
     if not rows:
         return None
@@ -225,26 +296,31 @@ def calibration_line(n: int, alpha: float) -> str | None:
     uneven = ""
     if (rates := _uneven_rates(n, alpha, cells.UNEVEN_PAIRED)) is not None:
         uneven = (
-            f"; {_percent(rates[1])} where 15 % of the runs of only one arm are unstable, {_percent(rates[2])} where "
-            f"only one arm is skewed ({rates[0]} pairs, means equal)"
+            f"; {_percent(rates[1])} where 15 % of the runs of only one arm are unstable,"
+            f" {_percent(rates[2])} where only one arm is skewed ({rates[0]} pairs, means equal)"
         )
     return (
-        f"Calibrated: {_percent(normal)} false alarms in {record()['studies']:,} simulated studies of "
-        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(shares.values()))} where both arms are "
-        f"alike skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
+        f"Calibrated: {_percent(normal)} false alarms in {record()['studies']:,} simulated studies"
+        f" of {rows[0]['n']} pairs without a difference, at most {_percent(max(shares.values()))}"
+        f" where both arms are alike skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
     )
 
 
 def uneven_line(verdict: Comparison) -> str | None:
-    """Beside a "better" that rests on arms with unstable runs: how often it is said there though the means are equal.
+    """Beside a "better" that rests on arms with unstable runs: how often it is said there though
+    the means are equal.
 
-    No rule on few pairs keeps alpha there: where none of an arm's runs happens to be unstable, its scores look like
-    those of a better arm. None for other words, without unstable runs, and where nothing was measured.
+    No rule on few pairs keeps alpha there: where none of an arm's runs happens to be unstable, its
+    scores look like those of a better arm. None for other words, without unstable runs, and where
+    nothing was measured.
     """
     if verdict.better is None or not any(k for k, _ in verdict.unstable or ()):
         return None
     looks = verdict.rule.looks
-    methods = (cells.UNEVEN_HOLM if verdict.family > 1 else cells.UNEVEN_PAIRED, cells.UNEVEN_LOOKED)
+    methods = (
+        cells.UNEVEN_HOLM if verdict.family > 1 else cells.UNEVEN_PAIRED,
+        cells.UNEVEN_LOOKED,
+    )
     if verdict.question == "contrast":
         methods = (cells.UNEVEN_CONTRAST, cells.UNEVEN_CONTRAST_LOOKED)
     elif verdict.rule.order:
@@ -255,52 +331,76 @@ def uneven_line(verdict: Comparison) -> str | None:
         return None
     n, unstable, *skewed = rates
     return (
-        f"runs are unstable here: in simulated studies of {n} pairs with equal means 'better' is said in "
-        f"{_percent(unstable)} where 15 % of one arm's runs are unstable"
+        f"runs are unstable here: in simulated studies of {n} pairs with equal means 'better' is"
+        f" said in {_percent(unstable)} where 15 % of one arm's runs are unstable"
         + "".join(f", in {_percent(rate)} where one arm is skewed" for rate in skewed)
     )
 
 
 def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[Any, ...] | None:
-    """Pairs, and the rates where one arm alone has unstable runs and, if simulated, where its scores are skewed."""
+    """Pairs, and the rates where one arm alone has unstable runs and, if simulated, where its
+    scores are skewed.
+    """
     rows = _rows(method, n, alpha)
     rates = [row["rate"] for name in UNEVEN for row in rows if name in row["cell"]]
     return (rows[0]["n"], *rates) if rows else None
 
 
 def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) -> str | None:
-    """The worst of a method's rows; of cells that name a number of arms, those nearest to `arms`."""
+    """The worst of a method's rows; of cells that name a number of arms, those nearest to
+    `arms`.
+    """
     rows = _rows(method, n, alpha)
     if arms and rows:
-        nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
+        nearest = min(
+            (int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms)
+        )
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
         what += f" (simulated with {nearest} arms)" if nearest != arms else ""
-    return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs" if rows else None
+    return (
+        f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs"
+        if rows
+        else None
+    )
 
 
 def _contrast_line(n: int, alpha: float, *, looked: bool) -> str | None:
     method = cells.UNEVEN_CONTRAST_LOOKED if looked else cells.UNEVEN_CONTRAST
     even = _rows(method._replace(name=method.name.removesuffix(", means equal")), n, alpha)
     uneven = _rows(method, n, alpha)
-    return None if not even else (
-        f"{_percent(even[0]['rate'])} false alarms by a contrast of four arms, {_percent(uneven[0]['rate'])} where "
-        f"15 % of one arm's runs are unstable, {even[0]['n']} pairs"
-    )  # fmt: skip
+    return (
+        None
+        if not even
+        else (
+            f"{_percent(even[0]['rate'])} false alarms by a contrast of four arms, {_percent(uneven[0]['rate'])} where "  # noqa: E501
+            f"15 % of one arm's runs are unstable, {even[0]['n']} pairs"
+        )
+    )
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:
     wrong = _rows(cells.AT_MARGIN, n, alpha)
     right = [row["rate"] for row in _rows(cells.AT_ZERO, n, alpha)]
-    return None if not wrong else (
-        f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most "
-        f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "
-        f"differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
-    )  # fmt: skip
+    return (
+        None
+        if not wrong
+        else (
+            f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most "  # noqa: E501
+            f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "  # noqa: E501
+            f"differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
+        )
+    )
 
 
 def _rows(method: Method, n: int, alpha: float) -> list[dict[str, Any]]:
-    """A method's rows with the most pairs that are no more than `n`; none where alpha is not the simulated one."""
-    rows = [row for row in record()["rows"] if row["method"] == method.name and row["n"] <= n and alpha == ALPHA]
+    """A method's rows with the most pairs that are no more than `n`; none where alpha is not the
+    simulated one.
+    """
+    rows = [
+        row
+        for row in record()["rows"]
+        if row["method"] == method.name and row["n"] <= n and alpha == ALPHA
+    ]
     return [row for row in rows if row["n"] == max(row["n"] for row in rows)]
 
 

@@ -1,17 +1,21 @@
-"""A warm process from which the workers of one conductor are forked: `python -m gspo_lab.running.forkserver SOCKET`.
+"""A warm process from which the workers of one conductor are forked: `python -m
+gspo_lab.running.forkserver SOCKET`.
 
-A worker that starts as a command spends most of its start on importing torch and transformers. This process imports
-them once. Each worker is a fork of it that runs `python -m gspo_lab.running.worker FOLDER` with its own process group, log file
-and exit code. The server computes nothing and has one thread, so that a fork equals a fresh process.
+A worker that starts as a command spends most of its start on importing torch and transformers. This
+process imports them once. Each worker is a fork of it that runs `python -m gspo_lab.running.worker
+FOLDER` with its own process group, log file and exit code. The server computes nothing and has one
+thread, so that a fork equals a fresh process.
 
-The standard library's multiprocessing forkserver does the same for functions. But it imports the caller's main module
-in each child, which breaks scripts without a guard, and shares the caller's output and Ctrl-C.
+The standard library's multiprocessing forkserver does the same for functions. But it imports the
+caller's main module in each child, which breaks scripts without a guard, and shares the caller's
+output and Ctrl-C.
 
     conductor -> server     (number, folder): start a worker
                             (number, signal): send it that, SIGKILL to its whole group
     server -> conductor     (number, exit code), once it has ended
 
-The server lives as long as the other end of the socket is open. Workers stop by themselves without their server.
+The server lives as long as the other end of the socket is open. Workers stop by themselves without
+their server.
 """
 
 import gc
@@ -31,12 +35,19 @@ from gspo_lab.running.launch.base import CONDUCTOR, STOP_SIGNALS
 
 LOOP = "gspo_lab.training.engines.native.loop"
 PRELOADED = {"native": LOOP, "trl": LOOP}
-"""By engine, what its workers import anyway and all of which is safe to fork; warm starts want what "native" does."""
+"""By engine, what its workers import anyway and all of which is safe to fork; warm starts want what
+"native" does.
+"""
 
 
 def serve(orders: Connection) -> Path | None:
-    """Fork workers as ordered. Returns the folder to work on in each worker, and None in the server at its end."""
-    pids: dict[int, int] = {}  # of workers that are not waited for yet, so that no other process can have their ids
+    """Fork workers as ordered.
+
+    Returns the folder to work on in each worker, and None in the server at its end.
+    """
+    pids: dict[
+        int, int
+    ] = {}  # of workers that are not waited for yet, so that no other process can have their ids
     numbers: dict[int, int] = {}  # by a descriptor that is readable once the worker has ended
     while True:
         for ready in wait([orders, *numbers]):
@@ -57,7 +68,10 @@ def serve(orders: Connection) -> Path | None:
             if isinstance(order, Path):
                 try:
                     with RunFolder(order).log.open("ab") as log:
-                        for stream in (sys.stdout, sys.stderr):  # what this process and its forks say from now on
+                        for stream in (
+                            sys.stdout,
+                            sys.stderr,
+                        ):  # what this process and its forks say from now on
                             os.dup2(log.fileno(), stream.fileno())
                     preload(order)
                     pid = fork() if alone() else spawn(order)
@@ -78,18 +92,25 @@ def serve(orders: Connection) -> Path | None:
 
 
 def preload(folder: Path) -> None:
-    """Import what the worker of this folder needs. What fails here fails there again, and is told there."""
+    """Import what the worker of this folder needs.
+
+    What fails here fails there again, and is told there.
+    """
     with suppress(Exception):
         specification = RunFolder(folder).specification()
         engine = "native" if specification is None else specification["settings"]["engine"]
         if engine in PRELOADED:
             import_module(PRELOADED[engine])
     gc.collect()
-    gc.freeze()  # a worker's collector need not walk through what it shares with the server, and so copy its pages
+    # a worker's collector need not walk through what it shares with the server, and so copy its
+    # pages
+    gc.freeze()
 
 
 def fork() -> int:
-    """0 in the child, which leads a process group and hears requests to stop once its handlers are there."""
+    """0 in the child, which leads a process group and hears requests to stop once its handlers are
+    there.
+    """
     server = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -106,11 +127,15 @@ def fork() -> int:
 def spawn(folder: Path) -> int:
     """The process id of a worker that starts as an ordinary command."""
     command = [sys.executable, "-m", "gspo_lab.running.worker", str(folder)]
-    return os.posix_spawn(sys.executable, command, {**os.environ, CONDUCTOR: str(os.getpid())}, setpgroup=0)
+    return os.posix_spawn(
+        sys.executable, command, {**os.environ, CONDUCTOR: str(os.getpid())}, setpgroup=0
+    )
 
 
 def alone() -> bool:
-    """Whether this process has no thread but its first: what other threads held while they were forked stays held."""
+    """Whether this process has no thread but its first: what other threads held while they were
+    forked stays held.
+    """
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 

@@ -1,7 +1,9 @@
-"""How far work is, for people: a table that renews itself in a terminal, a plain line now and then anywhere else.
+"""How far work is, for people: a table that renews itself in a terminal, a plain line now and then
+anywhere else.
 
 arm   s0               s1                s2        reward  clipped
-grpo  finished 60/60   sampling 12/60    queued     0.412    0.58%      a row per arm, a cell per seed
+grpo  finished 60/60   sampling 12/60    queued     0.412    0.58%      a row per arm, a cell per
+seed
 gspo  evaluating 15/60 queued            queued     0.387   41.20%
 ━━━━━━━━━━━━━━━  2 of 6 finished, 4 min 10 s elapsed, about 6 min left
 """
@@ -26,8 +28,8 @@ from gspo_lab.common.states import Phase, State
 
 REDRAW_SECONDS = 1.0
 FIRST_LINE_SECONDS, LAST_LINE_SECONDS = 5.0, 60.0
-"""Between two plain lines: the first after the former, later ones after a twentieth of the elapsed time, up to the
-latter."""
+"""Between two plain lines: the first after the former, later ones after a twentieth of the elapsed
+time, up to the latter."""
 PACE_SECONDS = 60.0
 """A count's pace is that of the last minute: what was stored before would make it look too good."""
 RUNNING_NAMED = 4
@@ -56,26 +58,33 @@ NUMBERS = {
     "clipped": (False, "clip", ".2%"),
     "not graded": (True, "grader_errors", ".1%"),
 }
-"""Columns of means: whether it takes a grader that failed to show them, the field of `Progress`, and the format."""
+"""Columns of means: whether it takes a grader that failed to show them, the field of `Progress`,
+and the format.
+"""
 NONE_CORRECT = "no answer of its first step was correct"
 NONE_CORRECT_ADVICE = (
-    "scores are 0 until an answer is correct; where rewards stay below 1 let the mean reward decide, verdict.primary = "
-    "'NAME:reward'"
+    "scores are 0 until an answer is correct; where rewards stay below 1 let the mean reward"
+    " decide, verdict.primary = 'NAME:reward'"
 )
 """Said once for all runs."""
 
 Kind = tuple[str, str]
-"""A kind of work that takes time, and whose it is: ("step", "grpo"), ("start", "grpo"), ("bench aime24", "grpo")."""
+"""A kind of work that takes time, and whose it is:
+
+("step", "grpo"), ("start", "grpo"), ("bench aime24", "grpo").
+"""
 
 
 @dataclass
 class Progress:
-    """How far one worker is. `reward` and `clip`, the share of the step's tokens, are those of its last step.
+    """How far one worker is. `reward` and `clip`, the share of the step's tokens, are those of its
+    last step.
 
-    `detail` says what it does in its phase, such as which program it starts; `since` when that phase began.
-    `grader_errors` is the share of responses so far on which the grader failed. `collapse` is the step and the cause of
-    a collapse. `place` is the worker's place by its launcher. `resumed` is the step of a resume that is not shown yet.
-    `spent` has seconds and the amount of work done in them, `left` the remaining amount.
+    `detail` says what it does in its phase, such as which program it starts; `since` when that
+    phase began. `grader_errors` is the share of responses so far on which the grader failed.
+    `collapse` is the step and the cause of a collapse. `place` is the worker's place by its
+    launcher. `resumed` is the step of a resume that is not shown yet. `spent` has seconds and the
+    amount of work done in them, `left` the remaining amount.
     """
 
     steps: int
@@ -107,7 +116,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressCell:
-    """One piece of work in the table. Stages follow each other; the cells of one run side by side."""
+    """One piece of work in the table.
+
+    Stages follow each other; the cells of one run side by side.
+    """
 
     stage: str
     row: str
@@ -121,7 +133,8 @@ class ProgressCell:
 
 
 def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool]:
-    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and if that is complete.
+    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and
+    if that is complete.
 
     It is incomplete as long as a stage has no measured step.
 
@@ -138,7 +151,11 @@ def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool
     for stage in dict.fromkeys(cell.stage for cell in cells):
         ends: list[float] = []
         for state in (State.RUNNING, State.LOST, State.QUEUED):
-            for progress in (cell.progress for cell in cells if cell.stage == stage and cell.progress.state is state):
+            for progress in (
+                cell.progress
+                for cell in cells
+                if cell.stage == stage and cell.progress.state is state
+            ):
                 seconds = 0.0
                 for (kind, arm), amount in progress.left.items():
                     rate = rates.get((kind, arm), rates.get((kind, "")))
@@ -151,13 +168,20 @@ def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool
 
 
 class ProgressView:
-    """Shows the cells of one piece of work from its beginning to its end: `with` it, and `tick` now and then.
+    """Shows the cells of one piece of work from its beginning to its end: `with` it, and `tick` now
+    and then.
 
     `by_reward`: the mean reward already decides, so nobody is told to let it.
     """
 
     def __init__(
-        self, console: Console, title: str, *, live: bool = True, waits_for: str = "", by_reward: bool = False
+        self,
+        console: Console,
+        title: str,
+        *,
+        live: bool = True,
+        waits_for: str = "",
+        by_reward: bool = False,
     ) -> None:
         self._by_reward = by_reward
         self._console = console
@@ -170,7 +194,11 @@ class ProgressView:
         self._lined = self._began
         self._lost: set[str] = set()
         self._warned: set[str] = set()
-        self._live = Live(console=console, auto_refresh=False, transient=True) if live and console.is_terminal else None
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True)
+            if live and console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -195,7 +223,10 @@ class ProgressView:
             self.print_line(f"{self._title}: {stage}, {len(cells)} to do, {slots} at a time")
 
     def show_state(self, cell: ProgressCell) -> None:
-        """Its launcher reports a new state or place. A plain line says so; the table shows it at the next tick."""
+        """Its launcher reports a new state or place.
+
+        A plain line says so; the table shows it at the next tick.
+        """
         progress = cell.progress
         word: str = progress.state
         if progress.state is State.RUNNING:
@@ -205,7 +236,11 @@ class ProgressView:
             self._lost.add(cell.name)
         self._drawn = 0.0
         if self._live is None or progress.state is State.LOST:
-            at = f" at step {progress.step}" if progress.step and progress.state is not State.RUNNING else ""
+            at = (
+                f" at step {progress.step}"
+                if progress.step and progress.state is not State.RUNNING
+                else ""
+            )
             self.print_line(f"{cell.name}: {word}{at} on {progress.place}")
 
     def end(self, cell: ProgressCell, line: str) -> None:
@@ -217,23 +252,32 @@ class ProgressView:
     def finish(self) -> None:
         """All is done: a plain line says how much that was."""
         if self._live is None:
-            done = ", ".join(f"{cell.name}: {cell.progress.step:,} of {cell.progress.steps:,}" for cell in self._cells)
+            done = ", ".join(
+                f"{cell.name}: {cell.progress.step:,} of {cell.progress.steps:,}"
+                for cell in self._cells
+            )
             self.print_line(f"{done}, {self._summary(time.monotonic())}")
 
     def print_line(self, text: str) -> None:
         """A line above the table, or with the time of day before it."""
         before = "" if self._live is not None else f"{time.strftime('%H:%M:%S')} "
-        self._console.print(before + text, markup=False, highlight=False, soft_wrap=self._live is None)
+        self._console.print(
+            before + text, markup=False, highlight=False, soft_wrap=self._live is None
+        )
 
     def refresh_view(self, now: float) -> None:
-        """Some time has passed: warn of what has happened, and draw the table or say a line if one is due."""
+        """Some time has passed: warn of what has happened, and draw the table or say a line if one
+        is due.
+        """
         for cell in self._cells:
             self._warn(cell)
         if self._live is not None:
             if now - self._drawn >= REDRAW_SECONDS:
                 self._drawn = now
                 self._live.update(self._table(now), refresh=True)
-        elif now - self._lined >= min(max(FIRST_LINE_SECONDS, (now - self._began) / 20), LAST_LINE_SECONDS):
+        elif now - self._lined >= min(
+            max(FIRST_LINE_SECONDS, (now - self._began) / 20), LAST_LINE_SECONDS
+        ):
             self._lined = now
             self.print_line(self._line(now))
 
@@ -254,14 +298,20 @@ class ProgressView:
 
     def _shown(self) -> list[ProgressCell]:
         """The cells of stages that are not over; all cells at the end."""
-        open_stages = {cell.stage for cell in self._cells if cell.progress.state is not State.FINISHED}
+        open_stages = {
+            cell.stage for cell in self._cells if cell.progress.state is not State.FINISHED
+        }
         return [cell for cell in self._cells if not open_stages or cell.stage in open_stages]
 
     def _summary(self, now: float) -> str:
         counted = [cell for cell in self._cells if cell.stage != WARM_STARTS] or self._cells
         done = sum(cell.progress.state is State.FINISHED for cell in counted)
         seconds, complete = seconds_left(self._cells, self._slots)
-        left = f", {'about' if complete else 'more than'} {duration(seconds)} left" if seconds >= 1 else ""
+        left = (
+            f", {'about' if complete else 'more than'} {duration(seconds)} left"
+            if seconds >= 1
+            else ""
+        )
         return f"{done} of {len(counted)} finished, {duration(now - self._began)} elapsed{left}"
 
     def _line(self, now: float) -> str:
@@ -269,34 +319,51 @@ class ProgressView:
         parts = []
         for cell in running[:RUNNING_NAMED]:
             progress = cell.progress
-            text = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
+            text = (
+                f"{cell.name} {progress.doing}"
+                f" {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
+            )
             text += "" if progress.reward is None else f", reward {progress.reward:.3f}"
             text += "" if progress.clip is None else f", clipped {progress.clip:.2%}"
-            parts.append(text + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else ""))
+            parts.append(
+                text
+                + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else "")
+            )
         if len(running) > RUNNING_NAMED:
             parts.append(f"{len(running) - RUNNING_NAMED} more running")
-        return "; ".join([*parts, *([self._waits_for] if self._waits_for else []), self._summary(now)])
+        return "; ".join(
+            [*parts, *([self._waits_for] if self._waits_for else []), self._summary(now)]
+        )
 
     def _table(self, now: float) -> Group:
         cells, console = self._shown(), self._console
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
-        table = Table(title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        table = Table(
+            title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False
+        )
         wide = console.width - max(map(len, rows), default=0) - 20 >= len(columns) * CELL
         for column in ["", *(columns if wide else ["seeds", "finished"])]:
             table.add_column(column, no_wrap=True)
-        known = (any(cell.progress.reward is not None for cell in cells), any(c.progress.grader_errors for c in cells))
+        known = (
+            any(cell.progress.reward is not None for cell in cells),
+            any(c.progress.grader_errors for c in cells),
+        )
         numbers = [name for name, (shown, _, _) in NUMBERS.items() if known[shown]]
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
-            by_column = {cell.column or columns[0]: cell.progress for cell in cells if cell.row == row}
+            by_column = {
+                cell.column or columns[0]: cell.progress for cell in cells if cell.row == row
+            }
             if wide:
                 texts = [Text() for _ in columns]
                 for column, progress in by_column.items():
                     begun = progress.step or progress.state is State.RUNNING
                     counts = f" {progress.step:,}/{progress.steps:,}" if begun else ""
-                    texts[columns.index(column)] = Text(progress.doing + counts, LOOKS[progress.doing][1])
+                    texts[columns.index(column)] = Text(
+                        progress.doing + counts, LOOKS[progress.doing][1]
+                    )
             else:
                 letters = Text("")
                 for progress in by_column.values():
@@ -305,7 +372,9 @@ class ProgressView:
                 texts = [letters, Text(f"{finished}/{len(by_column)}")]
             for name in numbers:
                 _, key, form = NUMBERS[name]
-                values = [value for of in by_column.values() if (value := getattr(of, key)) is not None]
+                values = [
+                    value for of in by_column.values() if (value := getattr(of, key)) is not None
+                ]
                 texts.append(Text(format(fmean(values), form) if values else ""))
             table.add_row(row, *texts)
         done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
@@ -318,7 +387,9 @@ class ProgressView:
             if any(cell.progress.doing == doing for cell in cells):
                 legend.append(f"{letter} {doing}  ", style)
         details = [(cell, _detail(cell.progress, now)) for cell in cells]
-        named = [Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail]
+        named = [
+            Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail
+        ]
         return Group(table, *([] if wide else [legend]), *named[:RUNNING_NAMED], bar)
 
 
@@ -333,7 +404,9 @@ def duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s" if whole < 600 else f"{round(whole / 60)} min"
+        return (
+            f"{whole // 60} min {whole % 60:02d} s" if whole < 600 else f"{round(whole / 60)} min"
+        )
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
@@ -342,8 +415,8 @@ Advance = Callable[[str, int], None]
 
 @contextmanager
 def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iterator[Advance]:
-    """Show on stderr how many of each thing are done; the function it yields takes a thing's name and how many more
-    are done. `waits_for` says what is waited for while nothing comes."""
+    """Show on stderr how many of each thing are done; the function it yields takes a thing's name
+    and how many more are done. `waits_for` says what is waited for while nothing comes."""
     counts = {name: Progress(total, state=State.RUNNING) for name, total in totals.items()}
     recent = {name: deque([(time.monotonic(), 0)]) for name in totals}
     over = threading.Event()

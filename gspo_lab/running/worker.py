@@ -1,9 +1,10 @@
-"""The command behind every run: `python -m gspo_lab.running.worker FOLDER`. Whoever starts it, it does the same.
+"""The command behind every run: `python -m gspo_lab.running.worker FOLDER`. Whoever starts it, it
+does the same.
 
-Trains the run of FOLDER/run.json into FOLDER/journal.jsonl, or makes the warm start of FOLDER/warm_start.json.
-It ends with one of `states.Exit`; SIGINT and SIGTERM ask it to finish its step and save, a second one ends it at once.
-With ENDED_BY_TERM in its environment the first SIGTERM ends it.
-Killed at any moment, it goes on from its last checkpoint when started again.
+Trains the run of FOLDER/run.json into FOLDER/journal.jsonl, or makes the warm start of
+FOLDER/warm_start.json. It ends with one of `states.Exit`; SIGINT and SIGTERM ask it to finish its
+step and save, a second one ends it at once. With ENDED_BY_TERM in its environment the first SIGTERM
+ends it. Killed at any moment, it goes on from its last checkpoint when started again.
 """
 
 import io
@@ -39,19 +40,28 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m gspo_lab.running.worker FOLDER", file=sys.stderr)
         return Exit.REFUSED
     path = Path(arguments[0]).resolve()
-    folder: RunFolder | StartFolder = RunFolder(path) if RunFolder(path).is_declared else StartFolder(path)
+    folder: RunFolder | StartFolder = (
+        RunFolder(path) if RunFolder(path).is_declared else StartFolder(path)
+    )
     if isinstance(folder, StartFolder) and not folder.has_request:
-        print(f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED", file=sys.stderr)
+        print(
+            f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED",
+            file=sys.stderr,
+        )
         return Exit.REFUSED
     speak_into(folder.log)
     stop = StopSignal(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
         ends = number == signal.SIGTERM and ENDED_BY_TERM in os.environ
         signal.signal(number, signal.SIG_DFL if ends else stop.on_signal)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # a forked worker is not to miss one that came before
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, STOP_SIGNALS
+    )  # a forked worker is not to miss one that came before
     try:
         with folder.exclusive_lock(f"another worker is at work in {path}"):
-            return make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)
+            return (
+                make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)
+            )
     except InUse as error:
         print(error, file=sys.stderr)
         return Exit.OCCUPIED
@@ -64,12 +74,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def speak_into(log: Path) -> None:
-    """Drop this process's output if it cannot be written, and keep `log` short if the output is appended to it.
+    """Drop this process's output if it cannot be written, and keep `log` short if the output is
+    appended to it.
 
     The size that other processes add to it is checked at this process's next write.
     """
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(_Output(number, log), encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+        io.TextIOWrapper(
+            _Output(number, log), encoding="utf-8", errors="backslashreplace", write_through=True
+        )  # type: ignore[type-var]
         for number in (1, 2)
     )
 
@@ -91,15 +104,20 @@ class _Output(io.RawIOBase):
         with suppress(OSError):
             if self._bounded and os.fstat(self._descriptor).st_size + len(data) > MOST_LOG_BYTES:
                 os.ftruncate(self._descriptor, 0)
-                os.write(self._descriptor, b"(what was said before is left out: the log had become too long)\n")
+                os.write(
+                    self._descriptor,
+                    b"(what was said before is left out: the log had become too long)\n",
+                )
             os.write(self._descriptor, data[:MOST_LOG_BYTES])
         return len(data)
 
 
 class StopSignal:
-    """True once a signal has asked this worker to stop, or once the conductor that started it is gone.
+    """True once a signal has asked this worker to stop, or once the conductor that started it is
+    gone.
 
-    A worker whose conductor was killed would else train on unseen, in the way of whoever takes the study up again.
+    A worker whose conductor was killed would else train on unseen, in the way of whoever takes the
+    study up again.
     """
 
     def __init__(self, conductor: str | None) -> None:
@@ -121,8 +139,8 @@ class StopSignal:
 class StepCount:
     """A sink that passes everything on to the journal and knows how many steps are complete.
 
-    It adds the run, its declaration, reference ranges and starting files to an engine's `started`. Its own `finished`
-    seals the journal and the trained model.
+    It adds the run, its declaration, reference ranges and starting files to an engine's `started`.
+    Its own `finished` seals the journal and the trained model.
     """
 
     def __init__(self, folder: RunFolder, run: Run, journal: Journal, steps: int) -> None:
@@ -159,8 +177,8 @@ class StepCount:
         recorded = self._folder.records(StepRecord.kind) if step else ()
         if lacking := set(range(step)) - {record.get("step") for record in recorded}:
             raise LabError(
-                f"{self._folder.journal} lacks step {min(lacking)} though the run has come to step {step}; "
-                f"delete the folder {self._folder.path} to make the run again"
+                f"{self._folder.journal} lacks step {min(lacking)} though the run has come to step"
+                f" {step}; delete the folder {self._folder.path} to make the run again"
             )
 
     def write_progress(self, state: State, message: str | None = None) -> None:
@@ -168,17 +186,23 @@ class StepCount:
         sealed = {}
         if state is State.FINISHED:
             sealed = {**seal(self._folder.journal), "model": sums_digest(self._folder.final)}
-        self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)])
+        self.write(
+            [RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)]
+        )
 
 
 def train(folder: RunFolder, stop: StopSignal) -> int:
-    """Train the run of `folder` from its last checkpoint to its end or waiting point, and journal its last status."""
+    """Train the run of `folder` from its last checkpoint to its end or waiting point, and journal
+    its last status.
+    """
     run, stands = folder.run(), folder.status()
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
     if run.origin is not None:
-        raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
+        raise LabError(
+            f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here"
+        )
 
     def arrived() -> bool:
         return run.until is not None and run.until < run.settings.steps and sink.steps >= run.until
@@ -217,11 +241,17 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
     try:
         wish = folder.request()
         settings = WarmStart.model_validate(wish["warm_start"])
-        model, seed, base, cache = wish["model"], int(wish["seed"]), Path(wish["base"]), Path(wish["cache"])
+        model, seed, base, cache = (
+            wish["model"],
+            int(wish["seed"]),
+            Path(wish["base"]),
+            Path(wish["cache"]),
+        )
         name, options = wish["task"]["name"], dict(wish["task"]["options"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LabError(
-            f"{folder.path / WARM_START} is damaged ({error}): start the study again, which writes it"
+            f"{folder.path / WARM_START} is damaged ({error}): start the study again, which"
+            " writes it"
         ) from error
     task = build_task(name, options, base)
     written = 0.0

@@ -9,6 +9,19 @@ from gspo_lab.study.study import Run, Study, aa_study
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 __all__ = [
-    "Arm", "BenchTable", "ClaimTable", "Declaration", "Edit", "Origin", "Run", "Settings", "Study", "Sweep",
-    "VerdictTable", "aa_study", "digest", "flat", "load_study",
-]  # fmt: skip
+    "Arm",
+    "BenchTable",
+    "ClaimTable",
+    "Declaration",
+    "Edit",
+    "Origin",
+    "Run",
+    "Settings",
+    "Study",
+    "Sweep",
+    "VerdictTable",
+    "aa_study",
+    "digest",
+    "flat",
+    "load_study",
+]

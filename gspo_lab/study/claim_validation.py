@@ -1,4 +1,6 @@
-"""What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms and benchmarks."""
+"""What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms
+and benchmarks.
+"""
 
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,30 +24,43 @@ CLAIM_ROLES: dict[str, str] = {
 LIBRARY = Path(__file__).parents[1] / "analysis" / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
-OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {window}" for window in ("= 0", ">= 1")))
+OVER_UPDATES = (
+    "mean over updates",
+    *(f"mean over updates with minibatch {window}" for window in ("= 0", ">= 1")),
+)
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 
 def library_files() -> list[Path]:
-    """The lab's library of claims, and those that the entry points `gspo_lab.claims` of installed packages give."""
+    """The lab's library of claims, and those that the entry points `gspo_lab.claims` of installed
+    packages give.
+    """
     return [LIBRARY, *(Path(look_up("claim", name, {})) for name in installed("claim"))]
 
 
 @cache
 def claim_names() -> tuple[str, ...]:
-    """The names that a study may give without a metric: claims of the libraries, and the untested ones."""
+    """The names that a study may give without a metric: claims of the libraries, and the untested
+    ones.
+    """
     tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in library_files()]
     names = {name for entries in tables for name in (*entries, *entries.get("untested", ()))}
     return tuple(sorted(names - {"counter", "untested"}))
 
 
-def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:
+def broken_claims(
+    claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]
+) -> list[str]:
     """One line per mistake in the claims of a study with these arms and benchmarks."""
     names = [claim.name for claim in claims]
     out = [f"claim.{name}: declared twice" for name in sorted(set(names)) if names.count(name) > 1]
-    return out + [f"claim.{claim.name}{line}" for claim in claims for line in _mistakes(claim, list(arms), benches)]
+    return out + [
+        f"claim.{claim.name}{line}"
+        for claim in claims
+        for line in _mistakes(claim, list(arms), benches)
+    ]
 
 
 def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> Iterator[str]:
@@ -54,27 +69,39 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
         if role not in roles:
             yield f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}"
         if arm not in arms:
-            yield f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has {', '.join(arms)}"
+            yield (
+                f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has"
+                f" {', '.join(arms)}"
+            )
     known = claim_names()
     if claim.metric is not None and claim.name not in known:
         yield from _in_place(claim, claim.metric, benches)
     elif claim.metric is not None:
-        yield f": a built-in claim's name; a claim with metric = '{claim.metric}' needs a name of its own"
+        yield (
+            f": a built-in claim's name; a claim with metric = '{claim.metric}' needs a name of"
+            " its own"
+        )
     elif stray := [key for key in IN_PLACE if getattr(claim, key) is not None]:
         yield f".{stray[0]}: belongs to a claim written in place, which names a metric too"
     elif claim.name not in known:
         short = [name for name in known if name.partition("-")[0] == claim.name]
         hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, known)
-        yield f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"
+        yield (
+            f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"
+        )
 
 
 def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterator[str]:
-    yield from (f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None)
+    yield from (
+        f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None
+    )
     if sum(bound is not None for bound in (claim.above, claim.below, claim.inside)) != 1:
         yield ": say where the result is expected by one of above, below, inside"
     if claim.inside is not None and not claim.inside[0] < claim.inside[1]:
         yield f".inside: the first must be smaller than the second; got {claim.inside}"
-    expected = [bound for bound in (claim.above, claim.below, *(claim.inside or ())) if bound is not None]
+    expected = [
+        bound for bound in (claim.above, claim.below, *(claim.inside or ())) if bound is not None
+    ]
     if claim.comparison == "ratio" and any(bound <= 0 for bound in expected):
         yield ": a ratio is expected against bounds above 0"
     of_updates, of_steps = numbers(UpdateRecord), numbers(StepRecord)
@@ -84,7 +111,10 @@ def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterato
         hint = nearest(metric, [*of_updates, *of_steps, *benches])
         yield f".metric: no metric or benchmark '{metric}'{hint}; docs/reference/metrics.md"
     elif claim.statistic is not None and claim.statistic not in (*own, *OF_ALL):
-        yield f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join((*own, *OF_ALL))}"
+        yield (
+            f".statistic: '{claim.statistic}' does not fit {metric}; use one of"
+            f" {', '.join((*own, *OF_ALL))}"
+        )
 
 
 def numbers(record: type[Record]) -> list[str]:
@@ -93,5 +123,6 @@ def numbers(record: type[Record]) -> list[str]:
     return [
         entry.name
         for entry in fields(record)
-        if entry.name not in ("step", "minibatch") and {int, float} & {hints[entry.name], *get_args(hints[entry.name])}
+        if entry.name not in ("step", "minibatch")
+        and {int, float} & {hints[entry.name], *get_args(hints[entry.name])}
     ]

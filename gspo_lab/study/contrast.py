@@ -1,8 +1,10 @@
-"""A declared contrast: weights over arms that sum to 0, so that one comparison uses every run of a factorial design.
+"""A declared contrast: weights over arms that sum to 0, so that one comparison uses every run of a
+factorial design.
 
-The rule averaged over replay is (gspo + gspo-replay) / 2 less (grpo + grpo-replay) / 2. A factor is a set of settings
-whose values divide the weighted arms in the same way. A contrast is balanced if it compares the values of one factor
-only: within each value of every other factor its weights sum to 0. An interaction compares none.
+The rule averaged over replay is (gspo + gspo-replay) / 2 less (grpo + grpo-replay) / 2. A factor is
+a set of settings whose values divide the weighted arms in the same way. A contrast is balanced if
+it compares the values of one factor only: within each value of every other factor its weights sum
+to 0. An interaction compares none.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,48 +24,85 @@ Levels = tuple[int, ...]
 def broken_contrast(
     verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
 ) -> list[str]:
-    """The mistake in `verdict.contrast` of a study that runs `arms`, out of those `declared` in its file."""
+    """The mistake in `verdict.contrast` of a study that runs `arms`, out of those `declared` in its
+    file.
+    """
     weights, names = verdict.contrast, verdict.names
-    if names is not None and (weights is None or names[0] == names[1] or not all(map(str.strip, names))):
-        return ["verdict.names: two different names for the sides of verdict.contrast; declare both keys, or neither"]
+    if names is not None and (
+        weights is None or names[0] == names[1] or not all(map(str.strip, names))
+    ):
+        return [
+            "verdict.names: two different names for the sides of verdict.contrast; declare both"
+            " keys, or neither"
+        ]
     if taken := [name for name in names or () if name in declared]:
-        return [f"verdict.names: '{taken[0]}' is an arm; give the contrast's sides names of their own"]
+        return [
+            f"verdict.names: '{taken[0]}' is an arm; give the contrast's sides names of their own"
+        ]
     if weights is None:
         return []
     key = "verdict.contrast"
     if verdict.question != "score" or swept:
         answer = "a sweep" if swept else f"question = {verdict.question!r}"
         return [
-            f"{key}: a contrast is of final scores and answers question = 'score', not {answer}; leave one of them out"
+            f"{key}: a contrast is of final scores and answers question = 'score', not {answer};"
+            " leave one of them out"
         ]
     for arm in weights:
         if arm not in declared:
-            return [f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has {', '.join(declared)}"]
+            return [
+                f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has"
+                f" {', '.join(declared)}"
+            ]
         if arm not in arms:
-            return [f"{key}: arm '{arm}' is declared and not run; add it to --arms, or leave the contrast out"]
+            return [
+                f"{key}: arm '{arm}' is declared and not run; add it to --arms, or leave the"
+                " contrast out"
+            ]
     if abs(sum(weights.values())) > ROUNDING or not any(weights.values()):
         total = sum(weights.values())
-        return [f"{key}: the weights sum to {total:g}; let them sum to 0, e.g. half on each of two arms and minus half"]
-    compared = [(keys, levels) for levels, keys in factors({arm: arms[arm] for arm in weights}).items()]
-    unbalanced = [keys for keys, levels in compared if not _balanced(list(weights.values()), levels)]
+        return [
+            f"{key}: the weights sum to {total:g}; let them sum to 0, e.g. half on each of two arms"
+            " and minus half"
+        ]
+    compared = [
+        (keys, levels) for levels, keys in factors({arm: arms[arm] for arm in weights}).items()
+    ]
+    unbalanced = [
+        keys for keys, levels in compared if not _balanced(list(weights.values()), levels)
+    ]
     if len(unbalanced) > 1:
         named = " and ".join(f"'{keys[0]}'" for keys in unbalanced)
-        return [f"{key}: unbalanced, it compares {named} at once; weight every value of one of them to a sum of 0"]
+        return [
+            f"{key}: unbalanced, it compares {named} at once; weight every value of one of them to"
+            " a sum of 0"
+        ]
     return []
 
 
-def broken_order(verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool) -> list[str]:
-    """The mistake in `verdict.order` of a study that runs `arms`, out of those `declared` in its file."""
+def broken_order(
+    verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
+) -> list[str]:
+    """The mistake in `verdict.order` of a study that runs `arms`, out of those `declared` in its
+    file.
+    """
     order, key = verdict.order, "verdict.order"
     if order is None:
         return []
     if swept or verdict.contrast is not None:
-        reason = "a sweep has no arms to order" if swept else "a contrast is one comparison and has no order"
+        reason = (
+            "a sweep has no arms to order"
+            if swept
+            else "a contrast is one comparison and has no order"
+        )
         return [f"{key}: {reason}; leave one of them out"]
     baseline = verdict.baseline or next(iter(declared), None)
     for arm in order:
         if arm not in declared:
-            return [f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has {', '.join(declared)}"]
+            return [
+                f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has"
+                f" {', '.join(declared)}"
+            ]
         if arm == baseline:
             return [f"{key}: '{arm}' is the baseline; name the arms that are compared with it"]
     missing = [arm for arm in arms if arm != baseline and arm not in order]
@@ -74,7 +113,9 @@ def broken_order(verdict: VerdictTable, arms: Mapping[str, Arm], declared: Colle
 
 
 def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """The two weighted means that a contrast compares, negative weights first; each side's weights sum to 1."""
+    """The two weighted means that a contrast compares, negative weights first; each side's weights
+    sum to 1.
+    """
     size = sum(weight for weight in weights.values() if weight > 0)
     first = {arm: -weight / size for arm, weight in weights.items() if weight < 0}
     return first, {arm: weight / size for arm, weight in weights.items() if weight > 0}
@@ -89,8 +130,14 @@ def side_names(verdict: VerdictTable) -> tuple[str, str]:
 
 
 def squared_weights(weights: Mapping[str, float] | None) -> float:
-    """The variance of a contrast of independent arms, in units of one arm's variance; 2 for a pair (None)."""
-    return 2.0 if weights is None else sum(weight**2 for side in sides(weights) for weight in side.values())
+    """The variance of a contrast of independent arms, in units of one arm's variance; 2 for a pair
+    (None).
+    """
+    return (
+        2.0
+        if weights is None
+        else sum(weight**2 for side in sides(weights) for weight in side.values())
+    )
 
 
 def formula(side: Mapping[str, float]) -> str:
@@ -123,7 +170,9 @@ def _balanced(weights: list[float], levels: Levels) -> bool:
 
 @dataclass(frozen=True)
 class Factorial:
-    """Four arms that cross two factors of two values each; `weights` compare the first of `keys` over the second."""
+    """Four arms that cross two factors of two values each; `weights` compare the first of `keys`
+    over the second.
+    """
 
     keys: tuple[str, str]
     weights: dict[str, float]
@@ -140,9 +189,15 @@ def factorial(arms: Mapping[str, Arm], baseline: str) -> Factorial | None:
         divided = factors({name: arms[name] for name in names})
         halves = [levels for levels in divided if len(set(levels)) == 2 and sum(levels) == 2]
         if len(divided) == 2 and len(halves) == 2:
-            rules = [levels for levels in halves if any(key.startswith("objective.") for key in divided[levels])]
+            rules = [
+                levels
+                for levels in halves
+                if any(key.startswith("objective.") for key in divided[levels])
+            ]
             compared = next(iter(rules or halves))
             averaged = next(levels for levels in halves if levels is not compared)
-            weights = {name: 0.5 if level else -0.5 for name, level in zip(names, compared, strict=True)}
+            weights = {
+                name: 0.5 if level else -0.5 for name, level in zip(names, compared, strict=True)
+            }
             return Factorial((divided[compared][0], divided[averaged][0]), weights)
     return None

@@ -1,7 +1,7 @@
 """`Declaration`: a study's content, which study.json holds and only this module reads and writes.
 
-Its digest covers the part that is locked before the first step (`locked`). Beside that it holds the reference ranges of
-counterfactual clipping, the commands, and every later edit.
+Its digest covers the part that is locked before the first step (`locked`). Beside that it holds the
+reference ranges of counterfactual clipping, the commands, and every later edit.
 """
 
 import hashlib
@@ -23,7 +23,19 @@ from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 LOCKED = (
-    *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),
+    *(
+        "name",
+        "question",
+        "seeds",
+        "added",
+        "verdict",
+        "arms",
+        "claims",
+        "sweep",
+        "tune",
+        "trials_of",
+        "waive",
+    ),
     *("replicates", "recorded"),
 )
 """The keys of study.json that its digest covers."""
@@ -38,10 +50,11 @@ Band = tuple[FiniteFloat, FiniteFloat]
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm. `declared` are the dotted settings that its own table states, `settings` all of them resolved.
+    """One arm. `declared` are the dotted settings that its own table states, `settings` all of them
+    resolved.
 
-    In a sweep `of` names the arm without its swept value, and `dose` is that value. Of an imported arm only the dotted
-    settings in `known` were recorded; None: all are known.
+    In a sweep `of` names the arm without its swept value, and `dose` is that value. Of an imported
+    arm only the dotted settings in `known` were recorded; None: all are known.
     """
 
     name: str
@@ -53,14 +66,25 @@ class Arm:
 
     @cached_property
     def resolved(self) -> dict[str, Any]:
-        """The settings as nested plain data: every key of this version; of an imported arm those recorded."""
-        return self.settings.model_dump(mode="json") if self.known is None else known_part(self.settings, self.known)
+        """The settings as nested plain data: every key of this version; of an imported arm those
+        recorded.
+        """
+        return (
+            self.settings.model_dump(mode="json")
+            if self.known is None
+            else known_part(self.settings, self.known)
+        )
 
     def stating(self, values: Mapping[str, Any]) -> "Arm":
-        """The arm with some dotted keys changed. It declares these keys, and those that change with them."""
+        """The arm with some dotted keys changed.
+
+        It declares these keys, and those that change with them.
+        """
         settings = with_values(self.settings, values)
         changed = differing(flat(self.resolved), flat(settings.model_dump(mode="json")))
-        return replace(self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings)
+        return replace(
+            self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as study.json has it under the arm's name."""
@@ -103,9 +127,9 @@ class Edit:
 class Declaration:
     """A question, arms, seeds and the rule of the verdict.
 
-    `edits` are changes by later starts, `commands` the arguments of `gspo-lab run` of all starts. `digest` is the one
-    with which study.json was locked, `content_digest` that of its present content. They differ if another program
-    edited the file. None: not locked, or never written.
+    `edits` are changes by later starts, `commands` the arguments of `gspo-lab run` of all starts.
+    `digest` is the one with which study.json was locked, `content_digest` that of its present
+    content. They differ if another program edited the file. None: not locked, or never written.
     """
 
     name: str
@@ -125,9 +149,13 @@ class Declaration:
     waived: dict[str, str] = field(default_factory=dict)
     """Waived lint errors: the lint's name and the author's reason."""
     reference_bands: dict[str, Band] = field(default_factory=dict)
-    """Per rule ("grpo", "gspo") the range at which counterfactual clipping is counted in each arm."""
+    """Per rule ("grpo", "gspo") the range at which counterfactual clipping is counted in each arm.
+    """
     recorded: tuple[str, ...] | None = None
-    """In a study of imported runs the dotted settings recorded for all arms. None: gspo-lab trained the runs."""
+    """In a study of imported runs the dotted settings recorded for all arms.
+
+    None: gspo-lab trained the runs.
+    """
     comment: str = field(default="", compare=False)
     commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     created: str = ""
@@ -150,19 +178,28 @@ class Declaration:
         Records without an earlier declaration name them in their edits.
         """
         if self.superseded:
-            return tuple(name for name in self.arms if name not in self.superseded[0].get("arms", {}))
-        noted = [edit.what.removeprefix(ARMS_ADDED) for edit in self.edits if edit.what.startswith(ARMS_ADDED)]
+            return tuple(
+                name for name in self.arms if name not in self.superseded[0].get("arms", {})
+            )
+        noted = [
+            edit.what.removeprefix(ARMS_ADDED)
+            for edit in self.edits
+            if edit.what.startswith(ARMS_ADDED)
+        ]
         return tuple(name for names in noted for name in names.split(", ") if name in self.arms)
 
     @property
     def not_grown(self) -> tuple[str, ...]:
-        """Differences between the declarations under "superseded" that later starts cannot have made.
+        """Differences between the declarations under "superseded" that later starts cannot have
+        made.
 
         A study grows only by arms, and by seeds that it names as added.
         """
         versions = [*self.superseded, self.locked()]
         odd = list(dict.fromkeys(chain.from_iterable(map(_not_grown, versions, versions[1:]))))
-        if silent := [str(s) for s in self.seeds if s not in (*versions[0].get("seeds", ()), *self.added)]:
+        if silent := [
+            str(s) for s in self.seeds if s not in (*versions[0].get("seeds", ()), *self.added)
+        ]:
             odd.append(f"seeds added, and not named as added: {', '.join(silent)}")
         return tuple(odd)
 
@@ -174,7 +211,9 @@ class Declaration:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """After how many declared seeds the study is judged: the declared looks, else after all seeds."""
+        """After how many declared seeds the study is judged: the declared looks, else after all
+        seeds.
+        """
         return tuple(self.verdict.looks or (len(self.seeds) - len(self.added),))
 
     @property
@@ -208,15 +247,21 @@ class Declaration:
             "question": self.question,
             "seeds": list(self.seeds),
             **({"added": list(self.added)} if self.added else {}),
-            "verdict": self.verdict.model_dump(mode="json")
-            | ({} if self.verdict.names is None else {"names": self.verdict.names}),
+            "verdict": (
+                self.verdict.model_dump(mode="json")
+                | ({} if self.verdict.names is None else {"names": self.verdict.names})
+            ),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
             **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),
             **({} if self.trials_of is None else {"trials_of": self.trials_of}),
             **({"waive": self.waived} if self.waived else {}),
             **({} if self.replicates is None else {"replicates": vars(self.replicates)}),
-            **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
+            **(
+                {"claims": [claim.model_dump(mode="json") for claim in self.claims]}
+                if self.claims
+                else {}
+            ),
             **({} if self.recorded is None else {"recorded": list(self.recorded)}),
         }
 
@@ -237,17 +282,23 @@ class Declaration:
 
     @staticmethod
     def parse(data: Any, where: object) -> "Declaration":
-        """The declaration in study.json's content. Settings that an earlier version lacked get their defaults.
+        """The declaration in study.json's content. Settings that an earlier version lacked get
+        their defaults.
 
         LabError, which begins with `where`, for other content and for that of a later version.
         """
         try:
             plain = {key: value for key, value in data.items() if value is not None}
             plain |= {
-                "arms": {name: _plain_arm(name, entry, plain.get("recorded")) for name, entry in data["arms"].items()}
+                "arms": {
+                    name: _plain_arm(name, entry, plain.get("recorded"))
+                    for name, entry in data["arms"].items()
+                }
             }
             plain |= {"waived": plain.get("waive", {}), "tune": plain.get("tune") or None}
-            declared: Declaration = adapter(Declaration).validate_json(json.dumps(plain), strict=True)
+            declared: Declaration = adapter(Declaration).validate_json(
+                json.dumps(plain), strict=True
+            )
             if not declared.arms or not declared.seeds:
                 raise ValueError("without arms or seeds")
             added = declared.added if "added" in plain else added_seeds(declared.edits)
@@ -259,34 +310,60 @@ class Declaration:
         except ValidationError as error:
             if all(OF_A_VERSION.intersection(mistake["loc"]) for mistake in error.errors()):
                 raise LabError(
-                    f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
-                    "use --name NEW or --fresh"
+                    f"{where} was written by another version of gspo-lab ({error.error_count()}"
+                    " keys do not fit); use --name NEW or --fresh"
                 ) from error
             cause: Exception = error
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             cause = error
-        raise LabError(f"{where} is no study of this lab: restore it from a copy, or move its folder away") from cause
+        raise LabError(
+            f"{where} is no study of this lab: restore it from a copy, or move its folder away"
+        ) from cause
 
 
 OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
 """The parts of study.json whose keys change from version to version."""
 
 
-def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None) -> dict[str, Any]:
-    """An arm of study.json with its name, and where the study was imported with all settings and the known ones."""
+def _plain_arm(
+    name: str, data: Mapping[str, Any], recorded: Iterable[str] | None
+) -> dict[str, Any]:
+    """An arm of study.json with its name, and where the study was imported with all settings and
+    the known ones.
+    """
     if recorded is None:
         return {**data, "name": name, "known": None}
-    return {**data, "name": name, "settings": completed(data["settings"]), "known": [*recorded, *data["declared"]]}
+    return {
+        **data,
+        "name": name,
+        "settings": completed(data["settings"]),
+        "known": [*recorded, *data["declared"]],
+    }
 
 
 def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """The changes from one declaration of a study to a later one that are not growth."""
     for key, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
-        if removed := [str(value) for value in before.get(key, ()) if value not in after.get(key, ())]:
+        if removed := [
+            str(value) for value in before.get(key, ()) if value not in after.get(key, ())
+        ]:
             yield f"{unit} taken away: {', '.join(removed)}"
     try:
-        claims = [list(map(ClaimTable.model_validate, version.get("claims", ()))) for version in (before, after)]
-        rules = [VerdictTable.model_validate(version["verdict"]).model_dump() for version in (before, after)]
+        claims = [
+            list(map(ClaimTable.model_validate, version.get("claims", ())))
+            for version in (before, after)
+        ]
+        rules = [
+            VerdictTable.model_validate(version["verdict"]).model_dump()
+            for version in (before, after)
+        ]
     except (KeyError, TypeError, ValidationError):
         yield "an earlier declaration that holds no verdict or claims"
         return
@@ -303,8 +380,12 @@ def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def added_seeds(edits: Iterable[Edit]) -> tuple[int, ...]:
     """The seeds that these edits added: version 0.1 recorded them nowhere else."""
-    lists = [edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)]
-    return tuple(int(seed) for numbers in lists for seed in numbers.split(",") if seed.strip().isdecimal())
+    lists = [
+        edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)
+    ]
+    return tuple(
+        int(seed) for numbers in lists for seed in numbers.split(",") if seed.strip().isdecimal()
+    )
 
 
 def rule_of(settings: Settings) -> str:
@@ -313,7 +394,9 @@ def rule_of(settings: Settings) -> str:
 
 
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
-    """Per rule the range of the first arm that clips by it, else the paper's; the same for all arms."""
+    """Per rule the range of the first arm that clips by it, else the paper's; the same for all
+    arms.
+    """
     bands = {rule: ratio.band for rule, ratio in RULES.items()}
     for arm in reversed(list(settings)):
         if arm.objective.policy_loss == "clip":
@@ -323,38 +406,58 @@ def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
 
 def digest(data: Any) -> str:
     """sha256 of canonical JSON."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+    ).hexdigest()
 
 
 def identity(declared: Declaration) -> str:
     """The digest of a study's content: each arm's settings and the verdict's rule.
 
-    Name, seeds, date, question, claims and waivers do not count, nor do the paths and contents of files that it names.
-    Equal digests of one version mean the same study; a later version may have more settings.
+    Name, seeds, date, question, claims and waivers do not count, nor do the paths and contents of
+    files that it names. Equal digests of one version mean the same study; a later version may have
+    more settings.
     """
     return digest(_content(declared))
 
 
 def same_content(first: Declaration, second: Declaration) -> bool:
-    """Whether two studies are the same by content; False for imported ones, whose logs never record all settings."""
-    return first.recorded is None and second.recorded is None and identity(first) == identity(second)
+    """Whether two studies are the same by content; False for imported ones, whose logs never record
+    all settings.
+    """
+    return (
+        first.recorded is None and second.recorded is None and identity(first) == identity(second)
+    )
 
 
 def _content(declared: Declaration) -> dict[str, Any]:
     """The content of a study: dotted key -> value."""
-    verdict = {**declared.verdict.model_dump(mode="json"), "baseline": declared.baseline, "primary": declared.primary}
+    verdict = {
+        **declared.verdict.model_dump(mode="json"),
+        "baseline": declared.baseline,
+        "primary": declared.primary,
+    }
     sweep = None if declared.sweep is None else declared.sweep.to_json()
-    arms = {f"arm.{name}.{key}": value for name, arm in declared.arms.items() for key, value in _counted(arm)}
+    arms = {
+        f"arm.{name}.{key}": value
+        for name, arm in declared.arms.items()
+        for key, value in _counted(arm)
+    }
     return {**arms, **flat(verdict, "verdict"), **flat(sweep, "sweep")}
 
 
 def differences(first: Declaration, second: Declaration) -> list[str]:
-    """The keys in which the contents of two studies differ; a key that differs in every arm is named once."""
+    """The keys in which the contents of two studies differ; a key that differs in every arm is
+    named once.
+    """
     keys = differing(_content(first), _content(second))
     arms = first.arms.keys() | second.arms.keys()
     if first.arms.keys() != second.arms.keys():
         return ["arms", *(key for key in keys if not key.startswith("arm."))]
-    bare = {key: key.split(".", 2)[2] if key.startswith("arm.") and "@" not in key else key for key in keys}
+    bare = {
+        key: key.split(".", 2)[2] if key.startswith("arm.") and "@" not in key else key
+        for key in keys
+    }
     everywhere = {name for name in bare.values() if list(bare.values()).count(name) == len(arms)}
     return list(dict.fromkeys(name if name in everywhere else key for key, name in bare.items()))
 

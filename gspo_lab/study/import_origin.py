@@ -1,7 +1,7 @@
 """Imported studies: `Origin`, the program that recorded a run, and the settings that are known.
 
-Files hold only the settings that a log or its importer gives. In memory the remaining ones hold meaningless defaults:
-call `Declaration.is_known` before you read one.
+Files hold only the settings that a log or its importer gives. In memory the remaining ones hold
+meaningless defaults: call `Declaration.is_known` before you read one.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,10 @@ ORIGIN = "origin"
 
 @dataclass(frozen=True)
 class Origin:
-    """The program that recorded a run, the source, and the conversions. All of it is taken on trust."""
+    """The program that recorded a run, the source, and the conversions.
+
+    All of it is taken on trust.
+    """
 
     program: str
     source: str
@@ -26,16 +29,20 @@ class Origin:
     version: str | None = None
     """The program's; None: not known."""
     converted: tuple[str, ...] = ()
-    """How the records differ from the program's: "reward is train/reward", "rows are means of 10 steps"."""
+    """How the records differ from the program's: "reward is train/reward", "rows are means of 10
+    steps".
+    """
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
-    """By metric name its `meaning`, the `quantity` that it defines, and the equal `column` of gspo-lab; empty for an
-    unknown name."""
+    """By metric name its `meaning`, the `quantity` that it defines, and the equal `column` of
+    gspo-lab; empty for an unknown name."""
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     """sha256 of each file that was read, by its name."""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The dotted settings that the source states."""
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The part of the program's configuration that runs with the same settings share, by its dotted keys."""
+    """The part of the program's configuration that runs with the same settings share, by its dotted
+    keys.
+    """
 
     @property
     def recorder(self) -> str:
@@ -60,8 +67,8 @@ class Origin:
             return read(Origin, data)
         except TypeError as error:
             raise LabError(
-                f"{run}: its journal names an origin that cannot be read ({error}): restore it from a copy, or move "
-                "its folder away"
+                f"{run}: its journal names an origin that cannot be read ({error}): restore it from"
+                " a copy, or move its folder away"
             ) from error
 
 
@@ -70,7 +77,9 @@ ABSENT = "not recorded"
 
 
 def known_part(settings: Settings, known: Collection[str]) -> dict[str, Any]:
-    """The settings under these dotted keys as nested plain data, with the benchmarks' names and sizes."""
+    """The settings under these dotted keys as nested plain data, with the benchmarks' names and
+    sizes.
+    """
     out: dict[str, Any] = {}
     for key, value in flat(settings.model_dump(mode="json", exclude={"bench"})).items():
         if under(key, known):
@@ -88,4 +97,6 @@ def filled(known: Mapping[str, Any]) -> Settings:
 def completed(known: Mapping[str, Any]) -> dict[str, Any]:
     """The same as plain data, with the keys that have no default."""
     out = {"model": ABSENT, "task": {}, **known}
-    return out | ({"task": {"name": ABSENT, **out["task"]}} if isinstance(out["task"], Mapping) else {})
+    return out | (
+        {"task": {"name": ABSENT, **out["task"]}} if isinstance(out["task"], Mapping) else {}
+    )

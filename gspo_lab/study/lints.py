@@ -1,7 +1,8 @@
 """Warnings on a valid study before it runs, each with its reason and source.
 
-A lint reads the study and what the caller has looked up or measured; it gives no finding for what is unknown. `rules`
-refuses what makes no sense at all, such as arms that are identical by construction.
+A lint reads the study and what the caller has looked up or measured; it gives no finding for what
+is unknown. `rules` refuses what makes no sense at all, such as arms that are identical by
+construction.
 """
 
 import math
@@ -24,18 +25,30 @@ Lines = Iterator[tuple[str, str]]
 """Names and messages of findings."""
 
 ERRORS = {
-    "aggregation-label": "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means",
+    "aggregation-label": (
+        "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means"
+    ),
     "replay-on-dense": "2507.18071, Fig. 3: GRPO with replay against GSPO without",
     **dict.fromkeys(
-        ("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm", "mask-one-arm"),
+        (
+            "dual-clip-one-arm",
+            "std-one-arm",
+            "correction-one-arm",
+            "filter-one-arm",
+            "mask-one-arm",
+        ),
         "fair comparison: all equal but the declared rule",
     ),
     "grader-fails": "such responses train with reward 0; docs/reference/tasks.md",
 }
-"""The lints that stop a study unless it waives them by name, `[waive]`, with a reason; each with its source."""
+"""The lints that stop a study unless it waives them by name, `[waive]`, with a reason; each with
+its source.
+"""
 WARNINGS = {
     "eps-too-wide": "2507.18071 v2: 3e-4/4e-4; huggingface/trl#3834",
-    "eps-too-narrow": "2507.18071 v2: 0.2/0.27 for token ratios; std(log s) = sigma_tok / sqrt(L), 2509.09177",
+    "eps-too-narrow": (
+        "2507.18071 v2: 0.2/0.27 for token ratios; std(log s) = sigma_tok / sqrt(L), 2509.09177"
+    ),
     "aggregation-constant": "2503.20783: divided by the longest length allowed",
     "kl-not-zero": "author in verl-project/verl#2775; .04 predates v2",
     "replay-unspecified": "2507.18071, Fig. 3: GRPO with replay against GSPO without",
@@ -59,9 +72,13 @@ REMOVED = ("rollout-logp-as-old", "undeclared-difference")
 WIDE, NARROW = 0.1, 1e-2
 SATURATED = 0.4
 LEAST_TOKEN_NOISE = 0.02
-"""Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens more."""
+"""Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens
+more.
+"""
 DETECTABLE = {3: 3.26, 4: 2.13}
-"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds, from `stats.power`."""
+"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds, from
+`stats.power`.
+"""
 PAPER_PRESETS = ("grpo", "gspo", "gspo-token")
 LENGTH = "rollout.max_tokens"
 """A sweep of it is over the length of answers, and has no value at which runs collapse."""
@@ -84,10 +101,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts that the study file does not state, by model, arm, benchmark or task; an absent one is unknown.
+    """Facts that the study file does not state, by model, arm, benchmark or task; an absent one is
+    unknown.
 
-    `max_tokens` and `problems` come from the tasks. `grader_failures` has the error of a user's grader when it was
-    tried.
+    `max_tokens` and `problems` come from the tasks. `grader_failures` has the error of a user's
+    grader when it was tried.
     """
 
     moe: Mapping[str, bool] = field(default_factory=dict)
@@ -124,22 +142,34 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
     low, high = objective.clip_low, objective.clip_high
     if _token(arm):
         if min(low, high) < NARROW:
-            yield "eps-too-narrow", f"a token ratio with a range of {min(low, high):g}, which is a sequence ratio's"
+            yield (
+                "eps-too-narrow",
+                f"a token ratio with a range of {min(low, high):g}, which is a sequence ratio's",
+            )
         return
     if max(low, high) >= WIDE:
         yield (
             "eps-too-wide",
-            f"a sequence ratio with a range of {max(low, high):g} hardly ever clips (it is a token ratio's); give a "
-            "smaller clip_low and clip_high, or clip = 'calibrated'",
+            (
+                f"a sequence ratio with a range of {max(low, high):g} hardly ever clips (it is a"
+                " token ratio's); give a smaller clip_low and clip_high, or clip = 'calibrated'"
+            ),
         )
     limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
-    predicted = 0.0 if limit is None else 0.5 * math.erfc((low + high) / 2 * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
+    predicted = (
+        0.0
+        if limit is None
+        else 0.5 * math.erfc((low + high) / 2 * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
+    )
     if predicted > SATURATED:
         yield (
             "eps-too-narrow",
-            f"a sequence range of {low:g}/{high:g} will clip about {predicted:.2f} of the active tokens on "
-            f"mini-batches >= 1 (at most {limit} tokens a response, {LEAST_TOKEN_NOISE:g} nats each): its clip "
-            "fraction says little; clip = 'calibrated' finds a range of this length",
+            (
+                f"a sequence range of {low:g}/{high:g} will clip about {predicted:.2f} of the"
+                f" active tokens on mini-batches >= 1 (at most {limit} tokens a response,"
+                f" {LEAST_TOKEN_NOISE:g} nats each): its clip fraction says little; clip ="
+                " 'calibrated' finds a range of this length"
+            ),
         )
 
 
@@ -157,9 +187,11 @@ def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
     if how == "constant" and limit is not None and constant != limit:
         yield (
             "aggregation-constant",
-            f"aggregation_constant = {constant:g}, and an answer has at most {limit} tokens: its gradient has "
-            f"{limit / constant:.3g} of the published size, which max_grad_norm and kl_coef meet; give "
-            f"aggregation_constant = {limit}",
+            (
+                f"aggregation_constant = {constant:g}, and an answer has at most {limit} tokens:"
+                f" its gradient has {limit / constant:.3g} of the published size, which"
+                f" max_grad_norm and kl_coef meet; give aggregation_constant = {limit}"
+            ),
         )
 
 
@@ -167,9 +199,15 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
     settings = arm.settings
     objective, rollout, update = settings.objective, settings.rollout, settings.update
     if objective.kl_coef > 0 and objective.preset in PAPER_PRESETS:
-        yield "kl-not-zero", f"kl_coef = {objective.kl_coef:g}, but the paper's comparison has no KL term"
+        yield (
+            "kl-not-zero",
+            f"kl_coef = {objective.kl_coef:g}, but the paper's comparison has no KL term",
+        )
     if settings.routing_replay != "none" and known.moe.get(settings.model) is False:
-        yield "replay-on-dense", f"routing_replay on {settings.model}, a dense model: nothing is routed"
+        yield (
+            "replay-on-dense",
+            f"routing_replay on {settings.model}, a dense model: nothing is routed",
+        )
     # A ratio to the sampler's log-probs already corrects the mismatch.
     corrected = objective.mismatch_correction != "none" or update.old_logprobs == "sampler"
     if rollout.dtype != update.dtype and not corrected and settings.routing_replay != "rollout":
@@ -179,8 +217,11 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
     if behind and not corrected:
         yield (
             "lag-uncorrected",
-            f"{' and '.join(behind)} with old_logprobs = 'trainer' and no mismatch_correction: the ratio begins at 1 "
-            "in every step, and nothing corrects for the older policy that drew the tokens",
+            (
+                f"{' and '.join(behind)} with old_logprobs = 'trainer' and no mismatch_correction:"
+                " the ratio begins at 1 in every step, and nothing corrects for the older policy"
+                " that drew the tokens"
+            ),
         )
     if update.warmup_updates == 0 and settings.steps < 100:
         steps = f"{settings.steps} steps: Adam's first steps are sign-like"
@@ -189,23 +230,37 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
 
 def _replay(study: Study, known: ModelFacts) -> Lines:
     routed = [arm for arm in study.arms.values() if known.moe.get(arm.settings.model)]
-    if routed and not any("routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed):
+    if routed and not any(
+        "routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed
+    ):
         choices = "'none', 'old-policy' or 'rollout'"
-        yield "replay-unspecified", f"a mixture of experts, and no arm says routing_replay = {choices}"
+        yield (
+            "replay-unspecified",
+            f"a mixture of experts, and no arm says routing_replay = {choices}",
+        )
     token = [arm for arm in routed if _token(arm)]
     if token and all(arm.settings.routing_replay != "none" for arm in token):
-        yield "replay-unspecified", "GRPO on a mixture of experts only with replay: show it without, too"
+        yield (
+            "replay-unspecified",
+            "GRPO on a mixture of experts only with replay: show it without, too",
+        )
 
 
 def _unread(study: Study, known: ModelFacts) -> Lines:
-    """Values in the file that have no effect: in an arm's table, or shared and without effect in every arm."""
+    """Values in the file that have no effect: in an arm's table, or shared and without effect in
+    every arm.
+    """
     lines: dict[str, list[str]] = {}
     for arm in study.arms.values():
         for key, value in _written(arm).items():
             stated = under(key, arm.declared)
             why = unread(key, arm.settings)
-            if why and (stated or all(unread(key, sibling.settings) for sibling in study.arms.values())):
-                lines.setdefault(f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []).append(arm.name)
+            if why and (
+                stated or all(unread(key, sibling.settings) for sibling in study.arms.values())
+            ):
+                lines.setdefault(
+                    f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []
+                ).append(arm.name)
     for line, names in lines.items():
         where = "" if len(names) == len(study.arms) else f"arm.{', arm.'.join(names)}: "
         yield "setting-unread", f"{where}{line}: leave it out, or change that"
@@ -214,7 +269,9 @@ def _unread(study: Study, known: ModelFacts) -> Lines:
 def _written(arm: Arm) -> dict[str, Any]:
     """The settings that differ from the defaults and the preset, by dotted key."""
     preset = arm.settings.objective.preset
-    plain = Settings.model_validate({"task": {"name": ""}, "objective": PRESETS[preset].model_dump()})
+    plain = Settings.model_validate(
+        {"task": {"name": ""}, "objective": PRESETS[preset].model_dump()}
+    )
     usual = flat(plain.model_dump(mode="json"))
     return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
 
@@ -224,7 +281,11 @@ def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
 
     Only presets of the two papers count: another paper's preset is compared as a whole.
     """
-    paper = [arm for arm in study.arms.values() if arm.settings.objective.preset in PAPER_PRESETS and _clips(arm)]
+    paper = [
+        arm
+        for arm in study.arms.values()
+        if arm.settings.objective.preset in PAPER_PRESETS and _clips(arm)
+    ]
     pairs = list(product(filter(_token, paper), [arm for arm in paper if not _token(arm)]))
     compared = {
         "dual-clip-one-arm": "objective.dual_clip",
@@ -236,25 +297,41 @@ def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
     values = {arm.name: flat(arm.resolved) for arm in paper}
     for name, key in compared.items():
         if pairs and all(values[a.name].get(key) != values[b.name].get(key) for a, b in pairs):
-            shown = ", ".join(f"{arm.name}: {_shown(values[arm.name].get(key))}" for arm in pairs[0])
+            shown = ", ".join(
+                f"{arm.name}: {_shown(values[arm.name].get(key))}" for arm in pairs[0]
+            )
             yield (
                 name,
-                f"every token-level arm differs from every sequence-level arm in {key.removeprefix('objective.')} "
-                f"({shown}): the rules cannot be told apart from it",
+                (
+                    "every token-level arm differs from every sequence-level arm in"
+                    f" {key.removeprefix('objective.')} ({shown}): the rules cannot be told apart"
+                    " from it"
+                ),
             )
 
 
 def _seeds(study: Study, known: ModelFacts) -> Lines:
     n = len(study.seeds)
     if n < 3:
-        yield "too-few-seeds", f"{n} seed{'s' if n > 1 else ''}: no interval and no verdict; 3 are needed, 5 are better"
+        yield (
+            "too-few-seeds",
+            (
+                f"{n} seed{'s' if n > 1 else ''}: no interval and no verdict; 3 are needed, 5 are"
+                " better"
+            ),
+        )
     elif n in DETECTABLE:
         yield (
             "too-few-seeds",
-            f"{n} seeds detect a difference of {DETECTABLE[n]:g} sd of the pair difference (80 % power), and are never "
-            "called equivalent; 5 detect 1.68 and may be",
+            (
+                f"{n} seeds detect a difference of {DETECTABLE[n]:g} sd of the pair difference (80"
+                " % power), and are never called equivalent; 5 detect 1.68 and may be"
+            ),
         )
-    shared = any(arm.settings.embedded and not arm.settings.warm_start.per_seed for arm in study.arms.values())
+    shared = any(
+        arm.settings.embedded and not arm.settings.warm_start.per_seed
+        for arm in study.arms.values()
+    )
     if study.sweep is not None and study.sweep.key != LENGTH and shared:
         limit = "all seeds share one starting model, so the ratio of doses holds for it alone"
         yield "sweep-one-start", f"warm_start: {limit}; set per_seed = true"
@@ -267,11 +344,18 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
         yield "no-primary", "no benchmark, so no primary score and no verdict"
     elif study.verdict.primary is None and len(settings.bench) > 1:
         count = len(settings.bench)
-        yield "no-primary", f"verdict.primary is not declared; {primary}, the first of {count} benchmarks, decides"
+        yield (
+            "no-primary",
+            f"verdict.primary is not declared; {primary}, the first of {count} benchmarks, decides",
+        )
     for bench in settings.bench:
         decides = primary is not None and bench.name == score_named(primary).bench
         evaluations = math.ceil(settings.steps / bench.every)
-        if decides and evaluations < 10 and any(claim.name == "C14-more-efficient" for claim in study.claims):
+        if (
+            decides
+            and evaluations < 10
+            and any(claim.name == "C14-more-efficient" for claim in study.claims)
+        ):
             often = f"{bench.name} is evaluated {evaluations} times; use 10"
             yield "coarse-eval", f"C14-more-efficient reads a time to threshold, and {often}"
         problems = known.problems.get(bench.name, bench.problems)
@@ -284,13 +368,18 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
         if decides and len(study.seeds) >= 3:
             # Each deciding evaluation draws new answers, unless they are greedy.
             last = min(study.verdict.last, len(bench.moments(settings.steps)) - 1)
-            answers = problems * samples * (1 if bench.temperature == 0 else last) * len(study.seeds)
+            answers = (
+                problems * samples * (1 if bench.temperature == 0 else last) * len(study.seeds)
+            )
             noise = 1.96 * math.sqrt(squared_weights(study.verdict.contrast) * 0.25 / answers)
             if study.verdict.margin < noise:
                 yield (
                     "margin-below-noise",
-                    f"verdict.margin = {study.verdict.margin:g} on {primary}: sampling {answers} answers per arm alone "
-                    f"leaves ±{noise:.2g} on scores near one half; more problems, samples or seeds, or a wider margin",
+                    (
+                        f"verdict.margin = {study.verdict.margin:g} on {primary}: sampling"
+                        f" {answers} answers per arm alone leaves ±{noise:.2g} on scores near one"
+                        " half; more problems, samples or seeds, or a wider margin"
+                    ),
                 )
 
 

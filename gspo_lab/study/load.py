@@ -1,4 +1,6 @@
-"""From a TOML file (and `--set`, `--seeds`, `--steps`, `--arms`) to a `Study`; every mistake reported at once."""
+"""From a TOML file (and `--set`, `--seeds`, `--steps`, `--arms`) to a `Study`; every mistake
+reported at once.
+"""
 
 import copy
 import re
@@ -31,7 +33,10 @@ from gspo_lab.training.objectives.presets import PRESETS, Objective, with_publis
 
 OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)
-NAMED = "names are made of at most 100 of a to z, A to Z, digits, '-', '_' and '.', and begin with a letter or digit"
+NAMED = (
+    "names are made of at most 100 of a to z, A to Z, digits, '-', '_' and '.', and begin with a"
+    " letter or digit"
+)
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
 SWEPT = "a sweep gives its arms their values itself; leave [sweep] or [tune] out"
@@ -79,20 +84,28 @@ def load_study(
     tune = read_tune(choices, study_arms, declared_seeds, verdict, problems)
     if tune is not None:
         study_arms = {name: arm.stating(tune.values(name)) for name, arm in study_arms.items()}
-        problems += [f"tune: {why}" for why, table in {SWEPT: sweep, PART: arms}.items() if table is not None]
+        problems += [
+            f"tune: {why}" for why, table in {SWEPT: sweep, PART: arms}.items() if table is not None
+        ]
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
     named = list(tables if sweep is None else study_arms)
     if arms is not None:
         has = f"this study has {', '.join(tables)}"
-        problems += [f"--arms: no arm '{arm}'{nearest(arm, tables)}; {has}" for arm in arms if arm not in tables]
+        problems += [
+            f"--arms: no arm '{arm}'{nearest(arm, tables)}; {has}"
+            for arm in arms
+            if arm not in tables
+        ]
         problems += [] if arms else ["--arms: names no arm"]
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
     command = command_of(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
     if not fits_as_name(name):
-        problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
+        problems.append(
+            f"a study cannot be named '{name}': {NAMED}; rename the file or give --name"
+        )
     if not problems:
         problems += broken_rules(study_arms, verdict, tables, raw.get("compares_engines", False))
         problems += broken_looks(verdict.looks, len(declared_seeds))
@@ -100,10 +113,16 @@ def load_study(
         problems += broken_order(verdict, study_arms, tables, sweep is not None)
         problems += broken_question(verdict, [claim.name for claim in claims])
         if sweep is not None and verdict.looks:
-            problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")
+            problems.append(
+                "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"
+                " it out"
+            )
         problems += broken_claims(claims, named, [bench["name"] for bench in base.get("bench", [])])
     if problems:
-        raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))
+        raise LabError(
+            f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}",
+            details=tuple(problems),
+        )
     return Study(
         name=name,
         path=path,
@@ -149,7 +168,9 @@ def parsed(path: Path) -> dict[str, Any]:
     for _ in range(DEEPEST):
         within = [value for table in within if isinstance(table, dict) for value in table.values()]
     if within:
-        raise LabError(f"{path}: tables within tables, more than {DEEPEST} deep; no study has more than a few")
+        raise LabError(
+            f"{path}: tables within tables, more than {DEEPEST} deep; no study has more than a few"
+        )
     return content
 
 
@@ -157,16 +178,24 @@ def _text(path: Path) -> str:
     """A study's text without a byte order mark. LabError for another encoding than UTF-8."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
-        raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
+        raise LabError(
+            f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8"
+        )
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split(
+    raw: Mapping[str, Any], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The settings that all arms share, and the arms' own tables."""
     known = (*BASE_KEYS, *STUDY_KEYS)
     for key in raw:
         if key not in known:
-            hint = " (it belongs under [objective] or an arm)" if key in OBJECTIVE_KEYS else nearest(key, known)
+            hint = (
+                " (it belongs under [objective] or an arm)"
+                if key in OBJECTIVE_KEYS
+                else nearest(key, known)
+            )
             problems.append(f"{key}: unknown key{hint}")
     base = {key: value for key, value in raw.items() if key in BASE_KEYS}
     task = base.get("task", {})
@@ -184,21 +213,34 @@ def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], 
     return base, out
 
 
-def resolved_arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:
+def resolved_arms(
+    base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]
+) -> dict[str, Arm]:
     """The arms of a study's tables over what all share; mistakes are added to `problems`."""
     shared = base.get("objective", {})
     if not isinstance(shared, dict):
-        problems.append("objective: must be a table; an arm names its preset with objective = '...'")
+        problems.append(
+            "objective: must be a table; an arm names its preset with objective = '...'"
+        )
         shared = {}
-    # Validate the shared part alone first, so that its mistakes are reported once and not once per arm.
+    # Validate the shared part alone first, so that its mistakes are reported once and not once per
+    # arm.
     before = len(problems)
-    validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
+    validated(
+        Settings,
+        {**base, "objective": _objective(shared, {}, "objective.preset", problems)},
+        "",
+        problems,
+    )
     reported = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
     folders: dict[str, str] = {}
     for name, table in tables.items():
         if (twin := folders.setdefault(name.lower(), name)) != name:
-            problems.append(f"arm.{name}: differs from arm.{twin} in capitals alone; some disks take them for one")
+            problems.append(
+                f"arm.{name}: differs from arm.{twin} in capitals alone; some disks take them"
+                " for one"
+            )
         mistakes: list[str] = []
         arm = _arm(name, table, base, shared, mistakes)
         problems += [line for line in mistakes if line.removeprefix(f"arm.{name}.") not in reported]
@@ -208,14 +250,20 @@ def resolved_arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], probl
 
 
 def _arm(
-    name: str, table: dict[str, Any], base: dict[str, Any], shared: dict[str, Any], problems: list[str]
+    name: str,
+    table: dict[str, Any],
+    base: dict[str, Any],
+    shared: dict[str, Any],
+    problems: list[str],
 ) -> Arm | None:
     where = f"arm.{name}"
     if not fits_as_name(name):
         problems.append(f"{where}: {NAMED}")
         return None
     if not table:
-        problems.append(f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'")
+        problems.append(
+            f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'"
+        )
         return None
     merged = dict(base)
     objective: dict[str, Any] = {}
@@ -227,21 +275,31 @@ def _arm(
             inner = isinstance(value, dict) and isinstance(merged.get(key, {}), dict)
             merged[key] = {**merged.get(key, {}), **value} if inner else value
         elif key in BASE_KEYS or key in STUDY_KEYS:
-            problems.append(f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study")
+            problems.append(
+                f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study"
+            )
         else:
-            hint = nearest(key, known) if key != "preset" else " (an arm names its preset with objective = '...')"
+            hint = (
+                nearest(key, known)
+                if key != "preset"
+                else " (an arm names its preset with objective = '...')"
+            )
             if not hint and ":" in str(table.get("policy_loss")):
                 hint = " (keys of your own loss belong in loss_options)"
             problems.append(f"{where}.{key}: unknown key{hint}")
     # A wrong preset of the shared part was reported there.
-    merged["objective"] = _objective(shared, objective, f"{where}.objective", problems if "preset" in objective else [])
+    merged["objective"] = _objective(
+        shared, objective, f"{where}.objective", problems if "preset" in objective else []
+    )
     settings = validated(Settings, merged, where, problems)
     if settings is None:
         return None
     declared = [f"objective.{key}" for key in objective]
     for key, value in table.items():
         if key in ARM_KEYS:
-            whole = key == "engine" or not isinstance(value, dict)  # an engine's options come and go with it
+            whole = key == "engine" or not isinstance(
+                value, dict
+            )  # an engine's options come and go with it
             declared += [key] if whole else [f"{key}.{inner}" for inner in value]
     if objective.keys() & {"preset", "mismatch_correction"}:
         # These bring values along, and declare each that differs from the shared objective's.
@@ -256,15 +314,29 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
         return None
     settings = flat(table) if isinstance(table, dict) else {}
     if len(settings) != 1:
-        problems.append("sweep: give one setting and its doses, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]")
+        problems.append(
+            "sweep: give one setting and its doses, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]"
+        )
         return None
     ((key, doses),) = settings.items()
-    numbers = isinstance(doses, list) and all(isinstance(d, int | float) and not isinstance(d, bool) for d in doses)
-    named = {f"{dose:g}" for dose in doses} if numbers and all(0 < dose <= LARGEST for dose in doses) else set()
+    numbers = isinstance(doses, list) and all(
+        isinstance(d, int | float) and not isinstance(d, bool) for d in doses
+    )
+    named = (
+        {f"{dose:g}" for dose in doses}
+        if numbers and all(0 < dose <= LARGEST for dose in doses)
+        else set()
+    )
     if key == "seeds":
-        mistake = "cannot be swept; seeds pair the arms, every arm runs on all of them: write seeds = [...] at the top"
+        mistake = (
+            "cannot be swept; seeds pair the arms, every arm runs on all of them: write seeds ="
+            " [...] at the top"
+        )
     elif key.partition(".")[0] in STUDY_KEYS:
-        mistake = "cannot be swept; it belongs to the study and to no single run: sweep one such as update.epochs"
+        mistake = (
+            "cannot be swept; it belongs to the study and to no single run: sweep one such as"
+            " update.epochs"
+        )
     elif len(named) < 2:
         mistake = f"doses are at least two different numbers > 0 in a list; got {doses!r}"
     elif len(named) < len(doses):
@@ -278,13 +350,16 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
 def _at_every_dose(
     sweep: Sweep, base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]
 ) -> dict[str, Arm]:
-    """The arms at each dose, `gspo@0.0002` of `gspo`; a mistake at several doses is reported once."""
+    """The arms at each dose, `gspo@0.0002` of `gspo`; a mistake at several doses is reported
+    once.
+    """
     table: Any = base
     for part in sweep.key.split(".")[:-1]:
         table = table.get(part, {})
         if not isinstance(table, dict):
             problems.append(
-                f"sweep.{sweep.key}: '{part}' is no table; a sweep sets one key of a table, as update.epochs"
+                f"sweep.{sweep.key}: '{part}' is no table; a sweep sets one key of a table, as"
+                " update.epochs"
             )
             return {}
     out: dict[str, Arm] = {}
@@ -294,27 +369,44 @@ def _at_every_dose(
         set_dotted(settings, sweep.key, dose)
         for name, arm in resolved_arms(settings, tables, mistakes).items():
             declared = tuple(sorted({*arm.declared, sweep.key}))
-            out[f"{name}@{dose:g}"] = replace(arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose)
+            out[f"{name}@{dose:g}"] = replace(
+                arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose
+            )
         problems += [line for line in mistakes if line not in problems]
     return out
 
 
-def _objective(shared: Mapping[str, Any], stated: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
-    """Every key of the objective: the preset's values, changed by `shared` and then by the arm's own `stated` keys."""
+def _objective(
+    shared: Mapping[str, Any], stated: Mapping[str, Any], where: str, problems: list[str]
+) -> dict[str, Any]:
+    """Every key of the objective: the preset's values, changed by `shared` and then by the arm's
+    own `stated` keys.
+    """
     preset = stated.get("preset", shared.get("preset", "grpo"))
     if not isinstance(preset, str):
-        problems.append(f"{where}: must be a preset's name, one of {', '.join(PRESETS)}; an arm's own keys stand flat")
+        problems.append(
+            f"{where}: must be a preset's name, one of {', '.join(PRESETS)}; an arm's own keys"
+            " stand flat"
+        )
         preset = "grpo"
     elif preset not in PRESETS:
-        problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
+        problems.append(
+            f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known:"
+            f" {', '.join(PRESETS)}"
+        )
         preset = "grpo"
-    return with_published_range({**PRESETS[preset].model_dump(), **shared, **stated, "preset": preset})
+    return with_published_range(
+        {**PRESETS[preset].model_dump(), **shared, **stated, "preset": preset}
+    )
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
     count = type(value) is int
     if count and value > MOST_SEEDS:
-        problems.append(f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you mean")
+        problems.append(
+            f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you"
+            " mean"
+        )
     elif not count and not isinstance(value, list):
         problems.append("seeds: a number of seeds or a list of them, e.g. [0, 1, 2]")
     else:
@@ -333,17 +425,26 @@ def claims_of(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         problems.append("claim: a list of tables, each headed [[claim]]")
         return ()
-    tables = [validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
+    tables = [
+        validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems)
+        for i, entry in enumerate(value)
+    ]
     return tuple(claim for claim in tables if claim is not None)
 
 
 def _waived(value: Any, problems: list[str]) -> dict[str, str]:
     if not isinstance(value, dict):
-        problems.append("waive: a table of reasons, e.g. [waive] with aggregation-label = 'why it is right here'")
+        problems.append(
+            "waive: a table of reasons, e.g. [waive] with aggregation-label = 'why it is right"
+            " here'"
+        )
         return {}
     for name, reason in value.items():
         if name not in (*WAIVABLE, *REMOVED):
-            problems.append(f"waive.{name}: no error of that name{nearest(name, WAIVABLE)}; {', '.join(WAIVABLE)}")
+            problems.append(
+                f"waive.{name}: no error of that name{nearest(name, WAIVABLE)};"
+                f" {', '.join(WAIVABLE)}"
+            )
         elif not isinstance(reason, str) or not reason.strip():
             problems.append(f"waive.{name}: give the reason as text; it is printed in the report")
     return dict(value)
@@ -356,10 +457,14 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
     except ValidationError as error:
         for item in error.errors():
             parts = _named([str(part) for part in item["loc"]], data)
-            flat = where.startswith("arm.") and parts[0] == "objective"  # an arm writes the objective's keys flat
+            flat = (
+                where.startswith("arm.") and parts[0] == "objective"
+            )  # an arm writes the objective's keys flat
             path = ".".join(filter(None, [where, *parts[flat:]]))
             if item["type"] == "extra_forbidden":
-                problems.append(f"{path}: unknown key{nearest(parts[-1], _keys(parts[:-1], model))}")
+                problems.append(
+                    f"{path}: unknown key{nearest(parts[-1], _keys(parts[:-1], model))}"
+                )
             elif item["type"] == "missing":
                 problems.append(f"{path}: missing")
             else:
@@ -371,8 +476,16 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
 def _named(parts: list[str], data: Any) -> list[str]:
     """The path to a value, with a benchmark's name in place of its index: `bench.held-out`."""
     if parts[:1] == ["bench"] and len(parts) > 1 and parts[1].isdigit():
-        name = data["bench"][int(parts[1])].get("name") if isinstance(data["bench"][int(parts[1])], dict) else None
-        return ["bench", name if isinstance(name, str) and re.fullmatch(NAME, name) else parts[1], *parts[2:]]
+        name = (
+            data["bench"][int(parts[1])].get("name")
+            if isinstance(data["bench"][int(parts[1])], dict)
+            else None
+        )
+        return [
+            "bench",
+            name if isinstance(name, str) and re.fullmatch(NAME, name) else parts[1],
+            *parts[2:],
+        ]
     return parts
 
 

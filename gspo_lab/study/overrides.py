@@ -1,4 +1,7 @@
-"""Command-line overrides: `--set table.key=value` applied to a study's tables, and the command that repeats a study."""
+"""Command-line overrides:
+
+`--set table.key=value` applied to a study's tables, and the command that repeats a study.
+"""
 
 import tomllib
 from collections.abc import Sequence
@@ -12,14 +15,19 @@ from gspo_lab.common.registry import nearest
 def set_override(raw: dict[str, Any], override: str) -> None:
     """Apply one `--set` to the tables.
 
-    `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an entry's name)."""
+    `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an
+    entry's name).
+    """
     key, _, text = override.partition("=")
     try:
         parts = _path(tomllib.loads(f"{key} = 0"))
     except (tomllib.TOMLDecodeError, ValueError):
         parts = []
     if not parts or "=" not in override:
-        raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
+        raise LabError(
+            f"--set {override}: write it as --set table.key=value, e.g. --set"
+            " update.learning_rate=3e-4"
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -32,12 +40,17 @@ def set_override(raw: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         table = _entered(table, part, override)
     if not isinstance(table, dict):
-        raise LabError(f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value")
+        raise LabError(
+            f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value"
+        )
     table[parts[-1]] = value
 
 
 def _path(nested: Any) -> list[str]:
-    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`: TOML's own reading of a dotted key."""
+    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`:
+
+    TOML's own reading of a dotted key.
+    """
     out = []
     while isinstance(nested, dict):
         ((key, nested),) = nested.items()
@@ -51,7 +64,10 @@ def _entered(table: Any, part: str, override: str) -> Any:
         named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
         if part not in named:
             known = [name for name in named if isinstance(name, str)]
-            raise LabError(f"--set {override}: no '{part}'{nearest(part, known)} there; it has {', '.join(known)}")
+            raise LabError(
+                f"--set {override}: no '{part}'{nearest(part, known)} there; it has"
+                f" {', '.join(known)}"
+            )
         return named[part]
     if part in ("task", "engine") and isinstance(table.get(part), str):
         table[part] = {"name": table[part]}
@@ -69,10 +85,14 @@ def command_of(
     arms: Sequence[str] | None,
     name: str | None,
 ) -> tuple[str, ...]:
-    """The arguments of `gspo-lab run` that repeat this study; a file with an absolute path is taken from studies/."""
+    """The arguments of `gspo-lab run` that repeat this study; a file with an absolute path is taken
+    from studies/.
+    """
     words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
     for override in overrides:
-        if override.startswith(("launch.", "record.mirror=")):  # launchers and mirrors are not declared
+        if override.startswith(
+            ("launch.", "record.mirror=")
+        ):  # launchers and mirrors are not declared
             continue
         words += ["--set", override]
     if seeds is not None:

@@ -1,4 +1,6 @@
-"""The tables of a study's TOML that are not declared: launchers, and programs that show the study while it runs."""
+"""The tables of a study's TOML that are not declared: launchers, and programs that show the study
+while it runs.
+"""
 
 from typing import Any, Self
 
@@ -15,8 +17,10 @@ class MirrorTable(Table):
 
     mirror: list[Text] = Field(
         [],
-        description="programs for which the study also writes its numbers while it runs: tensorboard, trackio, "
-        "wandb-offline",
+        description=(
+            "programs for which the study also writes its numbers while it runs: tensorboard,"
+            " trackio, wandb-offline"
+        ),
     )
 
 
@@ -25,10 +29,17 @@ class RayTable(Table):
 
     cpus: float = Field(1, ge=0, le=MANY, description="CPUs that Ray reserves for a run")
     gpus: float | None = Field(
-        None, ge=0, le=MANY, description="GPUs that Ray reserves for a run; unset: 1 where the cluster has any, else 0"
+        None,
+        ge=0,
+        le=MANY,
+        description="GPUs that Ray reserves for a run; unset: 1 where the cluster has any, else 0",
     )
-    resources: dict[str, float] = Field({}, description="further resources, by their names in the cluster")
-    retries: int = Field(3, ge=0, le=MANY, description="how often a run is started again after its node was lost")
+    resources: dict[str, float] = Field(
+        {}, description="further resources, by their names in the cluster"
+    )
+    retries: int = Field(
+        3, ge=0, le=MANY, description="how often a run is started again after its node was lost"
+    )
 
 
 class SlurmTable(Table):
@@ -36,15 +47,26 @@ class SlurmTable(Table):
 
     partition: Text | None = Field(None, description="`--partition`; unset: the cluster's default")
     time: Text | None = Field(
-        None, description="`--time`; a run that needs more is requeued and resumes; unset: the partition's own limit"
+        None,
+        description=(
+            "`--time`; a run that needs more is requeued and resumes; unset: the partition's own"
+            " limit"
+        ),
     )
     grace: int = Field(
-        120, ge=1, le=10**6, description="seconds before that limit at which a run is told to finish its step and save"
+        120,
+        ge=1,
+        le=10**6,
+        description="seconds before that limit at which a run is told to finish its step and save",
     )
-    gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU')
+    gres: Text | None = Field(
+        None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU'
+    )
     cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")
     memory: Text | None = Field(None, description='`--mem`, e.g. `"64G"`')
-    options: list[Text] = Field([], description='further options, unchanged, e.g. `["--account=lab"]`')
+    options: list[Text] = Field(
+        [], description='further options, unchanged, e.g. `["--account=lab"]`'
+    )
     _former: tuple[str, ...] = PrivateAttr(())
 
     @property
@@ -58,7 +80,9 @@ class SlurmTable(Table):
         former = [key for key in FORMER if isinstance(data, dict) and key in data]
         if former and isinstance(options := data.get("options", []), list):
             options = [*options, *(f"--{key}={data[key]}" for key in former)]
-            data = {key: value for key, value in data.items() if key not in former} | {"options": options}
+            data = {key: value for key, value in data.items() if key not in former} | {
+                "options": options
+            }
         table = read(data)
         table._former = tuple(former)
         return table

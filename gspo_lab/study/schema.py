@@ -1,4 +1,5 @@
-"""The TOML of a study: every key of a run with its default, its meaning and its properties (`keys.Key`).
+"""The TOML of a study: every key of a run with its default, its meaning and its properties
+(`keys.Key`).
 
 docs/reference/study-keys.md is made from it. What judges a study is in verdict_tables.py.
 """
@@ -7,7 +8,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from gspo_lab.common.keys import (
     COLDEST,
@@ -34,7 +42,10 @@ ALL = "trl verl areal"
 
 
 class TaskTable(BaseModel):
-    """The task's name and its own options, which only the task knows. `task = "addition"` says the same as its name."""
+    """The task's name and its own options, which only the task knows.
+
+    `task = "addition"` says the same as its name.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -55,7 +66,8 @@ class EngineTable(Table):
     """Who trains. `engine = "native"` says the same as its name alone."""
 
     name: str = Field(
-        "native", description="`native`, `trl`, `verl`, `areal`, or `module:attribute`, `file.py:attribute`"
+        "native",
+        description="`native`, `trl`, `verl`, `areal`, or `module:attribute`, `file.py:attribute`",
     )
     options: dict[str, Any] = Field({}, description="the engine's own options, which only it knows")
 
@@ -70,72 +82,116 @@ class EngineTable(Table):
 
 
 class WarmStart(Table):
-    """Supervised training of a built-in model on the task's demonstrations before the study, made once and cached."""
+    """Supervised training of a built-in model on the task's demonstrations before the study, made
+    once and cached.
+    """
 
-    steps: Whole = Field(0, description="supervised steps; 0: an untrained model, or the unchanged checkpoint")
+    steps: Whole = Field(
+        0, description="supervised steps; 0: an untrained model, or the unchanged checkpoint"
+    )
     batch_size: Count = Field(64, description="demonstrations per supervised step")
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
+    learning_rate: float = Field(
+        1e-3, gt=0, le=100, description="peak learning rate of the warm start"
+    )
     warmup_steps: Whole = Field(20, description="steps over which its learning rate rises")
-    per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
+    per_seed: bool = Field(
+        False, description="one warm start per seed instead of one for the whole study"
+    )
     seed: Annotated[int, Key(anywhere=True)] = Field(
-        0, ge=0, lt=2**63, description="seed of the study's shared warm start; a replication has its own"
+        0,
+        ge=0,
+        lt=2**63,
+        description="seed of the study's shared warm start; a replication has its own",
     )
 
 
 class RolloutTable(Table):
     """How each step's responses are sampled."""
 
-    prompts_per_step: Annotated[int, Key(cost=True, peers="trl verl=data.train_batch_size areal")] = Field(
-        32, ge=1, le=10**6, description="prompts in a rollout batch"
-    )
+    prompts_per_step: Annotated[
+        int, Key(cost=True, peers="trl verl=data.train_batch_size areal")
+    ] = Field(32, ge=1, le=10**6, description="prompts in a rollout batch")
     group_size: Annotated[
-        int, Key(cost=True, peers="trl=num_generations verl=actor_rollout_ref.rollout.n areal=gconfig.n_samples")
+        int,
+        Key(
+            cost=True,
+            peers="trl=num_generations verl=actor_rollout_ref.rollout.n areal=gconfig.n_samples",
+        ),
     ] = Field(
         8,
         ge=1,
         le=10**6,
-        description="responses per prompt; 1 where the advantage needs no group (gae, batch-mean-std)",
+        description=(
+            "responses per prompt; 1 where the advantage needs no group (gae, batch-mean-std)"
+        ),
     )
     temperature: Annotated[
         float,
         Key(
-            arms="choose", peers="trl=temperature verl=actor_rollout_ref.rollout.temperature areal=gconfig.temperature"
+            arms="choose",
+            peers=(
+                "trl=temperature verl=actor_rollout_ref.rollout.temperature"
+                " areal=gconfig.temperature"
+            ),
         ),
     ] = Field(
         1.0,
         ge=COLDEST,
         le=1e3,
-        description="sampling temperature; the trainer's log-probs are those of logits / temperature",
+        description=(
+            "sampling temperature; the trainer's log-probs are those of logits / temperature"
+        ),
     )
-    top_p: Annotated[float, Key(arms="choose", peers="trl=top_p verl=actor_rollout_ref.rollout.top_p areal")] = Field(
-        1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
+    top_p: Annotated[
+        float, Key(arms="choose", peers="trl=top_p verl=actor_rollout_ref.rollout.top_p areal")
+    ] = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'",
     )
     max_tokens: Annotated[
-        Count | None, Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal")
+        Count | None,
+        Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal"),
     ] = Field(None, description="token limit of a response; unset: the task's own")
     stop: Annotated[list[Text] | None, Key(peers=ALL)] = Field(
         None, description="texts that end a response; unset: the task's own"
     )
     sampler: Annotated[str, Key(cost=True, peers="trl")] = Field(
-        "transformers", description="who samples: `transformers`, `vllm`, `module:attribute` or `file.py:attribute`"
+        "transformers",
+        description=(
+            "who samples: `transformers`, `vllm`, `module:attribute` or `file.py:attribute`"
+        ),
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32", description="precision of the sampler's weights and arithmetic"
     )
     batch_invariant: Annotated[
-        bool, Key(Read(lambda run: run.rollout.sampler == "vllm", "with sampler = '{0.rollout.sampler}'"), later=True)
+        bool,
+        Key(
+            Read(lambda run: run.rollout.sampler == "vllm", "with sampler = '{0.rollout.sampler}'"),
+            later=True,
+        ),
     ] = Field(
         False,
-        description="with sampler = 'vllm' on a GPU: what a response is does not depend on what is drawn beside it "
-        "(VLLM_BATCH_INVARIANT)",
+        description=(
+            "with sampler = 'vllm' on a GPU: what a response is does not depend on what is drawn"
+            " beside it (VLLM_BATCH_INVARIANT)"
+        ),
     )
     float32_head: Annotated[
         bool,
-        Key(Read(lambda run: run.rollout.dtype != "float32", "with rollout.dtype = 'float32'"), cost=True, later=True),
+        Key(
+            Read(lambda run: run.rollout.dtype != "float32", "with rollout.dtype = 'float32'"),
+            cost=True,
+            later=True,
+        ),
     ] = Field(
         False,
-        description="the sampler computes its logits in float32, whatever its `dtype` (arXiv 2510.13786); with "
-        "sampler = 'transformers'",
+        description=(
+            "the sampler computes its logits in float32, whatever its `dtype` (arXiv 2510.13786);"
+            " with sampler = 'transformers'"
+        ),
     )
     at_a_time: Annotated[Count, Key(peers="trl")] = Field(
         512, description="responses that are drawn at a time; limits the sampler's memory"
@@ -143,69 +199,107 @@ class RolloutTable(Table):
     # The first responses are drawn from the starting weights whatever its value.
     staleness: Annotated[Whole, Key(acts="update")] = Field(
         0,
-        description="how many rollout batches older the sampling weights are than the trained ones; the first batches "
-        "use the starting weights. Benchmarks use the newest weights",
+        description=(
+            "how many rollout batches older the sampling weights are than the trained ones; the"
+            " first batches use the starting weights. Benchmarks use the newest weights"
+        ),
     )
     tokens_per_step: Annotated[
         Count | None,
         Key(
             Read(
-                lambda run: (run.rollout.tokens_per_step or math.inf) < (run.rollout.max_tokens or math.inf),
+                lambda run: (
+                    (run.rollout.tokens_per_step or math.inf) < (run.rollout.max_tokens or math.inf)
+                ),
                 "where it is rollout.max_tokens or more",
             ),
             cost=True,
         ),
     ] = Field(
         None,
-        description="new tokens that a response gets per step; an unfinished one continues under the next step's "
-        "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
+        description=(
+            "new tokens that a response gets per step; an unfinished one continues under the next"
+            " step's weights, and its group trains in the step in which its last response ends."
+            " Unset: all are drawn whole"
+        ),
     )
     dynamic_sampling: Annotated[int, Key(cost=True)] = Field(
         0,
         ge=0,
         le=1000,
-        description="rounds of prompts per step: a group with equal rewards is dropped, and the next round samples as "
-        "many other prompts as groups are missing (DAPO's dynamic sampling); 0: every group trains",
+        description=(
+            "rounds of prompts per step: a group with equal rewards is dropped, and the next round"
+            " samples as many other prompts as groups are missing (DAPO's dynamic sampling); 0:"
+            " every group trains"
+        ),
     )
     overlong_buffer: Count | None = Field(
         None,
-        description="from this many tokens before the token limit on, a response's reward falls linearly, by "
-        "`overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length costs nothing",
+        description=(
+            "from this many tokens before the token limit on, a response's reward falls linearly,"
+            " by `overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length"
+            " costs nothing"
+        ),
     )
     overlong_penalty: Annotated[
-        float, Key(Read(lambda run: run.rollout.overlong_buffer is not None, "without overlong_buffer"))
-    ] = Field(1.0, gt=0, le=HUGE, description="the reward that a response at the token limit loses by overlong_buffer")
+        float,
+        Key(Read(lambda run: run.rollout.overlong_buffer is not None, "without overlong_buffer")),
+    ] = Field(
+        1.0,
+        gt=0,
+        le=HUGE,
+        description="the reward that a response at the token limit loses by overlong_buffer",
+    )
     thinking: Annotated[bool | None, Key(peers="trl")] = Field(
         None,
-        description="for chat templates that know `enable_thinking`: whether the model thinks before it answers; "
-        "unset: the template's default",
+        description=(
+            "for chat templates that know `enable_thinking`: whether the model thinks before it"
+            " answers; unset: the template's default"
+        ),
     )
     max_grader_errors: Annotated[Share, Key(peers=ALL)] = Field(
         0.5,
-        description="a run stops at a step if the grader failed on a larger share of its responses than this; below it "
-        "they train with reward 0, and the run's views state their share",
+        description=(
+            "a run stops at a step if the grader failed on a larger share of its responses than"
+            " this; below it they train with reward 0, and the run's views state their share"
+        ),
     )
     coupled: Annotated[bool, Key(peers=ALL)] = Field(
-        True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
+        True,
+        description=(
+            "arms of one seed draw the same random numbers per (step, prompt, sample, position)"
+        ),
     )
 
     @property
     def varying(self) -> bool:
-        """Whether the groups that a step trains on follow from what was sampled: they wait, or some are dropped."""
+        """Whether the groups that a step trains on follow from what was sampled: they wait, or some
+        are dropped.
+        """
         return self.tokens_per_step is not None or self.dynamic_sampling > 0
 
 
 class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
-    minibatches: Annotated[Count, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")] = Field(
+    minibatches: Annotated[
+        Count, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")
+    ] = Field(
         4, description="mini-batches a rollout batch is split into; one optimizer update each"
     )
     epochs: Annotated[
-        Count, Key(cost=True, passes=True, peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs")
+        Count,
+        Key(
+            cost=True,
+            passes=True,
+            peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs",
+        ),
     ] = Field(1, description="passes over a rollout batch")
     learning_rate: Annotated[
-        float, Key(peers="trl=learning_rate verl=actor_rollout_ref.actor.optim.lr areal=actor.optimizer.lr")
+        float,
+        Key(
+            peers="trl=learning_rate verl=actor_rollout_ref.actor.optim.lr areal=actor.optimizer.lr"
+        ),
     ] = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
     warmup_updates: Annotated[Whole, Key(peers=ALL)] = Field(
         8, description="optimizer updates over which the learning rate rises linearly"
@@ -223,13 +317,15 @@ class UpdateTable(Table):
         1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm"
     )
     microbatch_tokens: Annotated[Count, Key(peers="verl areal")] = Field(
-        16384, description="positions (rows x padded length) per forward pass; never changes the gradient"
+        16384,
+        description="positions (rows x padded length) per forward pass; never changes the gradient",
     )
     skip_zero_advantage: Annotated[
         bool,
         Key(
             Read(
-                lambda run: not run.objective.regularised, "with kl_coef > 0 or entropy_coef > 0: all responses train"
+                lambda run: not run.objective.regularised,
+                "with kl_coef > 0 or entropy_coef > 0: all responses train",
             ),
             cost=True,
             passes=True,
@@ -237,8 +333,10 @@ class UpdateTable(Table):
         ),
     ] = Field(
         True,
-        description="skip the passes of responses with A = 0, which without a KL or entropy term add only to the "
-        "denominators; measures of ratios then cover the other responses",
+        description=(
+            "skip the passes of responses with A = 0, which without a KL or entropy term add only"
+            " to the denominators; measures of ratios then cover the other responses"
+        ),
     )
     old_logprobs: Annotated[Literal["trainer", "sampler"], Key(cost=True, passes=True)] = Field(
         "trainer", description="whose log-probs of the old policy the ratio uses"
@@ -246,11 +344,14 @@ class UpdateTable(Table):
     # Adapters are small beside what they stand at, at any rank.
     lora_rank: Annotated[Whole, Key(cost=True, passes=True, dear=bool, peers="trl")] = Field(
         0,
-        description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
+        description=(
+            "train low-rank adapters of this rank beside the linear layers, the weights frozen; 0:"
+            " all weights"
+        ),
     )
-    lora_alpha: Annotated[Count, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")] = (
-        Field(32, description="adapters are scaled by lora_alpha / lora_rank")
-    )
+    lora_alpha: Annotated[
+        Count, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")
+    ] = Field(32, description="adapters are scaled by lora_alpha / lora_rank")
     optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers="trl")] = Field(
         "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
     )
@@ -259,13 +360,24 @@ class UpdateTable(Table):
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32",
-        description="precision of the trainer's arithmetic; trained weights are float32, those frozen beside adapters "
-        "have this precision. `float16` scales the loss (arXiv 2510.26788)",
+        description=(
+            "precision of the trainer's arithmetic; trained weights are float32, those frozen"
+            " beside adapters have this precision. `float16` scales the loss (arXiv 2510.26788)"
+        ),
     )
     float32_head: Annotated[
         bool,
-        Key(Read(lambda run: run.update.dtype != "float32", "with update.dtype = 'float32'"), cost=True, later=True),
-    ] = Field(False, description="the trainer computes its logits in float32, whatever its `dtype` (arXiv 2510.13786)")
+        Key(
+            Read(lambda run: run.update.dtype != "float32", "with update.dtype = 'float32'"),
+            cost=True,
+            later=True,
+        ),
+    ] = Field(
+        False,
+        description=(
+            "the trainer computes its logits in float32, whatever its `dtype` (arXiv 2510.13786)"
+        ),
+    )
     checkpoint_every: Annotated[Count, Key(peers=ALL)] = Field(
         10, description="steps between checkpoints; a killed run resumes from the last one"
     )
@@ -277,34 +389,44 @@ class UpdateTable(Table):
 
     @property
     def first_settled(self) -> int:
-        """The first step whose updates all have the full learning rate, where every step makes as many: update n (from
-        0) has (n + 1) / warmup_updates of it. Where groups vary, `readings.settled` reads it off a run's record."""
+        """The first step whose updates all have the full learning rate, where every step makes as
+        many: update n (from 0) has (n + 1) / warmup_updates of it. Where groups vary,
+        `readings.settled` reads it off a run's record.
+        """
         return -(-max(self.warmup_updates - 1, 0) // self.per_rollout_batch)
 
 
 class CriticTable(Table):
     """The value model of `advantage = "gae"`: the starting model with a scalar head of zeros.
 
-    It trains on the same mini-batches as the policy. Its own AdamW has `[update]`'s settings except these."""
+    It trains on the same mini-batches as the policy. Its own AdamW has `[update]`'s settings except
+    these.
+    """
 
     learning_rate: float = Field(3e-4, gt=0, le=100, description="the critic's learning rate")
     value_clip: float = Field(
         0.5,
         gt=0,
         le=HUGE,
-        description="how far a value may move from its old value before the loss clips it (verl: cliprange_value); a "
-        "large number: no clip",
+        description=(
+            "how far a value may move from its old value before the loss clips it (verl:"
+            " cliprange_value); a large number: no clip"
+        ),
     )
 
 
 class RecordTable(Table):
     """What is recorded beside the metrics that are always on."""
 
-    rollouts: Share = Field(0.02, description="share of training prompts whose responses are stored whole")
+    rollouts: Share = Field(
+        0.02, description="share of training prompts whose responses are stored whole"
+    )
     detail_every: Count = Field(
         5, description="steps between records of every response's own numbers (`response_detail`)"
     )
-    token_detail: bool = Field(False, description="`response_detail` also holds the log-ratio of every token")
+    token_detail: bool = Field(
+        False, description="`response_detail` also holds the log-ratio of every token"
+    )
 
 
 class BenchTable(Table):
@@ -314,24 +436,38 @@ class BenchTable(Table):
     task: TaskTable | None = Field(
         None, description="the task whose problems are asked and graded; unset: the study's own"
     )
-    problems: Count | None = Field(None, description="how many held-out problems, from the first; unset: all")
-    samples: int = Field(1, ge=1, le=10**6, description="answers per problem; the score is their mean (avg@k)")
+    problems: Count | None = Field(
+        None, description="how many held-out problems, from the first; unset: all"
+    )
+    samples: int = Field(
+        1, ge=1, le=10**6, description="answers per problem; the score is their mean (avg@k)"
+    )
     temperature: float = Field(1.0, ge=0, le=1e3, description="sampling temperature; 0: greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
     max_tokens: Count | None = Field(None, description="token limit; unset: the task's own")
-    every: Count = Field(10, description="steps between evaluations; the start and the end are always evaluated")
+    every: Count = Field(
+        10, description="steps between evaluations; the start and the end are always evaluated"
+    )
     decisive_samples: int | None = Field(
         None,
         ge=1,
         le=10**6,
-        description="answers per problem at the last evaluations, those that make the final score; unset: `samples`",
+        description=(
+            "answers per problem at the last evaluations, those that make the final score; unset:"
+            " `samples`"
+        ),
     )
     decisive_evaluations: Count | None = Field(
-        None, description="with decisive_samples: how many last evaluations those are; unset: `verdict.last`"
+        None,
+        description=(
+            "with decisive_samples: how many last evaluations those are; unset: `verdict.last`"
+        ),
     )
 
     def moments(self, steps: int) -> list[int]:
-        """After how many of a run's `steps` it is asked: at the start, every `every` steps, and at the end."""
+        """After how many of a run's `steps` it is asked: at the start, every `every` steps, and at
+        the end.
+        """
         return sorted({0, *range(self.every, steps + 1, self.every), steps})
 
     def samples_at(self, step: int, steps: int) -> int:
@@ -343,7 +479,8 @@ class BenchTable(Table):
 
     @staticmethod
     def with_decisive(benches: Any, last: int) -> Any:
-        """A study's tables; those with `decisive_samples` also get the number of decisive evaluations.
+        """A study's tables; those with `decisive_samples` also get the number of decisive
+        evaluations.
 
         A run needs it, because it does not know the verdict's rule.
         """
@@ -354,25 +491,35 @@ class BenchTable(Table):
 
 
 class TuneTable(Table):
-    """Every arm chooses some of its settings on trials before the study, by successive halving, all with one budget.
+    """Every arm chooses some of its settings on trials before the study, by successive halving, all
+    with one budget.
 
-    All candidates train `steps` steps. The best 1 / `eta` of them, rounded up, train `eta` times as many, until one is
-    left. With `eta` = 2 five become three, two and one. The i-th candidate has the i-th value of every list; all lists
-    are equally long.
+    All candidates train `steps` steps. The best 1 / `eta` of them, rounded up, train `eta` times as
+    many, until one is left. With `eta` = 2 five become three, two and one. The i-th candidate has
+    the i-th value of every list; all lists are equally long.
     """
 
-    seeds: list[Seed] = Field(min_length=1, description="the trials' seeds, different from the study's")
+    seeds: list[Seed] = Field(
+        min_length=1, description="the trials' seeds, different from the study's"
+    )
     steps: int = Field(ge=1, le=10**6, description="steps of the first round")
     eta: int = Field(
-        2, ge=2, le=100, description="one of this many candidates, rounded up, trains this many times the steps"
+        2,
+        ge=2,
+        le=100,
+        description="one of this many candidates, rounded up, trains this many times the steps",
     )
     metric: str | None = Field(
         None,
-        description="the compared metric: a benchmark's score at the round's end, or `reward`, the mean training "
-        "reward over the round's last fifth; unset: the primary benchmark",
+        description=(
+            "the compared metric: a benchmark's score at the round's end, or `reward`, the mean"
+            " training reward over the round's last fifth; unset: the primary benchmark"
+        ),
     )
     values: dict[str, Any] = Field({}, description="dotted setting = its candidates, for every arm")
-    arm: dict[str, Any] = Field({}, description="`[tune.arm.NAME]`: the same for one arm, over `values`")
+    arm: dict[str, Any] = Field(
+        {}, description="`[tune.arm.NAME]`: the same for one arm, over `values`"
+    )
 
 
 class Settings(Table):
@@ -388,16 +535,26 @@ class Settings(Table):
         ),
     ] = Field("tiny-qwen3", description="a built-in model, a local folder or a Hub id")
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
-    steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches to train on")
+    steps: Annotated[int, Key(peers=ALL)] = Field(
+        40, ge=1, le=10**6, description="rollout batches to train on"
+    )
     engine: Annotated[EngineTable, Key(arms="vary", cost=True, passes=True)] = EngineTable()
     device: Annotated[str, Key(cost=True, anywhere=True, peers=ALL)] = Field(
         "auto",
         pattern=r"^[a-z][a-z0-9_]*(:[0-9]{1,3})?$",
-        description="a device that torch knows: `cpu`, `cuda`, `cuda:1`, `xpu`, that of a backend; `auto`: CUDA if "
-        "there is a GPU. Other engines than `native` take `auto`, `cpu` and `cuda`",
+        description=(
+            "a device that torch knows: `cpu`, `cuda`, `cuda:1`, `xpu`, that of a backend; `auto`:"
+            " CUDA if there is a GPU. Other engines than `native` take `auto`, `cpu` and `cuda`"
+        ),
     )
-    routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")] = Field(
-        "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"
+    routing_replay: Annotated[
+        Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")
+    ] = Field(
+        "none",
+        description=(
+            "MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's"
+            " (R3)"
+        ),
     )
     warm_start: Annotated[WarmStart, Key(acts="start", peers=ALL)] = WarmStart()
     rollout: Annotated[RolloutTable, Key(arms="vary", acts="sampling")] = RolloutTable()
@@ -411,41 +568,63 @@ class Settings(Table):
 
     @property
     def embedded(self) -> bool:
-        """Whether the model is made here, from a seed; others start from their checkpoint as it is."""
+        """Whether the model is made here, from a seed; others start from their checkpoint as it
+        is.
+        """
         return self.model.startswith("tiny-")
 
 
 KEYS = keys(Settings)
 """Every key of a run by its dotted name."""
 
-ARM_KEYS = tuple(key for key in Settings.model_fields if KEYS[key].arms != "study" and key != "objective")
-"""What an arm may vary beside the objective's own keys; the engine only where that is the study's question."""
+ARM_KEYS = tuple(
+    key for key in Settings.model_fields if KEYS[key].arms != "study" and key != "objective"
+)
+"""What an arm may vary beside the objective's own keys; the engine only where that is the study's
+question.
+"""
 
 STUDY_KEYS = (
-    *("question", "seeds", "verdict", "claim", "sweep", "tune", "waive", "launch", "arm", "compares_engines"),
+    *(
+        "question",
+        "seeds",
+        "verdict",
+        "claim",
+        "sweep",
+        "tune",
+        "waive",
+        "launch",
+        "arm",
+        "compares_engines",
+    ),
 )
 """Top-level keys that belong to the study and to no single run."""
 
 
 def unread(key: str, run: Settings) -> str | None:
-    """Why a run with these settings does not read `key`, as half a sentence behind it; None where it does.
+    """Why a run with these settings does not read `key`, as half a sentence behind it; None where
+    it does.
 
-    Arms that differ only in such keys would be the same run twice (`rules`). A written value without effect is a
-    mistake (`lints`)."""
+    Arms that differ only in such keys would be the same run twice (`rules`). A written value
+    without effect is a mistake (`lints`)."""
     read = KEYS[key].read if key in KEYS else None
     return None if read is None or read.holds(run) else f"does nothing {read.otherwise.format(run)}"
 
 
 def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Per key that a step's time depends on what counts of its value; runs that are equal in all cost alike.
+    """Per key that a step's time depends on what counts of its value; runs that are equal in all
+    cost alike.
 
-    `settings` are nested plain data; a key that they lack, since an older version wrote them, is None or what does not
-    matter. Candidates of `[tune]` may not differ in the keys that have dear values, each a further pass through a whole
-    model; what the others cost, replay or a part of the old policy's pass, is small."""
+    `settings` are nested plain data; a key that they lack, since an older version wrote them, is
+    None or what does not matter. Candidates of `[tune]` may not differ in the keys that have dear
+    values, each a further pass through a whole model; what the others cost, replay or a part of the
+    old policy's pass, is small."""
     # Of a table of options the whole counts: it has no value of its own among dotted keys.
     values = {**flat(settings), **{key: settings.get(key) for key in ("task", "engine")}}
     return {
-        name: key.dear(values.get(name)) if key.dear else values.get(name) for name, key in KEYS.items() if key.cost
+        name: key.dear(values.get(name)) if key.dear else values.get(name)
+        for name, key in KEYS.items()
+        if key.cost
     }
 
 
@@ -455,5 +634,7 @@ def obeyed(engine: str) -> tuple[str, ...]:
 
 
 def clips_at_1(settings: Mapping[str, Any]) -> bool:
-    """Whether the loss of an arm, by its flat settings, takes tokens' gradient where all ratios are 1, too."""
+    """Whether the loss of an arm, by its flat settings, takes tokens' gradient where all ratios are
+    1, too.
+    """
     return traits(settings.get("objective.policy_loss") or "clip").clips_at_1

@@ -33,7 +33,8 @@ class Run:
     known: frozenset[str] | None = None
     """Of an imported run the dotted settings that were recorded; None: all are known."""
     until: int | None = None
-    """The step after which its worker saves and exits, perhaps to be resumed; None: the last one."""
+    """The step after which its worker saves and exits, perhaps to be resumed; None: the last one.
+    """
 
     @property
     def id(self) -> str:
@@ -64,14 +65,18 @@ class Run:
     def from_json(data: dict[str, Any]) -> "Run":
         """The run of run.json's content. KeyError or TypeError for other data."""
         settings, imported = data["settings"], data.get(ORIGIN) is not None
-        run = read(Run, data | {"settings": completed(settings) if imported else settings, "known": None})
+        run = read(
+            Run, data | {"settings": completed(settings) if imported else settings, "known": None}
+        )
         partly = imported and run.settings.model_dump(mode="json") != settings
         return replace(run, known=frozenset(flat(settings))) if partly else run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Declaration):
-    """A declaration read from a TOML file, `path`; `command` are the arguments of `gspo-lab run` for it."""
+    """A declaration read from a TOML file, `path`; `command` are the arguments of `gspo-lab run`
+    for it.
+    """
 
     path: Path
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
@@ -81,18 +86,31 @@ class Study(Declaration):
     command: tuple[str, ...] = field(default=(), compare=False)
 
     def runs(self) -> list[Run]:
-        """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed (A B, B A, ...)."""
+        """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed
+        (A B, B A, ...).
+        """
         base = str(self.path.parent.resolve())
         out = []
         for turn, seed in enumerate(self.seeds):
             arms = list(self.arms.values())
             for arm in arms if turn % 2 == 0 else reversed(arms):
-                out.append(Run(self.name, arm.name, seed, arm.settings, arm.declared, self.reference_bands, base))
+                out.append(
+                    Run(
+                        self.name,
+                        arm.name,
+                        seed,
+                        arm.settings,
+                        arm.declared,
+                        self.reference_bands,
+                        base,
+                    )
+                )
         return out
 
 
 def aa_study(study: Study, arm: str) -> Study:
-    """An A/A study: one arm under two names, whose runs draw different random numbers when they sample.
+    """An A/A study: one arm under two names, whose runs draw different random numbers when they
+    sample.
 
     Nothing else differs, so any difference is noise.
     """
@@ -103,7 +121,9 @@ def aa_study(study: Study, arm: str) -> Study:
         name: Arm(name, tuple(sorted({*original.declared, "rollout.coupled"})), settings)
         for name in (f"{arm}-a", f"{arm}-b")
     }
-    verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a", "contrast": None, "names": None, "order": None})
+    verdict = study.verdict.model_copy(
+        update={"baseline": f"{arm}-a", "contrast": None, "names": None, "order": None}
+    )
     return replace(
         study,
         name=f"{study.name}-aa-{arm}",

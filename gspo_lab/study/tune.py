@@ -1,7 +1,8 @@
-"""`Tune`: the candidates that a study's arms choose from, the rounds that decide, and the chosen ones.
+"""`Tune`: the candidates that a study's arms choose from, the rounds that decide, and the chosen
+ones.
 
-Successive halving (Jamieson and Talwalkar, arXiv 1502.07943; Li et al., 1603.06560, with its eta): each round trains
-the remaining candidates to more steps and keeps the best.
+Successive halving (Jamieson and Talwalkar, arXiv 1502.07943; Li et al., 1603.06560, with its eta):
+each round trains the remaining candidates to more steps and keeps the best.
 """
 
 import math
@@ -20,7 +21,9 @@ REWARD = "reward"
 
 
 class Round(NamedTuple):
-    """`candidates` of each arm train to `steps`, and `keep` of them go on; the last round keeps one."""
+    """`candidates` of each arm train to `steps`, and `keep` of them go on; the last round keeps
+    one.
+    """
 
     steps: int
     candidates: int
@@ -65,14 +68,21 @@ class Tune(Table):
 
     @property
     def spent(self) -> int:
-        """The steps that each arm's trials train, over all seeds; later rounds resume the earlier ones."""
+        """The steps that each arm's trials train, over all seeds; later rounds resume the earlier
+        ones.
+        """
         ends = [0, *(round_.steps for round_ in self.rounds)]
-        steps = sum(round_.candidates * (round_.steps - end) for round_, end in zip(self.rounds, ends, strict=False))
+        steps = sum(
+            round_.candidates * (round_.steps - end)
+            for round_, end in zip(self.rounds, ends, strict=False)
+        )
         return steps * len(self.seeds)
 
     @property
     def trials(self) -> str | None:
-        """The study of the trials, once the arms have chosen; a replication has those of its original."""
+        """The study of the trials, once the arms have chosen; a replication has those of its
+        original.
+        """
         return next((run.partition("/")[0] for run in self.journals), None)
 
     def keys(self, arm: str) -> list[str]:
@@ -86,30 +96,38 @@ class Tune(Table):
     def best(self, arm: str, scores: Mapping[int, float | None], keep: int) -> list[int]:
         """The `keep` best of an arm's candidates by score, in the order of their lists.
 
-        A candidate that collapsed has None and is left out. Of equal scores the one nearest to the declared values is
-        better, then the earlier one.
+        A candidate that collapsed has None and is left out. Of equal scores the one nearest to the
+        declared values is better, then the earlier one.
         """
 
         def rank(index: int) -> tuple[float, float, int]:
-            apart = sum(_apart(value, self.declared[arm][key]) for key, value in self.candidates[arm][index].items())
+            apart = sum(
+                _apart(value, self.declared[arm][key])
+                for key, value in self.candidates[arm][index].items()
+            )
             # Half and double are equally far, so round off the last bits of their logarithms.
             return -(scores[index] or 0.0), round(apart, 9), index
 
-        return sorted(sorted((index for index, score in scores.items() if score is not None), key=rank)[:keep])
+        return sorted(
+            sorted((index for index, score in scores.items() if score is not None), key=rank)[:keep]
+        )
 
 
 def _apart(value: Any, declared: Any) -> float:
-    """The distance of a value from the declared one: by their ratio where both are positive numbers."""
+    """The distance of a value from the declared one: by their ratio where both are positive
+    numbers.
+    """
     if isinstance(value, str) or not isinstance(declared, int | float):
         return float(value != declared)
     return abs(math.log(value / declared)) if value > 0 and declared > 0 else abs(value - declared)
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """The settings with some dotted keys changed. ValidationError for a value that its key does not take.
+    """The settings with some dotted keys changed. ValidationError for a value that its key does not
+    take.
 
-    A mismatch correction comes with its published bounds. A changed correction drops the published bounds of the former
-    one. Other bounds of the study, and `values`, stay.
+    A mismatch correction comes with its published bounds. A changed correction drops the published
+    bounds of the former one. Other bounds of the study, and `values`, stay.
     """
     data = settings.model_dump(mode="json")
     objective = data["objective"]
@@ -135,7 +153,10 @@ def trial(arm: str, values: Mapping[str, Any]) -> str:
 def budget(tune: Tune) -> str:
     """The trials on which each arm chooses or chose, in words."""
     seeds = f"{len(tune.seeds)} seed{'s' if tune.seeds[1:] else ''}"
-    trials = f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds}, {tune.spent:,} steps in all)"
+    trials = (
+        f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds},"
+        f" {tune.spent:,} steps in all)"
+    )
     return f"each arm {'chose' if tune.chosen else 'chooses'} on {trials}, by {tune.metric}"
 
 

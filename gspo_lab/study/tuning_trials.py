@@ -6,7 +6,8 @@
     [tune.values]
     update.learning_rate = [2e-4, 5e-4, 1e-3, 2e-3]
 
-The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x-trials`, with the seeds of `[tune]`.
+The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x-trials`, with the
+seeds of `[tune]`.
 """
 
 import re
@@ -31,7 +32,11 @@ PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; g
 
 
 def read_tune(
-    table: TuneTable | None, arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable, problems: list[str]
+    table: TuneTable | None,
+    arms: Mapping[str, Arm],
+    seeds: Sequence[int],
+    verdict: VerdictTable,
+    problems: list[str],
 ) -> Tune | None:
     """The tuning of a study's arms, None without `[tune]`; mistakes go to `problems`."""
     if table is None or not arms:
@@ -40,31 +45,56 @@ def read_tune(
     if len(set(table.seeds)) < len(table.seeds):
         problems.append(f"tune.seeds: {table.seeds} holds a seed twice; a seed counts once")
     if both := sorted(set(table.seeds) & set(seeds)):
-        named = f"{', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study"
-        problems.append(f"tune.seeds: {named}, which would judge what was chosen by it; give the trials others")
+        named = (
+            f"{', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study"
+        )
+        problems.append(
+            f"tune.seeds: {named}, which would judge what was chosen by it; give the trials others"
+        )
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
     metric = table.metric or verdict.primary or next(iter(benches), REWARD)
     if score_named(metric).bench not in (*benches, REWARD):
         has = ", ".join([*benches, REWARD])
-        problems.append(f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}")
+        problems.append(
+            f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}"
+        )
     if odd := [name for name in table.arm if name not in arms]:
-        problems.append(f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has {', '.join(arms)}")
+        problems.append(
+            f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has"
+            f" {', '.join(arms)}"
+        )
     lists = {name: flat(table.values) | flat(table.arm.get(name, {})) for name in arms}
-    problems += [f"tune: arm {name}: {line}" for name, arm in arms.items() for line in _odd_lists(lists[name], arm)]
+    problems += [
+        f"tune: arm {name}: {line}"
+        for name, arm in arms.items()
+        for line in _odd_lists(lists[name], arm)
+    ]
     if len(problems) > before:
         return None
     candidates = {
-        name: [dict(zip(of_arm, values, strict=True)) for values in zip(*of_arm.values(), strict=True)]
+        name: [
+            dict(zip(of_arm, values, strict=True)) for values in zip(*of_arm.values(), strict=True)
+        ]
         for name, of_arm in lists.items()
     }
     if len(set(map(len, candidates.values()))) > 1:
         listed = ", ".join(f"{name} {len(of_arm)}" for name, of_arm in candidates.items())
-        problems.append(f"tune: every arm needs as many candidates as the others, for the same budget; it has {listed}")
+        problems.append(
+            "tune: every arm needs as many candidates as the others, for the same budget; it has"
+            f" {listed}"
+        )
         return None
     problems += [f"tune: {line}" for line in _odd_candidates(candidates, arms)]
-    declared = {name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()}
+    declared = {
+        name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()
+    }
     return Tune(
-        metric=metric, seeds=table.seeds, steps=table.steps, eta=table.eta, candidates=candidates, declared=declared
+        metric=metric,
+        seeds=table.seeds,
+        steps=table.steps,
+        eta=table.eta,
+        candidates=candidates,
+        declared=declared,
     )
 
 
@@ -72,7 +102,10 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> Iterator[str]:
     """The mistakes in the lists of an arm."""
     choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
     if not lists:
-        yield "has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]"
+        yield (
+            "has nothing to choose from; name a setting and its values under [tune.values] or"
+            " [tune.arm.NAME]"
+        )
     length: int | None = None
     for key, values in lists.items():
         if key not in choosable:
@@ -80,18 +113,24 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> Iterator[str]:
         elif not isinstance(values, list) or len(values) < 2 or not all(map(_is_plain, values)):
             yield f"{key}: give at least two numbers or words in a list; got {values!r}"
         elif len(values) != (length := length or len(values)):
-            yield f"lists are read side by side and must be equally long; {key} has {len(values)}, the first {length}"
+            yield (
+                f"lists are read side by side and must be equally long; {key} has {len(values)},"
+                f" the first {length}"
+            )
 
 
 def _is_plain(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is str and WORD.fullmatch(value) is not None)
 
 
-def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
-    """The mistakes of single candidates, a broken rule once, and the first candidate of another cost.
+def _odd_candidates(
+    candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]
+) -> list[str]:
+    """The mistakes of single candidates, a broken rule once, and the first candidate of another
+    cost.
 
-    All must train on as many responses, and those of one arm must pass through the same models. Differences between
-    arms, for example a critic, cost as much in the study.
+    All must train on as many responses, and those of one arm must pass through the same models.
+    Differences between arms, for example a critic, cost as much in the study.
     """
     out: dict[str, str] = {}
     unequal: list[str] = []
@@ -106,19 +145,27 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
                 settings = with_values(arms[name].settings, values)
             except ValidationError as error:
                 mistake = error.errors()[0]
-                out[where] = f"{where}: {'.'.join(map(str, mistake['loc']))} = {mistake['input']!r}: {mistake['msg']}"
+                out[where] = (
+                    f"{where}: {'.'.join(map(str, mistake['loc']))} = {mistake['input']!r}:"
+                    f" {mistake['msg']}"
+                )
                 continue
-            for line in [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings):
+            for line in (
+                [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings)
+            ):
                 out.setdefault(line, f"{where}: {line}")
             responses = settings.rollout.prompts_per_step * settings.rollout.group_size
-            trained = {"the number of responses": responses, "update.epochs": settings.update.epochs}
+            trained = {
+                "the number of responses": responses,
+                "update.epochs": settings.update.epochs,
+            }
             prices = cost(settings.model_dump(mode="json"))
             passes = {key: price for key, price in prices.items() if KEYS[key].dear}
             common, of_arm = common or trained, of_arm or passes
             if keys := differing(common, trained) + differing(of_arm, passes):
                 unequal.append(
-                    f"{where}: its steps differ in {', '.join(keys)}; trials must cost the same, so arms cannot choose "
-                    "these"
+                    f"{where}: its steps differ in {', '.join(keys)}; trials must cost the same, so"
+                    " arms cannot choose these"
                 )
     return list(out.values()) or unequal[:1]
 
@@ -129,9 +176,11 @@ def trials_name(study: str) -> str:
 
 
 def trial_study(study: Study) -> Study:
-    """The trials of a study that tunes, as a study: every candidate of every arm on the trials' seeds.
+    """The trials of a study that tunes, as a study: every candidate of every arm on the trials'
+    seeds.
 
-    They are as long as the last round, and evaluate only the metric's benchmark, at the end of every round.
+    They are as long as the last round, and evaluate only the metric's benchmark, at the end of
+    every round.
     """
     tune = study.tune
     assert tune is not None

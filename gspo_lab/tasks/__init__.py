@@ -10,7 +10,16 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import look_up, names_of, one_line_error
-from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
+from gspo_lab.tasks.base import (
+    Defaults,
+    Grade,
+    Problem,
+    ReplyError,
+    Task,
+    Turn,
+    check_options,
+    grade_answer,
+)
 from gspo_lab.tasks.custom import read_custom, signature_of
 
 __all__ = ["BENCHMARKS", "TASKS", "Defaults", "Grade", "Problem", "ReplyError", "Task", "Turn"]
@@ -46,7 +55,9 @@ DATA_OPTIONS = ("data", "train_data")
 """Options of benchmarks for a file or folder, relative to the study's folder."""
 
 EDITION = 1
-"""Increase it when problems or demonstrations of a built-in task change, so that caches are not reused."""
+"""Increase it when problems or demonstrations of a built-in task change, so that caches are not
+reused.
+"""
 
 PARTS = ("name", "grader", "stop", "max_tokens", "problems", "grade")
 UNSAID = (
@@ -56,17 +67,22 @@ UNSAID = (
 """Attributes that a user's task may leave out: it gets those of `Task`, and no `data_digest`."""
 
 
-def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None) -> Task:
+def build_task(
+    name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None
+) -> Task:
     """The task `name` with the study's `options`; files are relative to the folder `base`.
 
-    `"module:attribute"` and `"file.py:attribute"` name a class (or another callable) that returns a `Task` for the
-    options, or a grader: `grade(problem, answer)` (see `custom.py`), or a reward function of TRL or verl. With
-    `enough`, a user's copy of a published benchmark may hold fewer problems, but at least so many.
+    `"module:attribute"` and `"file.py:attribute"` name a class (or another callable) that returns a
+    `Task` for the options, or a grader: `grade(problem, answer)` (see `custom.py`), or a reward
+    function of TRL or verl. With `enough`, a user's copy of a published benchmark may hold fewer
+    problems, but at least so many.
     """
     name, options = _in_name(name, options)
     made_by = look_up("task", name, KNOWN, base)
     if name in BENCHMARKS:
-        options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
+        options = options | {
+            key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)
+        }
     if ":" in name and signature_of(made_by) is not None:
         return read_custom(name, made_by, options, base or Path())
     if not callable(made_by):
@@ -84,20 +100,27 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
         task.enough = enough
     for part in PARTS:
         if not hasattr(task, part):
-            raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
+            raise LabError(
+                f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task"
+            )
     if Task not in type(task).__mro__:  # a subclass has them all, and may read files for them
         values = {part: getattr(Task, part) for part in UNSAID} | {"data_digest": None}
         for part, value in values.items():
             if not hasattr(task, part):
                 setattr(task, part, MethodType(value, task) if callable(value) else value)
     if task.max_turns > 1 and getattr(task.reply, "__func__", None) is Task.reply:
-        raise LabError(f"task '{name}': it has {task.max_turns} turns and no 'reply'; see gspo_lab.tasks.base.Task")
+        raise LabError(
+            f"task '{name}': it has {task.max_turns} turns and no 'reply'; see"
+            " gspo_lab.tasks.base.Task"
+        )
     built: Task = task
     return built
 
 
 def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that allow programs to run without isolation; unchanged for tasks without programs."""
+    """The options that allow programs to run without isolation; unchanged for tasks without
+    programs.
+    """
     return {**options, "unsafe": True} if _runs_programs(_in_name(name, {})[0]) else dict(options)
 
 
@@ -113,19 +136,28 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
         Sandbox.open(slots=1, unsafe=bool(options.get("unsafe"))).close()
 
 
-def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, task: Task | None = None) -> str:
-    """A canonical line that identifies a task: equal keys mean equal problems, demonstrations and grading.
+def task_key(
+    name: str, options: Mapping[str, Any], base: Path | None = None, task: Task | None = None
+) -> str:
+    """A canonical line that identifies a task: equal keys mean equal problems, demonstrations and
+    grading.
 
-    It contains the defaults of a built-in task, and the content of files that the name or an option names (a user's
-    code and problems under `base`). `task`: the result of `build_task`, if the caller has it.
+    It contains the defaults of a built-in task, and the content of files that the name or an option
+    names (a user's code and problems under `base`). `task`: the result of `build_task`, if the
+    caller has it.
     """
     name, options = _in_name(name, options)
-    named = [name.rpartition(":")[0], *(value for value in options.values() if isinstance(value, str))]
+    named = [
+        name.rpartition(":")[0],
+        *(value for value in options.values() if isinstance(value, str)),
+    ]
     paths = {text: (base or Path()) / text for text in named if 0 < len(text) < 200}
     key: dict[str, Any] = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
-        defaults = {param.name: param.default for param in parameters if param.default is not param.empty}
+        defaults = {
+            param.name: param.default for param in parameters if param.default is not param.empty
+        }
         for option in LATER:
             defaults.pop(option, None)
         key["options"] = defaults | options
@@ -133,7 +165,9 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, ta
     if name in BENCHMARKS:
         key["data"] = (task or build_task(name, options, base)).data_digest
     contents = {text: path.read_bytes() for text, path in paths.items() if path.is_file()}
-    key["files"] = {text: hashlib.sha256(content).hexdigest()[:16] for text, content in contents.items()}
+    key["files"] = {
+        text: hashlib.sha256(content).hexdigest()[:16] for text, content in contents.items()
+    }
     return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
@@ -142,11 +176,13 @@ def _runs_programs(name: str) -> bool:
 
 
 def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and all options."""
+    """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and
+    all options.
+    """
     if name in REMOVED and name not in names_of("task", KNOWN):
         raise LabError(
-            f"task '{name}': it is no longer built in; write it as a task of your own, name = 'my_file.py:MyTask' "
-            "(docs/reference/tasks.md)"
+            f"task '{name}': it is no longer built in; write it as a task of your own, name ="
+            " 'my_file.py:MyTask' (docs/reference/tasks.md)"
         )
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:

@@ -1,11 +1,12 @@
-r"""Addition, worked out column by column: the smallest task that a byte-level model learns in steps.
+r"""Addition, worked out column by column: the smallest task that a byte-level model learns in
+steps.
 
     999+1=     9+1=10 9+0+1=10 9+0+1=10 #1000\n
     123+456=   3+6=9 2+5=7 1+4=5 #579\n
 
-Columns from right to left (a number that has run out of digits counts 0), each sum with the carry as its last term
-where there is one; then the marker `#` and the answer. Responses differ in length, which sequence-level objectives
-are about.
+Columns from right to left (a number that has run out of digits counts 0), each sum with the carry
+as its last term where there is one; then the marker `#` and the answer. Responses differ in length,
+which sequence-level objectives are about.
 
     Calculate 123 + 456. Give only the result.     579         (words = true: for chat models)
 """
@@ -16,7 +17,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, choice, flag, integer_option, number_option, reward_names
+from gspo_lab.tasks.base import (
+    Grade,
+    Problem,
+    choice,
+    flag,
+    integer_option,
+    number_option,
+    reward_names,
+)
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
@@ -29,13 +38,15 @@ WORDS_TOKENS = 48
 class Addition(Generated[tuple[int, ...]]):
     """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
 
-    At most `train` and `held_out` problems, fewer where there are no more: a tenth of all is ever held out, sums of the
-    same numbers together. `hasty` is the share of training demonstrations that answer at once, without steps and
-    carries. With `words` the question is a sentence, and the answer is the last number of the response. With `partial`
-    a wrong number earns the share of its digits that are right, counted from the last one: 93 for 83 earns .5.
+    At most `train` and `held_out` problems, fewer where there are no more: a tenth of all is ever
+    held out, sums of the same numbers together. `hasty` is the share of training demonstrations
+    that answer at once, without steps and carries. With `words` the question is a sentence, and the
+    answer is the last number of the response. With `partial` a wrong number earns the share of its
+    digits that are right, counted from the last one: 93 for 83 earns .5.
 
-    `rewards` names what an answer earns; its `reward` is their sum. `correct` is the number's reward, which is the only
-    one where `rewards` is empty. `steps` is the share of the answer's columns that are worked out as demonstrated.
+    `rewards` names what an answer earns; its `reward` is their sum. `correct` is the number's
+    reward, which is the only one where `rewards` is empty. `steps` is the share of the answer's
+    columns that are worked out as demonstrated.
     """
 
     name = "addition"
@@ -61,11 +72,15 @@ class Addition(Generated[tuple[int, ...]]):
         if partial:
             self.grader = f"{self.grader.removesuffix('/1')}-partial/1"
         self.reward_names = tuple(
-            choice(self.name, "rewards", reward, REWARDS) for reward in reward_names(self.name, rewards)
+            choice(self.name, "rewards", reward, REWARDS)
+            for reward in reward_names(self.name, rewards)
         )
         if self.reward_names:
             if words:
-                raise LabError(f"task '{self.name}': rewards needs worked steps, which answers with words = true lack")
+                raise LabError(
+                    f"task '{self.name}': rewards needs worked steps, which answers with words ="
+                    " true lack"
+                )
             self.grader = f"{self.grader.removesuffix('/1')}-{'-'.join(self.reward_names)}/1"
 
     def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
@@ -78,10 +93,14 @@ class Addition(Generated[tuple[int, ...]]):
         prompt = "+".join(map(str, numbers)) + "="
         # The same problems are answered in haste whenever they are made.
         hurried = split == "train" and random.Random(prompt).random() < self.hasty
-        return Problem(name, prompt, total, hasty_answer(numbers) if hurried else demonstration(numbers))
+        return Problem(
+            name, prompt, total, hasty_answer(numbers) if hurried else demonstration(numbers)
+        )
 
     def grade(self, problem: Problem, answer: str) -> Grade:
-        """The grade of the number, and the task's rewards by name, which then sum up to the reward."""
+        """The grade of the number, and the task's rewards by name, which then sum up to the
+        reward.
+        """
         grade = self._number_grade(problem, answer)
         if not self.reward_names:
             return grade
@@ -92,8 +111,9 @@ class Addition(Generated[tuple[int, ...]]):
     def _number_grade(self, problem: Problem, answer: str) -> Grade:
         """Right is the right number behind the last `#`, on that line and alone.
 
-        Spaces around it and zeros before it do not matter; a sign, a separator, a unit, a decimal point or a digit of
-        another script does. The worked steps are not looked at. With `words` it is the last number of the answer.
+        Spaces around it and zeros before it do not matter; a sign, a separator, a unit, a decimal
+        point or a digit of another script does. The worked steps are not looked at. With `words` it
+        is the last number of the answer.
         """
         if self.words:
             extracted = last_number(answer)
@@ -117,7 +137,9 @@ class Addition(Generated[tuple[int, ...]]):
         return replace(grade, reward=sum(digit == right for digit, right in pairs) / width)
 
     def generate(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Every ordered choice of numbers once; the key that decides the split ignores their order."""
+        """Every ordered choice of numbers once; the key that decides the split ignores their
+        order.
+        """
         side = 10**self.digits
         for index in shuffled(side**self.terms, seed=self.digits):
             numbers = []
@@ -138,18 +160,24 @@ def demonstration(numbers: Sequence[int]) -> str:
 
 
 def steps_right(prompt: str, answer: str) -> float:
-    r"""The share of columns that are as demonstrated, in their place: `steps_right("95+7=", "5+7=12 #102\n") == 0.5`.
+    r"""The share of columns that are as demonstrated, in their place: `steps_right("95+7=", "5+7=12
+    #102\n") == 0.5`.
 
     An answer with more columns than the demonstration is divided by their number instead.
     """
     numbers = [int(number) for number in prompt.removesuffix("=").split("+")]
-    expected, written = (text.partition(MARKER)[0].split() for text in (demonstration(numbers), answer))
+    expected, written = (
+        text.partition(MARKER)[0].split() for text in (demonstration(numbers), answer)
+    )
     right = sum(step == column for step, column in zip(written, expected, strict=False))
     return right / max(len(expected), len(written))
 
 
 def hasty_answer(numbers: Sequence[int]) -> str:
-    r"""An answer without steps and without carries, mostly wrong: `hasty_answer([95, 7]) == "#92\n"`."""
+    r"""An answer without steps and without carries, mostly wrong:
+
+    `hasty_answer([95, 7]) == "#92\n"`.
+    """
     columns = range(len(str(max(numbers))))
     last = [str(sum(number // 10**column % 10 for number in numbers) % 10) for column in columns]
     return f"{MARKER}{''.join(reversed(last))}\n"

@@ -1,4 +1,6 @@
-"""The interface of tasks: problems with references, and a grader that gives rewards and benchmark scores."""
+"""The interface of tasks: problems with references, and a grader that gives rewards and benchmark
+scores.
+"""
 
 import inspect
 import math
@@ -15,7 +17,8 @@ LARGEST_REWARD = (2 - 2**-23) * 2.0**127
 """The largest float32: training uses float32 rewards."""
 
 ROUNDING = 1e-6
-"""Tolerance between the sum of turns' rewards and the response's, relative to the largest of them."""
+"""Tolerance between the sum of turns' rewards and the response's, relative to the largest of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,9 @@ class Problem:
 
     `Problem(id="add3-train-5", prompt="123+456=", reference="579", demonstration="...579\\n")`
 
-    A response of several turns is demonstrated by `demonstrated_turns` instead: what the model writes and what the
-    environment replies, by turns and as they are to stand: `("27\\n", ">28-42:", "35\\n")`.
+    A response of several turns is demonstrated by `demonstrated_turns` instead: what the model
+    writes and what the environment replies, by turns and as they are to stand: `("27\\n",
+    ">28-42:", "35\\n")`.
     """
 
     id: str
@@ -39,7 +43,8 @@ class Problem:
 class Turn:
     """A turn: the model's text without stop text, and the reply; None: the response ends here.
 
-    `error`: how the environment failed, if it did. `tokens`: the number that the model wrote, with the end token.
+    `error`: how the environment failed, if it did. `tokens`: the number that the model wrote, with
+    the end token.
     """
 
     text: str
@@ -56,9 +61,9 @@ class ReplyError(Exception):
 class Grade:
     """The grade of one answer: training uses `reward`, benchmarks count `correct`.
 
-    A grader that fails sets `error` and leaves both None: the answer is ungraded and does not count as incorrect.
-    `isolation`: how a program was isolated. `turn_rewards` sum up to the reward; None: the last turn earned it.
-    `rewards`: the rewards that the task names.
+    A grader that fails sets `error` and leaves both None: the answer is ungraded and does not count
+    as incorrect. `isolation`: how a program was isolated. `turn_rewards` sum up to the reward;
+    None: the last turn earned it. `rewards`: the rewards that the task names.
     """
 
     reward: float | None
@@ -84,7 +89,8 @@ class Defaults:
 class Task(Protocol):
     """A source of problems that grades answers, for training and evaluation.
 
-    Attributes with a value below are optional; `build_task` adds them to a task that is not a subclass.
+    Attributes with a value below are optional; `build_task` adds them to a task that is not a
+    subclass.
     """
 
     name: str
@@ -105,7 +111,9 @@ class Task(Protocol):
     """Most turns of a response. With more than one, `reply` follows each but the last."""
 
     reward_names: tuple[str, ...] = ()
-    """The names of the rewards that every grade has in `rewards`; without names it has `reward` alone."""
+    """The names of the rewards that every grade has in `rewards`; without names it has `reward`
+    alone.
+    """
 
     @property
     def data_digest(self) -> str | None:
@@ -128,7 +136,8 @@ class Task(Protocol):
         ...
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
-        """The environment's reply to the last of `turns`; None ends the response. ReplyError if it fails.
+        """The environment's reply to the last of `turns`; None ends the response. ReplyError if it
+        fails.
 
         It has no state: equal turns get equal replies.
         """
@@ -140,18 +149,30 @@ class Task(Protocol):
 
 
 def grade_answer(
-    task: Task, problem: Problem, answer: str, *, truncated: bool, turns: Sequence[Turn] | None = None
+    task: Task,
+    problem: Problem,
+    answer: str,
+    *,
+    truncated: bool,
+    turns: Sequence[Turn] | None = None,
 ) -> Grade:
     """The grade of an answer. `truncated`: at the token limit; `turns`: of a task with several.
 
-    A reward beyond float32, or different from the sum of its turns', becomes an error of this grade.
+    A reward beyond float32, or different from the sum of its turns', becomes an error of this
+    grade.
     """
     if turns and turns[-1].error is not None:
         return Grade(None, None, error=turns[-1].error)
     if (fault := task.fault(problem)) is not None:
         return Grade(None, None, error=fault)
     if truncated and task.cut_is_wrong:
-        return Grade(0.0, False, None, "cut at the token limit", rewards=dict.fromkeys(task.reward_names, 0.0) or None)
+        return Grade(
+            0.0,
+            False,
+            None,
+            "cut at the token limit",
+            rewards=dict.fromkeys(task.reward_names, 0.0) or None,
+        )
     grade = task.grade(problem, answer) if turns is None else task.grade_turns(problem, turns)
     if (odd := _odd_reward(grade, task.reward_names, turns)) is None:
         return grade
@@ -173,8 +194,15 @@ def _odd_reward(grade: Grade, names: Sequence[str], turns: Sequence[Turn] | None
             return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     rewards = grade.rewards or {}
     if set(rewards) != set(names):
-        return f"rewards named {', '.join(rewards) or 'nothing'}, and the task names {', '.join(names) or 'none'}"
-    large = [f"{name} = {value!r:.40}" for name, value in rewards.items() if not abs(value) <= LARGEST_REWARD]
+        return (
+            f"rewards named {', '.join(rewards) or 'nothing'}, and the task names"
+            f" {', '.join(names) or 'none'}"
+        )
+    large = [
+        f"{name} = {value!r:.40}"
+        for name, value in rewards.items()
+        if not abs(value) <= LARGEST_REWARD
+    ]
     return f"{large[0]}, beyond float32" if large else None
 
 
@@ -191,28 +219,38 @@ def check_options(
     """
     parameters = list(parameters)
     named = {
-        param.name: param for param in parameters if param.kind in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY)
+        param.name: param
+        for param in parameters
+        if param.kind in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY)
     }
     if not any(param.kind is param.VAR_KEYWORD for param in parameters):
         known_names(name, options, named, kind=kind)
     for option, param in named.items():
         if param.default is param.empty and option not in options:
-            raise LabError(f"{kind} '{name}': the option '{option}' is missing; set it under [{table}]")
+            raise LabError(
+                f"{kind} '{name}': the option '{option}' is missing; set it under [{table}]"
+            )
 
 
-def known_names(name: str, options: Iterable[str], known: Iterable[str], *, kind: str = "task") -> None:
+def known_names(
+    name: str, options: Iterable[str], known: Iterable[str], *, kind: str = "task"
+) -> None:
     """Raise LabError on the first option that is not known, with the nearest known one."""
     known = list(known)
     for option in options:
         if option not in known:
             have = f"known: {', '.join(known)}" if known else "it has none"
-            raise LabError(f"{kind} '{name}': unknown option '{option}'{nearest(option, known)}; {have}")
+            raise LabError(
+                f"{kind} '{name}': unknown option '{option}'{nearest(option, known)}; {have}"
+            )
 
 
 def integer_option(task: str, name: str, value: object, low: int, high: int) -> int:
     """`value` as a whole number from `low` to `high`, or LabError."""
     if type(value) is not int or not low <= value <= high:
-        raise LabError(f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}")
+        raise LabError(
+            f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}"
+        )
     return value
 
 
@@ -225,14 +263,18 @@ def number_option(task: str, name: str, value: object, high: float, *, zero: boo
         or not 0 <= value <= high
     ):
         low = "from 0" if zero else "above 0"
-        raise LabError(f"task '{task}': {name} = {value!r} must be a number {low}, at most {high:g}")
+        raise LabError(
+            f"task '{task}': {name} = {value!r} must be a number {low}, at most {high:g}"
+        )
     return float(value)
 
 
 def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
     """`value` where it is one of `known`, or LabError."""
     if value not in known:
-        raise LabError(f"task '{task}': {name} = {value!r} must be one of {', '.join(map(str, known))}")
+        raise LabError(
+            f"task '{task}': {name} = {value!r} must be one of {', '.join(map(str, known))}"
+        )
     return value
 
 

@@ -2,8 +2,9 @@ r"""Chains of sums: a task whose answers are as long as one likes, and no harder
 
     37 55:     145:92 144:47 143:39 142:86 ... 000:51\n     (length = 1024)
 
-Each number is the sum of the two before it, modulo 10^digits, behind a counter that runs down to 0. Cut at any limit
-(`rollout.max_tokens`) an answer is a shorter one of the same task, so that arms may differ in the length alone.
+Each number is the sum of the two before it, modulo 10^digits, behind a counter that runs down to 0.
+Cut at any limit (`rollout.max_tokens`) an answer is a shorter one of the same task, so that arms
+may differ in the length alone.
 """
 
 import re
@@ -18,7 +19,8 @@ WORDS_TOKENS = 4
 
 
 class Chain(Generated[tuple[int, int]]):
-    """Chains of numbers of `digits` digits from two given ones, in at most `length` characters (tokens when embedded).
+    """Chains of numbers of `digits` digits from two given ones, in at most `length` characters
+    (tokens when embedded).
 
     At most `train` and `held_out` pairs to start from, fewer where there are no more.
     """
@@ -27,7 +29,12 @@ class Chain(Generated[tuple[int, int]]):
     grader = "chain/1"
 
     def __init__(
-        self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000, words: bool = False
+        self,
+        length: int = 256,
+        digits: int = 2,
+        train: int = 20_000,
+        held_out: int = 1_000,
+        words: bool = False,
     ) -> None:
         self.digits = integer_option(self.name, "digits", digits, 1, 3)
         self.max_tokens = integer_option(self.name, "length", length, 16, 3072)
@@ -48,21 +55,29 @@ class Chain(Generated[tuple[int, int]]):
         if self.words:
             digits = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
             question = (
-                f"A sequence begins with {first}, {second}. Each next number is the sum of the two numbers before it, "
-                f"of which only {digits} are kept. "
-                f"Write the next {self.count} numbers, separated by commas, nothing else."
+                f"A sequence begins with {first}, {second}. Each next number is the sum of the two"
+                f" numbers before it, of which only {digits} are kept. Write the next {self.count}"
+                " numbers, separated by commas, nothing else."
             )
             return Problem(name, question, str(numbers[-1]), ", ".join(map(str, numbers)))
         width = self.digits
-        items = [f"{self._counter(place)}:{number:0{width}d}" for place, number in enumerate(numbers)]
-        return Problem(name, f"{first:0{width}d} {second:0{width}d}:", items[-1][-width:], f"{' '.join(items)}\n")
+        items = [
+            f"{self._counter(place)}:{number:0{width}d}" for place, number in enumerate(numbers)
+        ]
+        return Problem(
+            name,
+            f"{first:0{width}d} {second:0{width}d}:",
+            items[-1][-width:],
+            f"{' '.join(items)}\n",
+        )
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """The reward is the share of right items; right is an answer without a wrong one.
 
-        An item is right if its counter is and its number is the sum of the two that the answer itself has before it. An
-        item of another form is wrong and passed over; the last one, where it was cut in the middle, is left out. With
-        `words` an item is a number alone, and numbers beyond those asked for are wrong.
+        An item is right if its counter is and its number is the sum of the two that the answer
+        itself has before it. An item of another form is wrong and passed over; the last one, where
+        it was cut in the middle, is left out. With `words` an item is a number alone, and numbers
+        beyond those asked for are wrong.
         """
         before = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
         if self.words:
@@ -75,14 +90,20 @@ class Chain(Generated[tuple[int, int]]):
             return Grade(0.0, False, None, "no number")
         right = 0
         for place, item in enumerate(items):
-            match = re.fullmatch("()([0-9]+)" if self.words else f"([0-9]+):([0-9]{{{self.digits}}})", item)
+            match = re.fullmatch(
+                "()([0-9]+)" if self.words else f"([0-9]+):([0-9]{{{self.digits}}})", item
+            )
             if match is not None:
-                due = place < self.count and match[1] == ("" if self.words else self._counter(place))
+                due = place < self.count and match[1] == (
+                    "" if self.words else self._counter(place)
+                )
                 right += due and int(match[2]) == sum(before) % self.modulus
                 before = [before[1], int(match[2])]
         share = right / len(items) if self.words else 1 - (len(items) - right) / len(items)
         kind = "numbers" if self.words else "items"
-        return Grade(share, right == len(items), items[-1][-20:], f"{right} of {len(items)} {kind} are right")
+        return Grade(
+            share, right == len(items), items[-1][-20:], f"{right} of {len(items)} {kind} are right"
+        )
 
     def _counter(self, place: int) -> str:
         return f"{self.count - 1 - place:0{self.width}d}"

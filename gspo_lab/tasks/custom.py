@@ -5,13 +5,15 @@
         return float(problem.reference in answer)       name = "my_file.py:grade"
                                                         problems = "problems.jsonl"
 
-A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are any. The grader returns
-a number (the reward; 1 or more counts as correct), a bool or a `Grade`; its failure is an error of that one grade. With
-`reply = "function"` the task has several turns: `reply(problem, turns)` of the same file returns what stands behind
-each but the last. Functions with the signatures of TRL's and verl's rewards do as well:
+A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are
+any. The grader returns a number (the reward; 1 or more counts as correct), a bool or a `Grade`; its
+failure is an error of that one grade. With `reply = "function"` the task has several turns:
+`reply(problem, turns)` of the same file returns what stands behind each but the last. Functions
+with the signatures of TRL's and verl's rewards do as well:
 
-    reward(completions, **columns), reward(prompts, completions, ...)  TRL: lists in, a list of rewards out
-    compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number, or {"score": ..., "acc": ...}
+    reward(completions, **columns), reward(prompts, completions, ...)  TRL: lists in, a list of
+    rewards out compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number,
+    or {"score": ..., "acc": ...}
 """
 
 import ctypes
@@ -36,7 +38,17 @@ from typing import Any, TypeVar
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import look_up
 from gspo_lab.common.user_code import source_digest
-from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, integer_option, known_names, reward_names
+from gspo_lab.tasks.base import (
+    Grade,
+    Problem,
+    ReplyError,
+    Task,
+    Turn,
+    flag,
+    integer_option,
+    known_names,
+    reward_names,
+)
 from gspo_lab.tasks.pools import hash_fraction, known_split
 
 OPTIONS = (
@@ -46,7 +58,9 @@ OPTIONS = (
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_SECONDS = 300
-"""After which an answer counts as not graded: a grader may ask a judge over the network, and must not hang a run."""
+"""After which an answer counts as not graded: a grader may ask a judge over the network, and must
+not hang a run.
+"""
 DEFAULT_MAX_TURNS = 8
 
 T = TypeVar("T")
@@ -56,7 +70,10 @@ Replier = Callable[[Problem, Sequence[Turn]], object]
 
 @dataclass(slots=True)
 class Custom(Task):
-    """Problems from files, graded by a function. `grader` holds the start of its source's sha256."""
+    """Problems from files, graded by a function.
+
+    `grader` holds the start of its source's sha256.
+    """
 
     name: str
     grader: str
@@ -80,8 +97,14 @@ class Custom(Task):
         return self._graded(problem, answer)
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
-        """The same of the last turn's text; a function that has a parameter `turns` is given them all."""
-        more = {"turns": tuple(turns)} if "turns" in inspect.signature(self.function).parameters else {}
+        """The same of the last turn's text; a function that has a parameter `turns` is given them
+        all.
+        """
+        more = (
+            {"turns": tuple(turns)}
+            if "turns" in inspect.signature(self.function).parameters
+            else {}
+        )
         return self._graded(problem, turns[-1].text, **more)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
@@ -101,12 +124,16 @@ class Custom(Task):
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ReplyError(f"the reply {text[:40]!a} is not Unicode text (a lone surrogate?)") from None
+            raise ReplyError(
+                f"the reply {text[:40]!a} is not Unicode text (a lone surrogate?)"
+            ) from None
         return text
 
     def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
         try:
-            return call_within(self.seconds, lambda: _grade_of(self.function(problem, answer, **more)))
+            return call_within(
+                self.seconds, lambda: _grade_of(self.function(problem, answer, **more))
+            )
         except TooLong:
             return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
         except (Exception, SystemExit) as error:
@@ -121,49 +148,75 @@ class Custom(Task):
 
 
 def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
-    """The task of the grader `function`, its files read; LabError with file and line for what is wrong in them."""
+    """The task of the grader `function`, its files read; LabError with file and line for what is
+    wrong in them.
+    """
     known_names(name, options, OPTIONS)
     function = as_grader(name, function, options)
     replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
-        raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")
+        raise LabError(
+            f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\""
+        )
     path, held_out = base / options["problems"], options.get("held_out", 0.2)
     read = _read(path)
     where = base / held_out if isinstance(held_out, str) else path
     if isinstance(held_out, str):
         train, held = read, _read(where)
     elif isinstance(held_out, float) and 0 < held_out < 1:
-        held = {line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out}
+        held = {
+            line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out
+        }
         train = {line: problem for line, problem in read.items() if line not in held}
     else:
-        raise LabError(f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's name")
+        raise LabError(
+            f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's"
+            " name"
+        )
     for split, problems in (("train", train), ("held-out", held)):
         if not problems:
-            raise LabError(f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change held_out")
-    for part in ("id", "prompt"):  # what is asked must not have been trained on, and an id must mean one problem
+            raise LabError(
+                f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change"
+                " held_out"
+            )
+    for part in (
+        "id",
+        "prompt",
+    ):  # what is asked must not have been trained on, and an id must mean one problem
         trained = {getattr(problem, part): line for line, problem in train.items()}
         for line, problem in held.items():
             if (same := trained.get(getattr(problem, part))) is not None:
-                problem_of = f"{where}:{line}: this held-out problem has the {part} of the train problem"
+                problem_of = (
+                    f"{where}:{line}: this held-out problem has the {part} of the train problem"
+                )
                 raise LabError(f"{problem_of} {path}:{same}")
     source = inspect.getsourcefile(inspect.unwrap(function))
     digest = source_digest(function)
     if source is None or digest is None:
-        raise LabError(f"task '{name}': the source of the grader cannot be read, so its version cannot be recorded")
+        raise LabError(
+            f"task '{name}': the source of the grader cannot be read, so its version cannot be"
+            " recorded"
+        )
     return Custom(
         name=name,
         grader=f"{name.rpartition(':')[2]}@{digest[:8]}",
         stop=_stop(name, options.get("stop", ())),
-        max_tokens=integer_option(name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000),
+        max_tokens=integer_option(
+            name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000
+        ),
         function=function,
         source=source,
         train=tuple(train.values()),
         held_out=tuple(held.values()),
         seconds=integer_option(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
         replier=replier,
-        max_turns=1
-        if replier is None
-        else integer_option(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
+        max_turns=(
+            1
+            if replier is None
+            else integer_option(
+                name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000
+            )
+        ),
         reward_names=reward_names(name, options.get("rewards", [])),
     )
 
@@ -173,13 +226,19 @@ def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | Non
     called = options.get("reply")
     if called is None:
         if "max_turns" in options:
-            raise LabError(f"task '{name}': max_turns needs a function that replies: reply = \"function\"")
+            raise LabError(
+                f"task '{name}': max_turns needs a function that replies: reply = \"function\""
+            )
         return None
     if not isinstance(called, str):
-        raise LabError(f"task '{name}': reply = {called!r} must name a function of the grader's file")
+        raise LabError(
+            f"task '{name}': reply = {called!r} must name a function of the grader's file"
+        )
     replier: Replier = look_up("task", f"{name.rpartition(':')[0]}:{called}", {}, base)
     if not inspect.isfunction(replier):
-        raise LabError(f"task '{name}': reply = '{called}' is {type(replier).__name__}, not a function")
+        raise LabError(
+            f"task '{name}': reply = '{called}' is {type(replier).__name__}, not a function"
+        )
     return replier
 
 
@@ -191,9 +250,18 @@ def _grade_of(value: object) -> Grade:
     reward = _reward(grade.reward)
     correct = reward >= 1 if grade.correct is None else bool(grade.correct)
     extracted = None if grade.extracted is None else str(grade.extracted)
-    rewards = None if grade.rewards is None else {str(name): _reward(value) for name, value in grade.rewards.items()}
+    rewards = (
+        None
+        if grade.rewards is None
+        else {str(name): _reward(value) for name, value in grade.rewards.items()}
+    )
     return replace(
-        grade, reward=reward, correct=correct, extracted=extracted, reason=str(grade.reason), rewards=rewards
+        grade,
+        reward=reward,
+        correct=correct,
+        extracted=extracted,
+        reason=str(grade.reason),
+        rewards=rewards,
     )
 
 
@@ -217,7 +285,9 @@ def _read(path: Path) -> dict[int, Problem]:
         raise LabError(f"{path}: cannot be read as UTF-8 text: {error}") from error
     problems: dict[int, Problem] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() would also split inside JSON strings
+    for number, line in enumerate(
+        text.split("\n"), start=1
+    ):  # splitlines() would also split inside JSON strings
         if not line.strip():
             continue
         problem = _problem(f"{path}:{number}", line)
@@ -237,7 +307,10 @@ def _problem(where: str, line: str) -> Problem:
     except (ValueError, RecursionError) as error:
         raise LabError(f"{where}: not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise LabError(f'{where}: must be an object, {{"prompt": ..., "reference": ...}}, not {type(data).__name__}')
+        raise LabError(
+            f'{where}: must be an object, {{"prompt": ..., "reference": ...}}, not'
+            f" {type(data).__name__}"
+        )
     for key in data:
         if key not in KEYS:
             raise LabError(f"{where}: unknown key '{key}'; known: {', '.join(KEYS)}")
@@ -245,19 +318,31 @@ def _problem(where: str, line: str) -> Problem:
     if not isinstance(prompt, str) or not prompt:
         raise LabError(f'{where}: "prompt" is missing or no text')
     if isinstance(reference, bool) or not isinstance(reference, str | int | float):
-        raise LabError(f'{where}: "reference" is missing or neither text nor a number; "" if the grader needs none')
+        raise LabError(
+            f'{where}: "reference" is missing or neither text nor a number; "" if the grader needs'
+            " none"
+        )
     demonstration = data.get("demonstration")
     turns = demonstration if isinstance(demonstration, list) else None
-    if not isinstance(demonstration, str | list | None) or not all(isinstance(part, str) for part in turns or ()):
-        raise LabError(f'{where}: "demonstration" must be text, or a list of texts: what is said and replied by turns')
+    if not isinstance(demonstration, str | list | None) or not all(
+        isinstance(part, str) for part in turns or ()
+    ):
+        raise LabError(
+            f'{where}: "demonstration" must be text, or a list of texts: what is said and replied'
+            " by turns"
+        )
     try:
         "".join((prompt, str(reference), *(demonstration or ""), str(data.get("id")))).encode()
     except UnicodeEncodeError as error:
-        raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is not text: {error}") from error
+        raise LabError(
+            f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is not text: {error}"
+        ) from error
     name = data.get("id", _prompt_id(prompt))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
-    shown = {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
+    shown = (
+        {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
+    )
     return Problem(str(name), prompt, str(reference), **shown)
 
 
@@ -268,14 +353,20 @@ def _prompt_id(prompt: str) -> str:
 
 def _stop(name: str, value: object) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
-        raise LabError(f"task '{name}': stop = {value!r} must be a text or a list of texts, none empty")
+    if not isinstance(texts, list | tuple) or not all(
+        isinstance(text, str) and text for text in texts
+    ):
+        raise LabError(
+            f"task '{name}': stop = {value!r} must be a text or a list of texts, none empty"
+        )
     return tuple(texts)
 
 
 def _longest(problems: Any) -> int:
     """A token limit that fits the demonstrations, were every byte a token, and a quarter more."""
-    shown = [problem.demonstration or "".join(problem.demonstrated_turns or ()) for problem in problems]
+    shown = [
+        problem.demonstration or "".join(problem.demonstrated_turns or ()) for problem in problems
+    ]
     sizes = [len(text.encode()) for text in shown if text]
     return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS
 
@@ -285,15 +376,18 @@ AGAIN_SECONDS = 1.0
 
 
 class TooLong(BaseException):
-    """The limit is over. No Exception, so that the code's own `except Exception` does not stop it."""
+    """The limit is over.
+
+    No Exception, so that the code's own `except Exception` does not stop it.
+    """
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
     """The result of `call`. TooLong after `seconds`.
 
-    In the main thread a signal interrupts Python wherever it waits, sleeps or computes, but not a C function. Signals
-    reach no other thread. There a helper thread, the same for all calls of a thread, makes the call, and is abandoned
-    after `seconds`.
+    In the main thread a signal interrupts Python wherever it waits, sleeps or computes, but not a C
+    function. Signals reach no other thread. There a helper thread, the same for all calls of a
+    thread, makes the call, and is abandoned after `seconds`.
     """
     if threading.current_thread() is threading.main_thread():
         with _alarm(seconds):
@@ -309,7 +403,9 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
         return future.result()
     thread, _helper.thread = _helper.thread, None
     # End at least Python code that computes: it would slow down everything else.
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong)
+    )
     raise TooLong
 
 
@@ -348,7 +444,9 @@ def _over(_number: int, _frame: FrameType | None) -> None:
 TRL, VERL, LAB = "TRL", "verl", "gspo-lab"
 
 REFERENCES = ("reference", "ground_truth", "answer", "solution", "label", "target")
-"""Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of them."""
+"""Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of
+them.
+"""
 
 COLUMNS = ("completions", "prompts", "id", *REFERENCES)
 
@@ -359,7 +457,10 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def signature_of(function: object) -> str | None:
-    """Whose reward function this is: TRL's, verl's or the lab's own; None where it is none of them."""
+    """Whose reward function this is:
+
+    TRL's, verl's or the lab's own; None where it is none of them.
+    """
     if not inspect.isfunction(function):
         return None
     parameters = inspect.signature(function).parameters
@@ -367,29 +468,46 @@ def signature_of(function: object) -> str | None:
         return TRL
     if {"solution_str", "ground_truth"} <= parameters.keys():
         return VERL
-    required = [param for param in parameters.values() if param.default is param.empty and param.kind in POSITIONAL]
+    required = [
+        param
+        for param in parameters.values()
+        if param.default is param.empty and param.kind in POSITIONAL
+    ]
     return LAB if len(required) == 2 else None
 
 
-def as_grader(name: str, function: Callable[..., object], options: Mapping[str, Any]) -> Callable[..., object]:
-    """`function` as `grade(problem, answer)`. LabError for an option or a parameter that its signature lacks."""
+def as_grader(
+    name: str, function: Callable[..., object], options: Mapping[str, Any]
+) -> Callable[..., object]:
+    """`function` as `grade(problem, answer)`.
+
+    LabError for an option or a parameter that its signature lacks.
+    """
     whose = signature_of(function)
     for option, owner in REWARD_OPTIONS.items():
         if option in options and whose != owner:
-            raise LabError(f"task '{name}': {option} belongs to reward functions of {owner}; leave it out")
+            raise LabError(
+                f"task '{name}': {option} belongs to reward functions of {owner}; leave it out"
+            )
     if whose == LAB:
         return function
     parameters = inspect.signature(function).parameters
     takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
     if whose == TRL:
         for param in parameters.values():
-            required = param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY)
+            required = param.default is param.empty and param.kind in (
+                *POSITIONAL,
+                param.KEYWORD_ONLY,
+            )
             if required and param.name not in COLUMNS:
                 raise LabError(
-                    f"task '{name}': the reward function's parameter '{param.name}' is not a column of a problem; "
-                    f"it can be {', '.join(COLUMNS)}"
+                    f"task '{name}': the reward function's parameter '{param.name}' is not a column"
+                    f" of a problem; it can be {', '.join(COLUMNS)}"
                 )
-    messages, source = flag(name, "messages", options.get("messages", False)), options.get("data_source", "")
+    messages, source = (
+        flag(name, "messages", options.get("messages", False)),
+        options.get("data_source", ""),
+    )
     if not isinstance(source, str):
         raise LabError(f"task '{name}': data_source = {source!r} must be text")
 
@@ -405,12 +523,21 @@ def as_grader(name: str, function: Callable[..., object], options: Mapping[str, 
             columns["completions"] = [message("assistant", answer)]
         else:
             extra = {"index": problem.id, "question": problem.prompt, "answer": problem.reference}
-            columns = {"data_source": source, "solution_str": answer, "ground_truth": problem.reference}
+            columns = {
+                "data_source": source,
+                "solution_str": answer,
+                "ground_truth": problem.reference,
+            }
             columns["extra_info"] = extra
-        score = function(**{key: value for key, value in columns.items() if takes_all or key in parameters})
+        score = function(
+            **{key: value for key, value in columns.items() if takes_all or key in parameters}
+        )
         if whose == TRL:
             if not isinstance(score, Sequence) or isinstance(score, str) or len(score) != 1:
-                words = f"the reward function returned {score!r:.60} for one completion, not a list of one reward"
+                words = (
+                    f"the reward function returned {score!r:.60} for one completion, not a list of"
+                    " one reward"
+                )
                 raise TypeError(words)
             return score[0]
         if not isinstance(score, Mapping):

@@ -1,10 +1,12 @@
-r"""Guess the number: a range in, and a hint after each guess. The smallest task whose later turns depend on replies.
+r"""Guess the number: a range in, and a hint after each guess. The smallest task whose later turns
+depend on replies.
 
     12-42:27\n         the model's guess
     >28-42:35\n        the environment: it is greater, and between 28 and 42; the model again
     <28-34:...
 
-A reply begins with how the number compares and repeats what the model knows by now, so that every turn asks the same.
+A reply begins with how the number compares and repeats what the model knows by now, so that every
+turn asks the same.
 """
 
 import random
@@ -22,11 +24,13 @@ WORDS_TOKENS = 64
 
 
 class Guess(Generated[tuple[int, int, int]]):
-    """A whole number of a range of `width` numbers at most (and more than half as many), in `max_turns` guesses.
+    """A whole number of a range of `width` numbers at most (and more than half as many), in
+    `max_turns` guesses.
 
-    The range lies below 10^`digits`. `hasty` is the share of training demonstrations that guess anywhere in the first
-    range, whatever they were told; the others take the middle of what is left, which finds each of `width` numbers
-    within log2(width + 1) guesses. A tenth of the ranges is held out, with all their numbers.
+    The range lies below 10^`digits`. `hasty` is the share of training demonstrations that guess
+    anywhere in the first range, whatever they were told; the others take the middle of what is
+    left, which finds each of `width` numbers within log2(width + 1) guesses. A tenth of the ranges
+    is held out, with all their numbers.
     """
 
     name = "guess"
@@ -46,7 +50,9 @@ class Guess(Generated[tuple[int, int, int]]):
         self.width = integer_option(self.name, "width", width, 2, 10**digits)
         self.max_turns = integer_option(self.name, "max_turns", max_turns, 2, 100)
         self.hasty = number_option(self.name, "hasty", hasty, 1, zero=True)
-        self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
+        self.max_tokens = (
+            max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
+        )
         super().__init__(train, held_out, words, max_turns * WORDS_TOKENS)
 
     def make(self, split: str, place: str, item: tuple[int, int, int]) -> Problem:
@@ -54,7 +60,10 @@ class Guess(Generated[tuple[int, int, int]]):
         low, high, number = item
         name = f"guess-{low}-{high}-{number}"
         if self.words:
-            question = f"I think of a whole number from {low} to {high}. Guess it. Answer with the number only."
+            question = (
+                f"I think of a whole number from {low} to {high}. Guess it. Answer with the number"
+                " only."
+            )
             return Problem(name, question, str(number), demonstrated_turns=(str(number),))
         shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
         return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
@@ -66,8 +75,15 @@ class Guess(Generated[tuple[int, int, int]]):
         if guess == number:
             return None
         if self.words:
-            compared = "That is no number" if guess is None else f"It is {'greater' if number > guess else 'less'}"
-            return f"{compared}. It lies from {low} to {high}. Guess again. Answer with the number only."
+            compared = (
+                "That is no number"
+                if guess is None
+                else f"It is {'greater' if number > guess else 'less'}"
+            )
+            return (
+                f"{compared}. It lies from {low} to {high}. Guess again. Answer with the number"
+                " only."
+            )
         return f"{'?' if guess is None else '>' if number > guess else '<'}{low}-{high}:"
 
     def grade(self, problem: Problem, answer: str) -> Grade:
@@ -75,7 +91,9 @@ class Guess(Generated[tuple[int, int, int]]):
         return self.grade_turns(problem, [Turn(answer)])
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
-        """Right is a number that was found, for which its turn earns 1; a turn that could not find it earns -0.1."""
+        """Right is a number that was found, for which its turn earns 1; a turn that could not find
+        it earns -0.1.
+        """
         earned = []
         for turn, (low, high) in zip(
             turns, self._remaining_ranges(problem, turns), strict=False
@@ -100,7 +118,9 @@ class Guess(Generated[tuple[int, int, int]]):
         return left
 
     def _guess(self, text: str) -> int | None:
-        """The number that a turn is, and nothing else, or with `words` its last number; None where it has none."""
+        """The number that a turn is, and nothing else, or with `words` its last number; None where
+        it has none.
+        """
         number = last_number(text) if self.words else text
         return int(number) if number is not None and re.fullmatch("[0-9]{1,9}", number) else None
 

@@ -1,7 +1,9 @@
-"""Pools of generated problems, equal on every machine, split into train and held-out by a hash of the problem.
+"""Pools of generated problems, equal on every machine, split into train and held-out by a hash of
+the problem.
 
-The split depends only on the problem, never on the pool's size or a task's options. So a longer pool begins with the
-shorter one, and a benchmark with other options contains no problem of the training split.
+The split depends only on the problem, never on the pool's size or a task's options. So a longer
+pool begins with the shorter one, and a benchmark with other options contains no problem of the
+training split.
 """
 
 import functools
@@ -32,8 +34,9 @@ def hash_fraction(key: str) -> float:
 def shuffled(count: int, seed: int = 0) -> Iterator[int]:
     """0 .. count - 1 in a fixed pseudo-random order, without storing them.
 
-    A full-period linear congruential generator over the next power of two (Hull and Dobell 1962: multiplier 1 mod 4,
-    odd increment), whose output is scrambled by invertible steps, because its low bits alone have short periods.
+    A full-period linear congruential generator over the next power of two (Hull and Dobell 1962:
+    multiplier 1 mod 4, odd increment), whose output is scrambled by invertible steps, because its
+    low bits alone have short periods.
     """
     bits = max(1, (count - 1).bit_length())
     mask, half = (1 << bits) - 1, max(1, bits // 2)
@@ -103,13 +106,20 @@ class Generated(Task, ABC, Generic[T]):
         self.held_out = integer_option(self.name, "held_out", held_out, 1, 100_000)
         self.words = flag(self.name, "words", words)
         if words:
-            self.grader, self.stop, self.chat, self.prompt_version = f"{self.name}-words/1", (), True, WORDED
+            self.grader, self.stop, self.chat, self.prompt_version = (
+                f"{self.name}-words/1",
+                (),
+                True,
+                WORDED,
+            )
             self.max_tokens = words_tokens
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The pool of a split; a problem's name does not depend on the pool's size."""
         label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
-        return Pool(self._dealt[split], lambda index, item: self.make(split, f"{label}-{index}", item))
+        return Pool(
+            self._dealt[split], lambda index, item: self.make(split, f"{label}-{index}", item)
+        )
 
     @abstractmethod
     def generate(self) -> Iterator[tuple[str, T]]:
@@ -135,12 +145,15 @@ def number_grade(extracted: str, reference: str) -> Grade:
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text without thousands separators and leading zeros; None if there is none.
+    """The last number of a text without thousands separators and leading zeros; None if there is
+    none.
 
-    `last_number("7 plus 9 is 16.") == "16"`, `last_number("1,234") == "1234"`, `last_number("-07") == "-7"`,
-    `last_number("2.5") == "2.5"`.
+    `last_number("7 plus 9 is 16.") == "16"`, `last_number("1,234") == "1234"`, `last_number("-07")
+    == "-7"`, `last_number("2.5") == "2.5"`.
     """
-    numbers = re.findall(r"(?<![0-9.,])-?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|-?[0-9]+(?:\.[0-9]+)?", text)
+    numbers = re.findall(
+        r"(?<![0-9.,])-?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|-?[0-9]+(?:\.[0-9]+)?", text
+    )
     if not numbers:
         return None
     sign, digits = ("-", numbers[-1][1:]) if numbers[-1].startswith("-") else ("", numbers[-1])

@@ -1,4 +1,6 @@
-"""Every test works in a folder of its own, from which nothing on this machine can be seen by a relative path."""
+"""Every test works in a folder of its own, from which nothing on this machine can be seen by a
+relative path.
+"""
 
 import os
 import sys
@@ -10,7 +12,9 @@ import pytest
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as most have it: what is written beside a file is seen
+    monkeypatch.setattr(
+        sys, "dont_write_bytecode", False
+    )  # as most have it: what is written beside a file is seen
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     for name in ("GSPO_LAB_RUNS", "GSPO_LAB_JOBS", "GSPO_LAB_CACHE"):

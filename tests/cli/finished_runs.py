@@ -42,7 +42,9 @@ def write_study(folder: Path, name: str = "seen", seeds: int = 2) -> Path:
 
 
 def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = "") -> None:
-    """The run folders that conducting the study `path` leaves; the run of arm/seed `unfinished` has only begun."""
+    """The run folders that conducting the study `path` leaves; the run of arm/seed `unfinished` has
+    only begun.
+    """
     study = load_study(path)
     declare(study, runs)
     for run in study.runs():
@@ -55,7 +57,10 @@ def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = 
 
 def _records(run: Run, at: float, steps: int) -> list[Record]:
     gain = 0.1 if run.arm == "gspo" else 0.0
-    out: list[Record] = [RunStatus(state="started", step=0, at=at, facts={"device": "cpu"}), *_answers(0, 1)]
+    out: list[Record] = [
+        RunStatus(state="started", step=0, at=at, facts={"device": "cpu"}),
+        *_answers(0, 1),
+    ]
     for step in range(steps):
         out += [
             UpdateRecord(

@@ -70,7 +70,10 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     [
         ("engines install native", "the engine 'native' has no environment of its own"),
         ("check files.toml --write-config to", "the engine 'native' has no input files of its own"),
-        ("check files.toml --engine verl --set update.lora_rank=4", "the engine 'verl' would ignore"),
+        (
+            "check files.toml --engine verl --set update.lora_rank=4",
+            "the engine 'verl' would ignore",
+        ),
         (
             "check files.toml --engine verl --set device=cpu --write-config /proc/files",
             "gspo-lab: --write-config /proc/files: cannot make this folder (",

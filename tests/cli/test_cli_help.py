@@ -19,13 +19,25 @@ from gspo_lab.cli import app
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
-HEAVY = {"torch", "transformers", "vllm", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "vllm",
+    "pandas",
+    "numpy",
+    "scipy",
+    "plotly",
+    "sqlite_utils",
+    "ray",
+}
 
 
 def test_the_help_of_the_whole_names_every_command_and_a_beginning() -> None:
     said = gspo_lab("--help")
     assert said.code == 0
-    assert all(re.search(rf"^│ {name} .+[.] +│$", said.out, re.M) for name in COMMANDS), "each fits its line"
+    assert all(re.search(rf"^│ {name} .+[.] +│$", said.out, re.M) for name in COMMANDS), (
+        "each fits its line"
+    )
     assert "gspo-lab run studies/quickstart.toml" in said.out
     assert gspo_lab("--version").out == f"gspo-lab {__version__}\n"
 
@@ -41,7 +53,9 @@ def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
     for example in examples:
         program, command, *arguments = shlex.split(example)
         assert (program, command) == ("gspo-lab", name)
-        COMMANDS[name].make_context(name, arguments)  # raises where an option or a value is not accepted
+        COMMANDS[name].make_context(
+            name, arguments
+        )  # raises where an option or a value is not accepted
 
 
 def test_earlier_names_are_accepted_with_one_line(here: Path) -> None:
@@ -84,7 +98,11 @@ def test_help_check_and_list_are_light(here: Path) -> None:
     leave_runs(study, runs)
     assert gspo_lab("list", "--runs", runs).code == 0  # makes the database
     helps = [["--help"], ["--version"], ["run", "--help"], ["eval", "--help"]]
-    lists = [["list", "--runs", str(empty)], ["list", "--runs", str(runs)], ["list", "--json", "--runs", str(runs)]]
+    lists = [
+        ["list", "--runs", str(empty)],
+        ["list", "--runs", str(runs)],
+        ["list", "--json", "--runs", str(runs)],
+    ]
     words = [*helps, ["check", str(study)], *lists]
     command = [sys.executable, "-c", LIGHT, json.dumps(words)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)

@@ -37,8 +37,8 @@ class Half:
 
 
 LAUNCHER = (
-    "unknown launcher 'loca' (did you mean 'local'?); known: local, ray, slurm, or 'module:attribute', "
-    "'file.py:attribute'"
+    "unknown launcher 'loca' (did you mean 'local'?); known: local, ray, slurm, or"
+    " 'module:attribute', 'file.py:attribute'"
 )
 
 
@@ -48,16 +48,27 @@ LAUNCHER = (
         (("--on", "loca"), re.escape(LAUNCHER), 3),
         (
             ("--set", "arm.gspo.dual_clip=3.0"),
-            r".*\[waive\] with dual-clip-one-arm = 'the reason'.*\nerror: dual-clip-one-arm: (.|\n)*",
+            (
+                r".*\[waive\] with dual-clip-one-arm = 'the reason'.*\nerror: dual-clip-one-arm:"
+                r" (.|\n)*"
+            ),
             3,
         ),
-        (("--set", "update.lerning_rate=1"), r"(.|\n)*update.lerning_rate: unknown key \(did you mean.*", 3),
+        (
+            ("--set", "update.lerning_rate=1"),
+            r"(.|\n)*update.lerning_rate: unknown key \(did you mean.*",
+            3,
+        ),
         (("--accept-mismatch", " "), "--accept-mismatch: give the reason in words.*", 2),
     ],
     ids=["launcher", "little", "key", "reason"],
 )
-def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: str, commands: int) -> None:
-    """An unknown launcher or key, a comparison that says little, a blank reason (which a plan does not take)."""
+def test_run_and_plan_refuse_alike(
+    here: Path, options: tuple[str, ...], told: str, commands: int
+) -> None:
+    """An unknown launcher or key, a comparison that says little, a blank reason (which a plan does
+    not take).
+    """
     path = write_study(here)
     before = tree(here)
     for command, *more in (("run",), ("run", "--dry-run"), ("plan",))[:commands]:
@@ -77,47 +88,74 @@ def test_run_and_plan_refuse_alike(here: Path, options: tuple[str, ...], told: s
         ("model=empty", "no config.json in the model folder empty"),
         (
             "update.lora_rank=129",
-            "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of a higher rank has more",
+            (
+                "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of"
+                " a higher rank has more"
+            ),
         ),
-        ("update.learning_rate=1e300", "update.learning_rate: input should be less than or equal to 100"),
+        (
+            "update.learning_rate=1e300",
+            "update.learning_rate: input should be less than or equal to 100",
+        ),
         ("seeds=1000000000000000000000000000000", "seeds are more than the 10000 that make sense"),
         ("model=mute", "no tokenizer in the model folder mute"),
         ("task=adition", "unknown task 'adition' (did you mean 'addition'?)"),
-        ("task=aime24", "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
+        (
+            "task=aime24",
+            "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k",
+        ),
         ("task.digts=2", "unknown option 'digts' (did you mean 'digits'?)"),
         ("task=mine.py:grade", "no file"),
         ("routing_replay=old-policy", "'tiny-qwen3' is dense"),
         ("rollout.sampler=vlm", "unknown sampler 'vlm' (did you mean 'vllm'?)"),
         (
             "rollout.sampler=vllm routing_replay=rollout device=cpu",
-            "'vllm' does not tell them on a CPU (that needs its model runner V2, and that Triton); use",
+            (
+                "'vllm' does not tell them on a CPU (that needs its model runner V2, and that"
+                " Triton); use"
+            ),
         ),
         pytest.param(
             "rollout.sampler=vllm",
-            "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU",
+            "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is"
+            " a GPU",
             marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
         ),
-        ("rollout.sampler=os:system", "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
+        (
+            "rollout.sampler=os:system",
+            "no sampler: it is called as system(model, tokenizer, dtype, rows) (",
+        ),
         ("rollout.sampler=os:sep", "the sampler 'os:sep' is str, not a class or a function"),
         ("rollout.sampler=collections:namedtuple", "'collections:namedtuple' is no sampler: it is"),
         ("rollout.sampler=own.py:Half", "'own.py:Half' is no sampler: it has no pause, facts"),
         ("rollout.sampler=own.py:Gone", "'own.py' has no 'Gone'"),
-        ("rollout.sampler=bad.py:Any", "importing it failed with ZeroDivisionError: division by zero"),
+        (
+            "rollout.sampler=bad.py:Any",
+            "importing it failed with ZeroDivisionError: division by zero",
+        ),
         ("engine=os:system", "engine 'os:system': the option 'command' is missing; set it"),
         ("engine=own.py:Half", "engine 'own.py:Half': the option 'model' is missing; set it"),
         ("engine=builtins:dict", "the engine 'builtins:dict' is no engine: it has no train"),
         ("engine=no.such:Engine", "cannot be imported: no module named 'no'"),
-        ("task=builtins:dict", "task 'builtins:dict': making it failed with ValueError: no signature"),
+        (
+            "task=builtins:dict",
+            "task 'builtins:dict': making it failed with ValueError: no signature",
+        ),
         ("--arms grpo,gpso", "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
         ("--arms ,", "--arms: names no arm"),
         ("--seeds two", "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
-        ("--seeds 0", "--seeds 0: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7"),
+        (
+            "--seeds 0",
+            "--seeds 0: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7",
+        ),
         ("--seeds -3", "--seeds -3: a count lies from 1 to 10000"),
         ("--seeds 1,1", "seeds: [1, 1] holds a seed twice"),
         ("--seeds 3,-1", "seeds: need at least one, all whole numbers >= 0"),
     ],
 )
-def test_a_wrong_wish_is_refused_before_anything_is_written(here: Path, arguments: str, told: str) -> None:
+def test_a_wrong_wish_is_refused_before_anything_is_written(
+    here: Path, arguments: str, told: str
+) -> None:
     path = write_study(here)
     for folder in ("hollow", "mute", "empty"):
         (here / folder).mkdir()
@@ -127,7 +165,9 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(here: Path, argument
     (here / "own.py").write_text(HALF)
     (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)
-    words = [word for part in arguments.split() for word in (["--set", part] if "=" in part else [part])]
+    words = [
+        word for part in arguments.split() for word in (["--set", part] if "=" in part else [part])
+    ]
     lines = refused(gspo_lab("run", path, *words))
     assert told in lines[-1]
     assert len(lines) <= 2
@@ -135,7 +175,8 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(here: Path, argument
 
 
 @pytest.mark.parametrize(
-    ("body", "told"), [("1 / 0", "ZeroDivisionError"), ("import time; time.sleep(600)", "after 1 s")]
+    ("body", "told"),
+    [("1 / 0", "ZeroDivisionError"), ("import time; time.sleep(600)", "after 1 s")],
 )
 def test_check_refuses_a_grader_that_raises_or_hangs(
     here: Path, body: str, told: str, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +193,9 @@ def test_check_refuses_a_grader_that_raises_or_hangs(
     assert told in line
 
 
-@pytest.mark.parametrize(("command", "sd"), [("plan", "inf"), ("plan", "nan"), ("advise", "-1"), ("advise", "1.6")])
+@pytest.mark.parametrize(
+    ("command", "sd"), [("plan", "inf"), ("plan", "nan"), ("advise", "-1"), ("advise", "1.6")]
+)
 def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: str) -> None:
     (only,) = refused(gspo_lab(command, write_study(here), f"--sd={sd}"))
     assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
@@ -161,14 +204,19 @@ def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["mine.toml", "--clip-target", "1.5"], "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15"),
+        (
+            ["mine.toml", "--clip-target", "1.5"],
+            "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15",
+        ),
         (["tiny-qwen3", "--set", "update.minibatches=1"], "update.minibatches = 1: "),
         (["tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
         (["tiny-qwen3", "--task", "adition"], "unknown task 'adition' (did you mean 'addition'?)"),
         (["tiny-qwen3", "--task", "gone.py:grade"], "no file"),
     ],
 )
-def test_advice_that_cannot_be_given_is_refused_before_any_pilot(here: Path, arguments: list[str], told: str) -> None:
+def test_advice_that_cannot_be_given_is_refused_before_any_pilot(
+    here: Path, arguments: list[str], told: str
+) -> None:
     write_study(here).rename(here / "mine.toml")
     before = tree(here)
     lines = refused(gspo_lab("advise", *arguments))
@@ -181,11 +229,16 @@ def test_advice_that_cannot_be_given_is_refused_before_any_pilot(here: Path, arg
     [
         (STUDY + "[arm.gspo]\n", "not valid TOML: "),
         (STUDY + "[arm.empty]\n", "arm.empty: this table changes nothing"),
-        (STUDY + '[arm.twice]\nobjective = "gspo"\n', "arm.twice: changes nothing that arm.gspo does not have too"),
+        (
+            STUDY + '[arm.twice]\nobjective = "gspo"\n',
+            "arm.twice: changes nothing that arm.gspo does not have too",
+        ),
         (STUDY.replace("steps", "stpes"), "stpes: unknown key (did you mean 'steps'?)"),
     ],
 )
-def test_a_wrong_file_is_refused_before_anything_is_written(here: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused_before_anything_is_written(
+    here: Path, text: str, told: str
+) -> None:
     path = here / "wrong.toml"
     path.write_text(text.format(name="wrong", seeds=1))
     for command in ("run", "check"):
@@ -195,11 +248,20 @@ def test_a_wrong_file_is_refused_before_anything_is_written(here: Path, text: st
     assert tree(here) == ["wrong.toml"]
 
 
-READERS = [("report",), ("list",), ("show",), ("eval", "--bench", "addition"), ("export",), ("rebuild",)]
+READERS = [
+    ("report",),
+    ("list",),
+    ("show",),
+    ("eval", "--bench", "addition"),
+    ("export",),
+    ("rebuild",),
+]
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(here: Path, command: tuple[str, ...]) -> None:
+def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(
+    here: Path, command: tuple[str, ...]
+) -> None:
     (only,) = refused(gspo_lab(*command, "--runs", "nowhere"))
     assert "nowhere" in only
     assert tree(here) == []
@@ -232,7 +294,9 @@ def test_what_was_never_run_is_told(here: Path, arguments: list[str], told: str)
     assert not (here / "export").exists()
 
 
-@pytest.mark.parametrize("words", ["rnu", "run", "list --jsn", "run x.toml --steps 0", "eval", "show a b", "--no"])
+@pytest.mark.parametrize(
+    "words", ["rnu", "run", "list --jsn", "run x.toml --steps 0", "eval", "show a b", "--no"]
+)
 def test_words_that_are_no_command_are_one_line(words: str) -> None:
     (line,) = refused(gspo_lab(*words.split()))
     assert line.endswith(" --help")
@@ -247,7 +311,9 @@ def test_words_that_are_no_command_are_one_line(words: str) -> None:
         ("{}", "is damaged (KeyError: 'settings'): restore it"),
     ],
 )
-def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | None, told: str) -> None:
+def test_a_runs_lost_or_damaged_declaration_is_told(
+    here: Path, damage: str | None, told: str
+) -> None:
     """Of any run, the last one too."""
     leave_runs(write_study(here), here / "runs")
     assert gspo_lab("list").code == 0
@@ -274,4 +340,7 @@ def test_what_the_system_refuses_is_one_line(code: int, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("gspo_lab.cli.app", refused)
     said = gspo_lab("list")
-    assert (said.code, said.err) == (2, f"gspo-lab: /data/lab.db cannot be used: {os.strerror(code)}\n")
+    assert (said.code, said.err) == (
+        2,
+        f"gspo-lab: /data/lab.db cannot be used: {os.strerror(code)}\n",
+    )

@@ -1,4 +1,6 @@
-"""What `check`, `list`, `show`, `report`, `export` and `rebuild` say of studies, to people and to scripts."""
+"""What `check`, `list`, `show`, `report`, `export` and `rebuild` say of studies, to people and to
+scripts.
+"""
 
 import csv
 import json
@@ -44,8 +46,14 @@ def test_check_shows_what_the_arms_resolve_to(here: Path) -> None:
     assert said.out.splitlines()[:4] == [
         "seen: Is seen only here to be looked at?",
         "2 arms x 5 seeds = 10 runs",
-        "  grpo: preset = grpo, importance_sampling_level = token, clip_low = 0.2, clip_high = 0.27",
-        "  gspo: preset = gspo, importance_sampling_level = sequence, clip_low = 0.001, clip_high = 0.0004",
+        (
+            "  grpo: preset = grpo, importance_sampling_level = token, clip_low = 0.2, clip_high ="
+            " 0.27"
+        ),
+        (
+            "  gspo: preset = gspo, importance_sampling_level = sequence, clip_low = 0.001,"
+            " clip_high = 0.0004"
+        ),
     ]
     later = ("arm.gspo.update.dtype=bfloat16", "arm.gspo.update.float32_head=true")
     out = gspo_lab("check", path, "--set", later[0], "--set", later[1]).out
@@ -72,7 +80,9 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
 
 
 def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here")))
+    monkeypatch.setattr(
+        preflight, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here"))
+    )
     path = write_study(here)
     wish = (path, "--set", "update.optimizer=adamw-8bit")
     planned, dry = gspo_lab("plan", *wish), gspo_lab("run", *wish, "--dry-run")
@@ -80,16 +90,32 @@ def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.Mon
     assert "cannot be run here yet: no 8 bits here" in dry.out.splitlines()
     assert planned.out.startswith(dry.out), "a plan says more, and nothing else"
     assert gspo_lab("run", *wish).err == "gspo-lab: no 8 bits here\n"
-    assert gspo_lab("plan", path, "--json", "--aa", "grpo", "--jobs", 3, "--name", "n").json["obstacle"] is None
+    assert (
+        gspo_lab("plan", path, "--json", "--aa", "grpo", "--jobs", 3, "--name", "n").json[
+            "obstacle"
+        ]
+        is None
+    )
 
 
 def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) -> None:
-    said = gspo_lab("run", "seen.toml", "--seeds", "1", "--set", "question=What now?", "--arms", "grpo,gspo").out
+    said = gspo_lab(
+        "run", "seen.toml", "--seeds", "1", "--set", "question=What now?", "--arms", "grpo,gspo"
+    ).out
     (line,) = [line for line in said.splitlines() if line.startswith("warnings: ")]
     named, _, told = line.removeprefix("warnings: ").partition("; ")
     program, *command, explains = shlex.split(told)
     assert (program, explains) == ("gspo-lab", "explains")
-    assert command == ["check", "seen.toml", "--set", "question=What now?", "--seeds", "1", "--arms", "grpo,gspo"]
+    assert command == [
+        "check",
+        "seen.toml",
+        "--set",
+        "question=What now?",
+        "--seeds",
+        "1",
+        "--arms",
+        "grpo,gspo",
+    ]
     shown = gspo_lab(*command).out
     warned = [line.split(": ")[1] for line in shown.splitlines() if line.startswith("warn: ")]
     assert list(dict.fromkeys(warned)) == named.split(", ")
@@ -99,8 +125,16 @@ def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) ->
 @pytest.mark.parametrize(
     ("instead", "told", "shown"),
     [
-        (b'{"kind":"update","st#p"\n', "line 7: damaged and left out", "Damaged and left out: line 7 of"),
-        (b"", "a line is missing before line 7; what it recorded", "A line is missing before line 7 of"),
+        (
+            b'{"kind":"update","st#p"\n',
+            "line 7: damaged and left out",
+            "Damaged and left out: line 7 of",
+        ),
+        (
+            b"",
+            "a line is missing before line 7; what it recorded",
+            "A line is missing before line 7 of",
+        ),
     ],
     ids=["damaged", "deleted"],
 )
@@ -114,7 +148,9 @@ def test_a_lost_record_is_told_by_whoever_reads_and_in_the_report(
     for command in (("list",), ("report", "seen"), ("rebuild",), ("show", "seen")):
         said = gspo_lab(*command)
         assert said.code == (1 if command == ("rebuild",) else 0)
-        assert [f"{name}" in line and told in line for line in said.err.splitlines()].count(True) == 1, said.err
+        assert [f"{name}" in line and told in line for line in said.err.splitlines()].count(
+            True
+        ) == 1, said.err
     for page in ("seen.html", "seen.md"):
         assert f"{shown} {name}" in (lab / "reports" / page).read_text()
     report = json.loads((lab / "reports" / "seen.json").read_text())
@@ -139,7 +175,11 @@ def test_list_names_the_latest_last(lab: Path) -> None:
 def test_list_of_a_study_without_runs_says_why(here: Path) -> None:
     home = here / "runs/seen"
     declare(load_study(write_study(here)), home)
-    assert re.split(" {2,}", gspo_lab("list").out.splitlines()[1])[:3] == ["seen", "2 x 2", "none begun"]
+    assert re.split(" {2,}", gspo_lab("list").out.splitlines()[1])[:3] == [
+        "seen",
+        "2 x 2",
+        "none begun",
+    ]
     with exclusive_lock(home / CONDUCTOR_LOCK, "the test conducts"):
         assert "2 x 2         none yet: in its warm start or pilots" in gspo_lab("list").out
     (row,) = gspo_lab("list", "--json").json
@@ -172,14 +212,29 @@ def test_show_tells_where_the_runs_of_the_latest_study_stand(lab: Path) -> None:
 
 def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
     (row,) = gspo_lab("show", "seen/gspo/s0", "--json").json
-    assert (row["run_id"], row["state"], row["steps_done"], row["steps_planned"]) == ("seen/gspo/s0", "finished", 4, 4)
+    assert (row["run_id"], row["state"], row["steps_done"], row["steps_planned"]) == (
+        "seen/gspo/s0",
+        "finished",
+        4,
+        4,
+    )
     assert row["scores"] == {"sums": 0.75}
     assert row["settings"]["objective"]["clip_low"] == 3e-4
     assert row["facts"] == {"device": "cpu"}
     assert row["message"] is None
     shown = gspo_lab("show", "seen/gspo/s0").out.splitlines()
-    assert shown[:5] == ["run: seen/gspo/s0", "state: finished", "step: 4/4", "reward: 0.4", "sums: 0.75"]
-    assert {"  objective.clip_low = 0.0003", '  model = "tiny-qwen3"', "  bench.sums.problems = 4"} <= set(shown)
+    assert shown[:5] == [
+        "run: seen/gspo/s0",
+        "state: finished",
+        "step: 4/4",
+        "reward: 0.4",
+        "sums: 0.75",
+    ]
+    assert {
+        "  objective.clip_low = 0.0003",
+        '  model = "tiny-qwen3"',
+        "  bench.sums.problems = 4",
+    } <= set(shown)
     assert "{" not in "".join(shown), "no dictionary"
     assert not any(line.endswith("null") for line in shown)
 
@@ -191,21 +246,29 @@ def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatc
     assert shown.splitlines()[1].split() == ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"]
     said = gspo_lab("run", "older.toml").out.splitlines()  # all of it has finished before
     # The learning rate still rises at every step, so no share of clipped tokens is shown.
-    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "-", "not", "judged"] in [line.split() for line in said]
+    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "-", "not", "judged"] in [
+        line.split() for line in said
+    ]
     (line,) = [line for line in said if line.startswith("sums: ")]
     assert line.endswith("gspo − grpo: +0.250 (by seed: +0.250)")
 
 
 def test_a_cell_with_several_lines_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([{"said": "a\nb\n", "n": 1}], empty="", title="one title that is longer than its table")
-    assert capsys.readouterr().out.splitlines() == ["one title that is longer than its table", "said  n", "a b   1"]
+    print_table(
+        [{"said": "a\nb\n", "n": 1}], empty="", title="one title that is longer than its table"
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "one title that is longer than its table",
+        "said  n",
+        "a b   1",
+    ]
 
 
 def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
     path = write_study(here, seeds=1)
     leave_runs(path, here / "runs")
     (here / "runs/seen/grpo/s0/journal.jsonl").unlink()
-    (first, second) = gspo_lab("show", "--json").json
+    first, second = gspo_lab("show", "--json").json
     assert (first["state"], first["reward"], first["scores"]) == ("planned", None, {})
     assert second["reward"] == pytest.approx(0.4)
     head, *rows = gspo_lab("show").out.partition("\n\n")[2].splitlines()
@@ -234,7 +297,11 @@ def test_report_takes_the_latest_study_or_those_named_and_tells_its_answer(lab: 
 def test_export_writes_a_file_per_table(lab: Path) -> None:
     said = gspo_lab("export", "seen", "--output-dir", "out")
     assert said.code == 0
-    assert {line.removesuffix(".csv") for line in said.out.splitlines()} >= {"out/runs", "out/updates", "out/answers"}
+    assert {line.removesuffix(".csv") for line in said.out.splitlines()} >= {
+        "out/runs",
+        "out/updates",
+        "out/answers",
+    }
     with (lab / "out/updates.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == (3 * 4 + 1) * 2, "3 runs of 4 steps, one of 1, two updates each"
@@ -256,7 +323,9 @@ def test_rebuild_makes_the_database_from_the_journals(lab: Path) -> None:
     connection.close()
 
 
-def test_the_runs_folder_may_come_from_the_environment(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runs_folder_may_come_from_the_environment(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (lab / "runs").rename(lab / "elsewhere")
     monkeypatch.setenv("GSPO_LAB_RUNS", str(lab / "elsewhere"))
     assert [row["study"] for row in gspo_lab("list", "--json").json] == ["older", "seen"]
@@ -279,7 +348,9 @@ def test_report_puts_several_databases_on_one_page(lab: Path) -> None:
 def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> None:
     path = write_study(here, seeds=3)
     leave_runs(path, here / "runs")
-    recorded_instead(here / "runs/seen/gspo/s0/journal.jsonl", '"device":"cpu"', '"device":"another"')
+    recorded_instead(
+        here / "runs/seen/gspo/s0/journal.jsonl", '"device":"cpu"', '"device":"another"'
+    )
     found = {}
     for accept in ((), ("--accept-mismatch", "another host")):
         said = gspo_lab("run", path, "--ignore-memory-check", "--json", *accept)
@@ -289,9 +360,14 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
         assert sentence in said.json["seen"]
         found[bool(accept)] = "undeclared difference" in sentence
     assert found == {False: True, True: False}
-    again = gspo_lab("run", path, "--ignore-memory-check", "--json", "--accept-mismatch", "just in case")
+    again = gspo_lab(
+        "run", path, "--ignore-memory-check", "--json", "--accept-mismatch", "just in case"
+    )
     (warning,) = [line for line in again.err.splitlines() if "--accept-mismatch" in line]
-    assert warning == "warning: --accept-mismatch: seen has no undeclared difference; nothing is accepted"
+    assert (
+        warning
+        == "warning: --accept-mismatch: seen has no undeclared difference; nothing is accepted"
+    )
     assert again.json["report"] == "reports/seen.html"
 
 
@@ -304,7 +380,9 @@ def step(index: int, failed: int | None) -> StepRecord:
 
 @pytest.fixture
 def path(here: Path) -> Path:
-    """Four runs that counted nothing, but one: 16 and 48 of 256 responses in two of its steps, an eighth of 512."""
+    """Four runs that counted nothing, but one: 16 and 48 of 256 responses in two of its steps, an
+    eighth of 512.
+    """
     path = write_study(here)
     leave_runs(path, here / "runs")
     with Journal(here / "runs" / RUN) as journal:
@@ -326,10 +404,15 @@ def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:
 def test_show_and_report_say_it(path: Path, here: Path) -> None:
     assert "12.5%" in gspo_lab("show", "seen").out
     assert "not graded: 12.5%" in gspo_lab("show", RUN).out
-    shares = {row["run_id"]: row["grader_errors"] for row in gspo_lab("show", "seen", "--json").json}
+    shares = {
+        row["run_id"]: row["grader_errors"] for row in gspo_lab("show", "seen", "--json").json
+    }
     assert shares == {RUN: 0.125, "seen/grpo/s0": None, "seen/gspo/s0": None, "seen/gspo/s1": None}
     assert gspo_lab("report", "seen").code == 0
-    told = "The grader failed on training responses, which counted as reward 0: grpo seed 1 12.5% of them."
+    told = (
+        "The grader failed on training responses, which counted as reward 0: grpo seed 1 12.5% of"
+        " them."
+    )
     for name in ("seen.html", "seen.md"):
         assert told in (here / "reports" / name).read_text(encoding="utf-8")
     report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))

@@ -48,7 +48,9 @@ def refused(said: Said) -> str:
 def test_what_was_never_declared_is_one_line(here: Path) -> None:
     study = write_study(here)
     before = tree(here)
-    told = "gspo-lab: nothing to replicate: 'seen' was never declared in runs; it holds no study yet"
+    told = (
+        "gspo-lab: nothing to replicate: 'seen' was never declared in runs; it holds no study yet"
+    )
     assert refused(gspo_lab("replicate", "seen")) == told
     assert refused(gspo_lab("replicate", str(study))) == told
     assert tree(here) == before
@@ -57,7 +59,9 @@ def test_what_was_never_declared_is_one_line(here: Path) -> None:
 def test_a_study_under_way_is_one_line(here: Path) -> None:
     leave_runs(write_study(here), here / "runs", unfinished="gspo/s1")
     told = refused(gspo_lab("replicate", "seen", "--dry-run"))
-    assert told.startswith("gspo-lab: seen is not finished (gspo seed 1 interrupted): go on with it first")
+    assert told.startswith(
+        "gspo-lab: seen is not finished (gspo seed 1 interrupted): go on with it first"
+    )
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(here: Path) -> None:
@@ -83,16 +87,25 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
     data = json.loads((here / "reports" / "seen.json").read_text())["studies"]["seen"]
     assert [one["copy_of"] for one in data["replications"]["executions"]] == [None, "seen"]
     assert sorted(path.name for path in (here / "there").iterdir()) == ["seen"]
-    write_study(here, name="seen", seeds=5).write_text(path.read_text().replace("steps = 4", "steps = 8"))
+    write_study(here, name="seen", seeds=5).write_text(
+        path.read_text().replace("steps = 4", "steps = 8")
+    )
     leave_runs(path, here / "changed")
     told = refused(gspo_lab("report", "seen", "--include", "changed"))
-    assert told == "gspo-lab: changed: seen there is another study than seen here; they differ in steps"
-    assert "--include: goes with one study" in refused(gspo_lab("report", "seen", "seen", "--include", "there"))
+    assert (
+        told
+        == "gspo-lab: changed: seen there is another study than seen here; they differ in steps"
+    )
+    assert "--include: goes with one study" in refused(
+        gspo_lab("report", "seen", "seen", "--include", "there")
+    )
 
 
 @pytest.mark.slow
 def test_a_real_study_is_replicated(here: Path) -> None:
-    """Two arms, one seed, one step, then the same once more: about 20 s, a minute on a busy machine."""
+    """Two arms, one seed, one step, then the same once more: about 20 s, a minute on a busy
+    machine.
+    """
     (here / "tiny.toml").write_text(REAL)
     assert gspo_lab("run", "tiny.toml", "--jobs", 1).code == 0
     said = gspo_lab("replicate", "tiny", "--jobs", 1)

@@ -19,12 +19,18 @@ STUDY = Path(__file__).parents[2] / "studies" / "moe_stability.toml"
 
 
 def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
-    """The lines that a command of its own process writes on a terminal, without the terminal's own folding."""
+    """The lines that a command of its own process writes on a terminal, without the terminal's own
+    folding.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")
+    }
     command = [sys.executable, "-m", "gspo_lab.cli", *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment
+    ):
         os.close(theirs)
         parts = []
         while True:
@@ -45,7 +51,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("command", ["check", "claims", "claims toy --all", "certify", "diff"])
-def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: str, runs: str) -> None:
+def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(
+    command: str, runs: str
+) -> None:
     words = {
         "check": ["check", str(STUDY)],
         "certify": ["certify", "--runs", runs],
@@ -53,14 +61,20 @@ def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: s
     }.get(command, [*command.split(), "--runs", runs])
     columns = 60 if command == "diff" else 80  # a difference is told in few words
     whole = gspo_lab(*words).out.splitlines()
-    shown = in_a_terminal(*words) if command == "check" else gspo_lab(*words, columns=columns).out.splitlines()
+    shown = (
+        in_a_terminal(*words)
+        if command == "check"
+        else gspo_lab(*words, columns=columns).out.splitlines()
+    )
     assert max(map(len, whole)) > columns, "nothing here needs wrapping"
     assert [line for line in shown if len(line) > columns and " " in line.strip()] == []
     assert " ".join(shown).split() == " ".join(whole).split()
 
 
 def test_the_answer_below_a_reports_path_is_wrapped_too(runs: str, tmp_path: Path) -> None:
-    shown = gspo_lab("report", "--runs", runs, "--output-dir", tmp_path, columns=60).err.splitlines()
+    shown = gspo_lab(
+        "report", "--runs", runs, "--output-dir", tmp_path, columns=60
+    ).err.splitlines()
     assert [line for line in shown if len(line) > 60 and " " in line.strip()] == []
 
 
@@ -68,7 +82,10 @@ def test_the_answer_below_a_reports_path_is_wrapped_too(runs: str, tmp_path: Pat
     ("line", "wanted"),
     [
         ("short", ["short"]),
-        ("    reason: one two three four", ["    reason: one two", "            three", "            four"]),
+        (
+            "    reason: one two three four",
+            ["    reason: one two", "            three", "            four"],
+        ),
         ("  at  equal  one two three", ["  at  equal  one two", "             three"]),
         ("warning: one two three four", ["warning: one two", "  three four"]),
         ("averyveryverylongwordthatstays whole", ["averyveryverylongwordthatstays", "  whole"]),
@@ -80,12 +97,19 @@ def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> N
 
 def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
     runs = str(make_lab(tmp_path).parent)
-    short, long = (gspo_lab("show", f"{study}gspo/s0", "--runs", runs).out for study in ("", "toy/"))
+    short, long = (
+        gspo_lab("show", f"{study}gspo/s0", "--runs", runs).out for study in ("", "toy/")
+    )
     assert short.startswith("run: toy/gspo/s0\n")
     assert short == long
-    short, long = (gspo_lab("diff", f"{s}grpo/s0", f"{s}gspo/s0", "--runs", runs).out for s in ("", "toy/"))
+    short, long = (
+        gspo_lab("diff", f"{s}grpo/s0", f"{s}gspo/s0", "--runs", runs).out for s in ("", "toy/")
+    )
     assert short == long
     make_lab(tmp_path, name="other")
     refused = gspo_lab("show", "gspo/s0", "--runs", runs)
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "gspo-lab: 'gspo/s0' is a run of several studies: other/gspo/s0, toy/gspo/s0\n"
+    assert (
+        refused.err
+        == "gspo-lab: 'gspo/s0' is a run of several studies: other/gspo/s0, toy/gspo/s0\n"
+    )

@@ -59,7 +59,9 @@ def grade(problem, answer):
 
 @pytest.fixture
 def study(here: Path) -> Path:
-    """An untrained model and a reward that any text may win, so that every step has something to learn from."""
+    """An untrained model and a reward that any text may win, so that every step has something to
+    learn from.
+    """
     (here / "lottery.py").write_text(GRADER)
     problems = [json.dumps({"prompt": f"ticket {index}:", "reference": ""}) for index in range(32)]
     (here / "problems.jsonl").write_text("\n".join(problems) + "\n")
@@ -95,9 +97,14 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     assert "report: reports/whole.html" in shown
     runs = here / "runs"
     assert rows(runs, "SELECT run_id, step, minibatch FROM updates ORDER BY 1, 2, 3") == [
-        (f"whole/{arm}/s0", step, minibatch) for arm in ("grpo", "gspo") for step in (0, 1) for minibatch in (0, 1)
+        (f"whole/{arm}/s0", step, minibatch)
+        for arm in ("grpo", "gspo")
+        for step in (0, 1)
+        for minibatch in (0, 1)
     ]
-    assert rows(runs, "SELECT DISTINCT clip_fraction_tokens FROM updates WHERE minibatch = 0") == [(0.0,)]
+    assert rows(runs, "SELECT DISTINCT clip_fraction_tokens FROM updates WHERE minibatch = 0") == [
+        (0.0,)
+    ]
     assert len(rows(runs, "SELECT DISTINCT bench, step FROM answers WHERE bench = 'lottery'")) == 3
     assert (here / "reports/whole.html").stat().st_size > 100_000
     assert sorted(path.name for path in runs.glob("whole/*/s0/checkpoints/*")) == ["final", "final"]
@@ -107,7 +114,9 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     again = json.loads(shell("run", study, "--json"))
     assert again["exit_code"] == 0
     assert [arm["finished"] for arm in again["arms"]] == [1, 1]
-    assert {path: path.read_bytes() for path in journals} == journals, "what has finished is not run again"
+    assert {path: path.read_bytes() for path in journals} == journals, (
+        "what has finished is not run again"
+    )
 
     assert [row["study"] for row in json.loads(shell("list", "--json"))] == ["whole"]
     shown_runs = json.loads(shell("show", "--json"))
@@ -120,8 +129,21 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     assert [(row["run_id"], row["step"], row["problems"]) for row in asked["scores"]] == [
         (f"whole/{arm}/s0", step, 5) for arm in ("grpo", "gspo") for step in (0, 2)
     ]
-    assert all(row["score"] == 0 and row["errors"] == 0 for row in asked["scores"]), "it has never seen a sum"
-    own = json.loads(shell("eval", "--bench", "lottery.py:grade", "--limit", "5", "--run", "whole/gspo/s0", "--json"))
+    assert all(row["score"] == 0 and row["errors"] == 0 for row in asked["scores"]), (
+        "it has never seen a sum"
+    )
+    own = json.loads(
+        shell(
+            "eval",
+            "--bench",
+            "lottery.py:grade",
+            "--limit",
+            "5",
+            "--run",
+            "whole/gspo/s0",
+            "--json",
+        )
+    )
     assert [(row["step"], row["answers"]) for row in own["scores"]] == [(0, 5), (2, 5)]
     assert len(list(runs.rglob("evaluations/*/journal.jsonl"))) == 3
 
@@ -141,7 +163,9 @@ def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> N
 
     with exclusive_lock(here / "runs" / "seen" / ".conductor", "the test conducts"):
         watching = subprocess.Popen(
-            [sys.executable, "-m", "gspo_lab.cli", "report", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "gspo_lab.cli", "report", "--watch"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         until(lambda: said('data-watch="5"') and said("3 of 4 runs are finished"))
         journal = here / "runs" / "seen" / "gspo" / "s1" / "journal.jsonl"

@@ -32,7 +32,10 @@ def test_json_is_written_whole_and_a_sealed_object_tells_every_change(tmp_path: 
     held = read_json(path)
     assert {key: held[key] for key in said} == said
     for key in held:
-        for changed in ({**held, key: "else"}, {name: value for name, value in held.items() if name != key}):
+        for changed in (
+            {**held, key: "else"},
+            {name: value for name, value in held.items() if name != key},
+        ):
             write_json(path, changed)
             with pytest.raises(LabError, match=r"a\.json is damaged"):
                 read_json(path)
@@ -83,7 +86,9 @@ def test_a_lock_that_died_on_this_host_is_free_at_once(tmp_path: Path, text: str
         pass
 
 
-def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_touched_while_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(atomic_files, "BEAT_SECONDS", 0.01)
     lock = tmp_path / "lock"
     with exclusive_lock(lock, "mine"):
@@ -94,7 +99,9 @@ def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.
 def fail_amid(writing: AbstractContextManager[Path], write: Callable[[Path], object]) -> None:
     with writing as beside:
         write(beside)
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))  # as a write to an open file does: without its name
+        raise OSError(
+            errno.EFBIG, os.strerror(errno.EFBIG)
+        )  # as a write to an open file does: without its name
 
 
 def test_a_file_whose_writing_fails_stays_as_it_was_and_is_named(tmp_path: Path) -> None:
@@ -130,19 +137,25 @@ def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) ->
 
 @pytest.fixture
 def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """What was brought to the disk, in order, by the name it had then, and whether `new` was at its place by then."""
+    """What was brought to the disk, in order, by the name it had then, and whether `new` was at its
+    place by then.
+    """
     seen: list[tuple[str, bool]] = []
     fsync = os.fsync
 
     def recording(descriptor: int) -> None:
-        seen.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "new").exists()))
+        seen.append(
+            (Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "new").exists())
+        )
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recording)
     return seen
 
 
-def test_what_is_moved_is_on_the_disk_before_and_the_move_after(tmp_path: Path, synced: list[tuple[str, bool]]) -> None:
+def test_what_is_moved_is_on_the_disk_before_and_the_move_after(
+    tmp_path: Path, synced: list[tuple[str, bool]]
+) -> None:
     with atomic_file(tmp_path / "new") as beside:
         beside.write_text("x")
     assert synced == [(".new.partial", False), (tmp_path.name, True)]

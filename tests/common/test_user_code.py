@@ -1,4 +1,6 @@
-"""A user's files are what their source says, whatever Python's cache holds, and nothing is written beside them."""
+"""A user's files are what their source says, whatever Python's cache holds, and nothing is written
+beside them.
+"""
 
 import hashlib
 import importlib
@@ -25,7 +27,9 @@ def caching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def written(folder: Path, text: str) -> None:
-    """The same size and the same time, whatever stands in it: nothing that Python's cache could notice."""
+    """The same size and the same time, whatever stands in it: nothing that Python's cache could
+    notice.
+    """
     path = folder / "their_own.py"
     path.write_text(text)
     os.utime(path, (1_000_000_000, 1_000_000_000))
@@ -37,7 +41,9 @@ def forget() -> None:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["their_own.py:answer", "their_own:answer", "their_face.py:answer"])
+@pytest.mark.parametrize(
+    "name", ["their_own.py:answer", "their_own:answer", "their_face.py:answer"]
+)
 def test_an_edit_that_no_cache_notices_is_seen(tmp_path: Path, name: str) -> None:
     (tmp_path / "their_face.py").write_text("from their_own import answer\n")
     for text, says in ((OLD, "old"), (NEW, "new")):
@@ -46,7 +52,9 @@ def test_an_edit_that_no_cache_notices_is_seen(tmp_path: Path, name: str) -> Non
         found = look_up("task", name, {}, tmp_path)
         assert found() == says
         written(tmp_path, "# the digest is of what was executed, not of what lies there now")
-        assert source_digest(found) == hashlib.sha256(text.encode()).hexdigest(), "of the file that defines it"
+        assert source_digest(found) == hashlib.sha256(text.encode()).hexdigest(), (
+            "of the file that defines it"
+        )
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -57,7 +65,9 @@ def test_a_cache_that_is_there_is_not_believed(tmp_path: Path, name: str) -> Non
     assert list(tmp_path.rglob("their_own*.pyc")), "Python has cached it"
     forget()
     written(tmp_path, NEW)
-    assert importlib.import_module("their_own").answer() == "old", "the fault that this guards against"
+    assert importlib.import_module("their_own").answer() == "old", (
+        "the fault that this guards against"
+    )
     forget()
     assert look_up("task", name, {}, tmp_path)() == "new"
 

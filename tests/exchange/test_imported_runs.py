@@ -1,4 +1,6 @@
-"""Runs that another program recorded: read like any other, never called matched, never gone on with."""
+"""Runs that another program recorded: read like any other, never called matched, never gone on
+with.
+"""
 
 import json
 from dataclasses import replace
@@ -32,7 +34,7 @@ class Reader:
         rows = [(step, {"loss": 0.5, "reward": 0.25 + step / 4}) for step in (1, 2)]
         answers = [LoggedAnswer(f"p{number}", int(number < log["right"]), bench="sums") for number in range(4)]
         return Log(log["program"], rows, (path,), log["version"], notes=["reward is rewards/mean"], answers=answers)
-"""
+"""  # noqa: E501
 TOML = """
 question = "What do logs from elsewhere say?"
 [verdict]
@@ -79,13 +81,19 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
         assert [one.final for one in outcomes(found, "sums")] == [0.5, 0.5, 0.75, 0.75]
         matched, decided = study_certificate(found), decision(found)
     assert matched.lock.state == "not recorded"
-    assert matched.lock.detail.startswith("declared as its runs were imported, after they were made")
+    assert matched.lock.detail.startswith(
+        "declared as its runs were imported, after they were made"
+    )
     assert matched.ok
     assert matched.on_trust == ("recorded by trl 1.16.0: taken on trust",)
     assert matched.unproven == ("own record", "weights", "prompts", "first rollout")
-    assert matched.headline.startswith("toy: not proven to be matched, recorded by trl 1.16.0: taken on trust (")
+    assert matched.headline.startswith(
+        "toy: not proven to be matched, recorded by trl 1.16.0: taken on trust ("
+    )
     assert "2 comparisons of two runs" in matched.headline
-    assert {check.name for pair in matched.pairs for check in pair.checks if check.state == "equal"} == {
+    assert {
+        check.name for pair in matched.pairs for check in pair.checks if check.state == "equal"
+    } == {
         "other facts",
         "benchmark items",
     }
@@ -94,7 +102,9 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
     report = rendered(database, "toy")
     told = json.loads(report.json)["studies"]["toy"]["provenance"]["origins"]
     first = f"Recorded by trl 1.16.0, read from {tmp_path}/grpo-0.json (reward is rewards/mean)"
-    assert set(told) == {first.replace("grpo-0", f"{arm}-{seed}") for arm in ("grpo", "gspo") for seed in (0, 1)}
+    assert set(told) == {
+        first.replace("grpo-0", f"{arm}-{seed}") for arm in ("grpo", "gspo") for seed in (0, 1)
+    }
     assert told[first] == ["toy/grpo/s0"]
     assert f"{first}: taken on trust." in report.html
     where = ("--runs", str(tmp_path / "runs"))
@@ -118,7 +128,9 @@ def test_two_recorders_are_a_difference_that_nobody_declared(
     assert not found.ok
     [check] = {check for _, check in found.of("own record")}
     assert check.detail == f"trl 1.16.0 in grpo, {recorder} in gspo"
-    assert found.reasons == {"gspo": ("undeclared difference in own record: recorder (seeds 0, 1)",)}
+    assert found.reasons == {
+        "gspo": ("undeclared difference in own record: recorder (seeds 0, 1)",)
+    }
 
 
 def test_an_imported_run_is_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""What the lab does that leaves files: each as a command in a folder, and what must lie there when it has ended well,
-however often it was struck down before."""
+"""What the lab does that leaves files: each as a command in a folder, and what must lie there when
+it has ended well, however often it was struck down before."""
 
 import functools
 import hashlib
@@ -134,7 +134,9 @@ def a_study(folder: Path) -> None:
     """Of an engine that only counts; a model that is a folder needs no warm start."""
     build("tiny-qwen3", 0, {"layers": 1, "width": 16}).save_pretrained(folder / "model")
     byte_tokenizer().save_pretrained(folder / "model")
-    (folder / "behaviour.json").write_text('{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}')
+    (folder / "behaviour.json").write_text(
+        '{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
+    )
     (folder / "count.toml").write_text(COUNTED.format(engine=ENGINE))
 
 
@@ -143,7 +145,9 @@ def trained(folder: Path) -> Any:
     home = RunFolder(folder / RUN_HOME)
     assert not scan(home.journal).damaged
     records = {  # of what was recorded twice the last counts
-        tuple(one.get(key) for key in KEYS): {key: value for key, value in one.items() if not is_time(key)}
+        tuple(one.get(key) for key in KEYS): {
+            key: value for key, value in one.items() if not is_time(key)
+        }
         for one in home.records()
         if one["kind"] != RunStatus.kind
     }
@@ -157,7 +161,10 @@ def started(folder: Path) -> Any:
 
 
 def asked(folder: Path) -> Any:
-    query = "SELECT problem, sample, sample_seed, text, tokens, correct, grader FROM answers ORDER BY 1, 2"
+    query = (
+        "SELECT problem, sample, sample_seed, text, tokens, correct, grader FROM answers ORDER BY"
+        " 1, 2"
+    )
     return table(folder, query), names(folder / "runs")
 
 
@@ -175,7 +182,11 @@ def rows(database: Path) -> list[str]:
 
 def reported(folder: Path) -> Any:
     """A killed writer of a report leaves what it had begun beside it: several may write at once."""
-    whole = {name: digest for name, digest in contents(folder / "reports").items() if not name.endswith(".partial")}
+    whole = {
+        name: digest
+        for name, digest in contents(folder / "reports").items()
+        if not name.endswith(".partial")
+    }
     return read(folder), whole, names(folder / "runs")
 
 
@@ -188,7 +199,12 @@ def conducted(folder: Path) -> Any:
     steps = table(folder, "SELECT run_id, step, reward_mean FROM steps ORDER BY 1, 2")
     answers = table(folder, "SELECT run_id, step, problem, correct FROM answers ORDER BY 1, 2, 3")
     runs = table(folder, "SELECT run_id, state, steps_done FROM runs ORDER BY 1")
-    return runs, steps, answers, sorted({name for name in names(folder / "runs") if "partial" in name})
+    return (
+        runs,
+        steps,
+        answers,
+        sorted({name for name in names(folder / "runs") if "partial" in name}),
+    )
 
 
 def table(folder: Path, query: str) -> list[Any]:
@@ -204,11 +220,22 @@ def names(folder: Path) -> list[str]:
     """Every file below; what SQLite keeps beside a database comes and goes."""
     found = (one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
     return sorted(
-        name for name in found if not name.endswith(("-wal", "-shm", "log.txt")) and "__pycache__" not in name
+        name
+        for name in found
+        if not name.endswith(("-wal", "-shm", "log.txt")) and "__pycache__" not in name
     )
 
 
-ASKING = ("--data", "problems.jsonl", "--model", "tiny-qwen3", "--samples", "3", "--max-tokens", "4")
+ASKING = (
+    "--data",
+    "problems.jsonl",
+    "--model",
+    "tiny-qwen3",
+    "--samples",
+    "3",
+    "--max-tokens",
+    "4",
+)
 ACTS = {
     "train": Act(("worker", RUN_HOME), a_run, trained),
     "warm start": Act(("worker", START_HOME), a_wish, started),

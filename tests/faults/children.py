@@ -1,4 +1,6 @@
-"""Commands in children of one warm process, which has imported what they import: a start costs next to nothing."""
+"""Commands in children of one warm process, which has imported what they import: a start costs next
+to nothing.
+"""
 
 import multiprocessing
 import os
@@ -21,7 +23,12 @@ CONTEXT.set_forkserver_preload(
             "gspo_lab.tasks.evaluation.local_model",
             "gspo_lab.report",
         ),
-        *("gspo_lab.analysis.findings", "gspo_lab.running.conduct.run_study", "sqlite_utils", "gspo_lab.cli"),
+        *(
+            "gspo_lab.analysis.findings",
+            "gspo_lab.running.conduct.run_study",
+            "sqlite_utils",
+            "gspo_lab.cli",
+        ),
     ]
 )
 MOST_SECONDS = 900.0
@@ -29,8 +36,8 @@ MOST_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code (-9: killed), what it wrote, the operations on files that it came to, and how
-    long it took."""
+    """How a command ended: its exit code (-9: killed), what it wrote, the operations on files that
+    it came to, and how long it took."""
 
     code: int
     said: str
@@ -38,8 +45,15 @@ class Ended:
     seconds: float
 
 
-def run(folder: Path, command: Sequence[str], fault: Fault = Fault(), kill_after: float | None = None) -> Ended:  # noqa: B008
-    """`gspo-lab COMMAND` in `folder`, or, where that begins with "worker", a worker; SIGKILL after so many seconds."""
+NO_FAULT = Fault()
+
+
+def run(
+    folder: Path, command: Sequence[str], fault: Fault = NO_FAULT, kill_after: float | None = None
+) -> Ended:
+    """`gspo-lab COMMAND` in `folder`, or, where that begins with "worker", a worker; SIGKILL after
+    so many seconds.
+    """
     environment = {
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
         "GSPO_LAB_CACHE": str(folder / "cache"),
@@ -48,7 +62,9 @@ def run(folder: Path, command: Sequence[str], fault: Fault = Fault(), kill_after
     }
     with TemporaryDirectory() as apart:
         out, log = Path(apart) / "out", Path(apart) / "log"
-        process = CONTEXT.Process(target=_act, args=(folder, tuple(command), fault, environment, out, log))
+        process = CONTEXT.Process(
+            target=_act, args=(folder, tuple(command), fault, environment, out, log)
+        )
         began = time.monotonic()
         process.start()
         process.join(MOST_SECONDS if kill_after is None else kill_after)
@@ -58,12 +74,19 @@ def run(folder: Path, command: Sequence[str], fault: Fault = Fault(), kill_after
         seconds = time.monotonic() - began
         assert seconds < MOST_SECONDS, f"{command} did not end"
         assert process.exitcode is not None
-        said, met = (path.read_text(errors="replace") if path.exists() else "" for path in (out, log))
+        said, met = (
+            path.read_text(errors="replace") if path.exists() else "" for path in (out, log)
+        )
         return Ended(process.exitcode, said, tuple(met.splitlines()), seconds)
 
 
 def _act(
-    folder: Path, command: tuple[str, ...], fault: Fault, environment: Mapping[str, str], out: Path, log: Path
+    folder: Path,
+    command: tuple[str, ...],
+    fault: Fault,
+    environment: Mapping[str, str],
+    out: Path,
+    log: Path,
 ) -> None:
     os.chdir(folder)
     os.environ.update(environment)

@@ -1,8 +1,10 @@
-"""In a child of the suite: a disk that refuses, or a process that dies, at a chosen operation on a file.
+"""In a child of the suite: a disk that refuses, or a process that dies, at a chosen operation on a
+file.
 
-Nothing of the package is changed. Python's audit hook tells each file that is opened for writing, moved or deleted;
-`os.fsync` and the writing of Python's own files are wrapped; SQLite tells each of its statements; and a limit on the
-size of files reaches what torch, safetensors and SQLite write by themselves.
+Nothing of the package is changed. Python's audit hook tells each file that is opened for writing,
+moved or deleted; `os.fsync` and the writing of Python's own files are wrapped; SQLite tells each of
+its statements; and a limit on the size of files reaches what torch, safetensors and SQLite write by
+themselves.
 """
 
 import builtins
@@ -25,9 +27,9 @@ MOVES = {"os.rename": "rename", "os.remove": "unlink", "os.rmdir": "unlink", "os
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls the operation number `at` (-1: none): SIGKILL before it, SIGKILL with half of it written, or the
-    error of this name; an error that is `lasting` befalls later ones of its kind, too. No file grows beyond `largest`
-    bytes: its writer is killed there, or refused.
+    """What befalls the operation number `at` (-1: none): SIGKILL before it, SIGKILL with half of it
+    written, or the error of this name; an error that is `lasting` befalls later ones of its kind,
+    too. No file grows beyond `largest` bytes: its writer is killed there, or refused.
     """
 
     how: str = KILL
@@ -69,7 +71,9 @@ class Disk:
         """The audit hook."""
         if event == "open" and isinstance(of[2], int) and of[2] & WRITING and self.holds(of[0]):
             self.meet("open", of[0])
-        elif event in MOVES and (of[-1] != -1 or self.holds(of[0])):  # or a name below an open folder
+        elif event in MOVES and (
+            of[-1] != -1 or self.holds(of[0])
+        ):  # or a name below an open folder
             self.meet(MOVES[event], of[0])
 
     def install(self) -> None:
@@ -78,11 +82,15 @@ class Disk:
         if self.fault.largest is not None:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.fault.largest, self.fault.largest))
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL if self.fault.how == KILL else signal.SIG_IGN)
+            signal.signal(
+                signal.SIGXFSZ, signal.SIG_DFL if self.fault.how == KILL else signal.SIG_IGN
+            )
 
         class File(io.FileIO):
             def write(self, data: Any) -> int:
-                disk.meet("write", self.name, lambda: io.FileIO.write(self, bytes(data)[: len(data) // 2]))
+                disk.meet(
+                    "write", self.name, lambda: io.FileIO.write(self, bytes(data)[: len(data) // 2])
+                )
                 return super().write(data)
 
         def open_(file: Any, mode: str = "r", buffering: int = -1, *how: Any, **named: Any) -> Any:
@@ -103,7 +111,9 @@ class Disk:
         def connect_(database: Any, *how: Any, **named: Any) -> sqlite3.Connection:
             connection: sqlite3.Connection = connect(database, *how, **named)
             if disk.holds(database) and not str(database).startswith(("file:", ":")):
-                connection.set_trace_callback(lambda said: disk.meet(f"sqlite {said.split()[0].lower()}", database))
+                connection.set_trace_callback(
+                    lambda said: disk.meet(f"sqlite {said.split()[0].lower()}", database)
+                )
             return connection
 
         io.open = builtins.open = open_

@@ -1,4 +1,6 @@
-"""Damage that once stayed silent: each is told by the next command, and nothing false is counted."""
+"""Damage that once stayed silent: each is told by the next command, and nothing false is
+counted.
+"""
 
 import json
 import shutil
@@ -36,10 +38,20 @@ def evaluated(runs: Path, run: str, correct: int) -> EvaluationFolder:
     """A later evaluation of a run: of eight answers this many are right."""
     folder = RunFolder(runs / run).evaluation("k")
     task = {"name": "addition", "options": {}, "base": "."}
-    folder.declare({"evaluation": "k", "bench": "k", "subject": {"kind": "run", "name": run}, "task": task})
+    folder.declare(
+        {"evaluation": "k", "bench": "k", "subject": {"kind": "run", "name": run}, "task": task}
+    )
     with folder.append_for(run) as journal:
         journal.write(
-            AnswerRecord(step=2, bench="k", problem=f"p{i}", sample=0, text="1", tokens=1, correct=int(i < correct))
+            AnswerRecord(
+                step=2,
+                bench="k",
+                problem=f"p{i}",
+                sample=0,
+                text="1",
+                tokens=1,
+                correct=int(i < correct),
+            )
             for i in range(8)
         )
     return folder
@@ -53,7 +65,11 @@ def scores(runs: Path) -> dict[str, float]:
 
 def journals_row(said: str) -> str:
     """What `certify` says of the journals."""
-    return next(line for line in said.splitlines() if line.split()[1:2] == ["journals"] or "journals" in line[:24])
+    return next(
+        line
+        for line in said.splitlines()
+        if line.split()[1:2] == ["journals"] or "journals" in line[:24]
+    )
 
 
 @pytest.mark.parametrize("copied", ["journal.jsonl", ""], ids=["journal", "folder"])
@@ -68,7 +84,10 @@ def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: 
     line = f"{first.journal}: recorded for another run and left out".replace(f"{runs}/", "runs/")
     assert line in gspo_lab("report", "toy").err
     assert scores(runs) == {SECOND: 0.375}
-    assert "Recorded for another run and left out" in (runs.parent / "reports" / "toy.html").read_text()
+    assert (
+        "Recorded for another run and left out"
+        in (runs.parent / "reports" / "toy.html").read_text()
+    )
     certified = gspo_lab("certify", "toy")
     assert certified.code == 1
     assert "evaluations/k/journal.jsonl: recorded for another run and left out" in certified.out
@@ -83,13 +102,17 @@ def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: 
 
 
 def test_the_grades_of_another_run_are_left_out(runs: Path) -> None:
-    grade = GradeRecord(bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0)
+    grade = GradeRecord(
+        bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0
+    )
     for name in (FIRST, SECOND):
         RunFolder(runs / name).grades.path.mkdir()
         with RunFolder(runs / name).grades.append_for(name) as journal:
             journal.write([grade])
     shutil.copy(RunFolder(runs / SECOND).grades.journal, RunFolder(runs / FIRST).grades.journal)
-    assert [line.partition(": ")[0] for line in ingest(runs).damaged] == [str(RunFolder(runs / FIRST).grades.journal)]
+    assert [line.partition(": ")[0] for line in ingest(runs).damaged] == [
+        str(RunFolder(runs / FIRST).grades.journal)
+    ]
 
 
 @pytest.mark.slow
@@ -106,7 +129,9 @@ def test_eval_refuses_to_go_on_with_the_answers_of_another_model(tmp_path: Path)
     assert any(line in said.said for said in refused), refused
 
 
-def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_tells_a_damaged_journal_of_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert gspo_lab(*COUNT).code == 0
@@ -114,7 +139,10 @@ def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path, monkeypat
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
     said = gspo_lab(*COUNT).err
-    assert "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is missing" in said
+    assert (
+        "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is"
+        " missing" in said
+    )
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
@@ -125,19 +153,26 @@ def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path, monkeypat
         ("journal.jsonl", "toy/grpo/s0: journal.jsonl: its end is gone or damaged, from line 1 on"),
     ],
 )
-def test_a_finished_run_that_lost_a_file_fails_its_certificate(runs: Path, file: str, why: str, rebuilt: bool) -> None:
+def test_a_finished_run_that_lost_a_file_fails_its_certificate(
+    runs: Path, file: str, why: str, rebuilt: bool
+) -> None:
     (runs / FIRST / "checkpoints").mkdir()
     (runs / FIRST / "checkpoints" / "kept").touch()
     whole = (runs / FIRST / file).read_bytes()
     (runs / FIRST / file).unlink()
     if rebuilt:
         gspo_lab("rebuild")
-        why = why.partition(": journal")[0] + (": its journal is missing" if "journal" in why else "")
+        why = why.partition(": journal")[0] + (
+            ": its journal is missing" if "journal" in why else ""
+        )
     certified = gspo_lab("certify", "toy", "--regrade", "0")
     assert certified.code == 1
     assert why in certified.out, certified.out
     if file == "run.json":
-        assert f"{FIRST}/run.json is missing, so that the run is missing from every number" in certified.err
+        assert (
+            f"{FIRST}/run.json is missing, so that the run is missing from every number"
+            in certified.err
+        )
     (runs / FIRST / file).write_bytes(whole)
     mended = gspo_lab("certify", "toy", "--regrade", "0")
     assert FIRST not in journals_row(mended.out)
@@ -162,7 +197,10 @@ def test_a_second_worker_finds_the_folder_occupied(tmp_path: Path) -> None:
 
 
 def test_two_studies_may_ask_for_a_warm_start_at_once(tmp_path: Path) -> None:
-    asking = "import sys; from gspo_lab.recording.runfolder import StartFolder; from pathlib import Path\n"
+    asking = (
+        "import sys; from gspo_lab.recording.runfolder import StartFolder; from pathlib import"
+        " Path\n"
+    )
     asking += "for i in range(200): StartFolder(Path(sys.argv[1])).write_request({'seed': i})"
     both = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
     assert [one.wait(240) for one in both] == [0, 0]
@@ -178,7 +216,9 @@ def test_two_studies_that_begin_together_share_a_warm_start(tmp_path: Path) -> N
         (tmp_path / f"{name}.toml").write_text(toml + "[warm_start]\nsteps = 30\nbatch_size = 2\n")
     words = [sys.executable, "-m", "gspo_lab.cli", "run", "--jobs", "1", "--arms", "a"]
     both = [
-        subprocess.Popen([*words, f"{name}.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.Popen(
+            [*words, f"{name}.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         for name in ("one", "other")
     ]
     said = [one.communicate(timeout=400)[0].decode() for one in both]
@@ -191,7 +231,10 @@ def test_without_its_lock_file_a_second_writer_of_a_journal_is_refused(tmp_path:
     status = RunStatus(state="started", step=0)
     with Journal(tmp_path) as journal:
         journal.write([status])
-        with pytest.raises(LabError, match=r"another process writes to .*: wait until it has ended"), Journal(tmp_path):
+        with (
+            pytest.raises(LabError, match=r"another process writes to .*: wait until it has ended"),
+            Journal(tmp_path),
+        ):
             pass
         journal.write([status])
     with Journal(tmp_path) as journal:
@@ -199,7 +242,9 @@ def test_without_its_lock_file_a_second_writer_of_a_journal_is_refused(tmp_path:
 
 
 @pytest.mark.slow
-def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_whole(tmp_path: Path) -> None:
+def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_whole(
+    tmp_path: Path,
+) -> None:
     a_study(tmp_path)
     (tmp_path / "behaviour.json").write_text(
         '{"hold": {"a/s0": 1}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
@@ -213,12 +258,16 @@ def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_wh
         *tmp_path.glob("runs/.lab.lock"),
     ):
         lock.unlink()
-    (tmp_path / "behaviour.json").write_text('{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}')
+    (tmp_path / "behaviour.json").write_text(
+        '{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
+    )
     second = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert second.returncode == 2, second
     assert "another process writes to " in second.stdout
     first.terminate()
     first.communicate(timeout=240)
     assert run(tmp_path, COUNT).code == 0
-    assert not json.loads(gspo_lab("list", "--json", "--runs", str(tmp_path / "runs")).out)[0].get("damaged")
+    assert not json.loads(gspo_lab("list", "--json", "--runs", str(tmp_path / "runs")).out)[0].get(
+        "damaged"
+    )
     assert not ingest(tmp_path / "runs").damaged

@@ -1,4 +1,6 @@
-"""lab.db damaged in every way that disks know: told by whatever reads it, and mended by `rebuild`, row by row."""
+"""lab.db damaged in every way that disks know: told by whatever reads it, and mended by `rebuild`,
+row by row.
+"""
 
 import random
 import sqlite3
@@ -54,7 +56,9 @@ def header(dice: random.Random, data: bytes) -> bytes:
 def lacking(dice: random.Random, data: bytes) -> bytes:
     """Without one of its tables, columns, indexes or views."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.deserialize(data[:18] + b"\1\1" + data[20:])  # in memory there is no write-ahead log
+        connection.deserialize(
+            data[:18] + b"\1\1" + data[20:]
+        )  # in memory there is no write-ahead log
         while True:
             kind, name = dice.choice(
                 connection.execute("SELECT type, name FROM sqlite_schema ORDER BY 1, 2").fetchall()
@@ -65,7 +69,9 @@ def lacking(dice: random.Random, data: bytes) -> bytes:
                 if whole:
                     connection.execute(f'DROP {kind} "{name}"')
                 else:
-                    connection.execute(f'ALTER TABLE "{name}" DROP COLUMN "{dice.choice(columns)[0]}"')
+                    connection.execute(
+                        f'ALTER TABLE "{name}" DROP COLUMN "{dice.choice(columns)[0]}"'
+                    )
                 break
         out = connection.serialize()
     return out[:18] + b"\2\2" + out[20:]
@@ -96,7 +102,9 @@ def test_a_damaged_database_is_told_and_rebuilt(
         if not any(map(told, said)):
             assert said[-1].code == 1 or rows(database) == held, "a change that nobody told"
         rebuilt = gspo_lab("rebuild")
-        if rebuilt.code:  # it looks like another program's or a newer version's, which is never replaced
+        if (
+            rebuilt.code
+        ):  # it looks like another program's or a newer version's, which is never replaced
             assert "newer gspo-lab" in rebuilt.err or "not gspo-lab's" in rebuilt.err, rebuilt.err
         else:
             assert rows(database) == held

@@ -1,4 +1,6 @@
-"""Files of the lab damaged as disks and editors do: told by the next command, or nothing that was recorded changed."""
+"""Files of the lab damaged as disks and editors do: told by the next command, or nothing that was
+recorded changed.
+"""
 
 import json
 import random
@@ -25,11 +27,33 @@ RUN, SUBJECT = "toy/grpo/s0", "_subjects/asked"
 FILES = ("toy/study.json", f"{RUN}/run.json", f"{RUN}/journal.jsonl")
 MORE = (
     *("toy/accepted.json", f"{RUN}/grades/journal.jsonl"),
-    *(f"{RUN}/evaluations/k/evaluation.json", f"{RUN}/evaluations/k/journal.jsonl", f"{RUN}/launches/ray-1.json"),
-    *(f"{SUBJECT}/subject.json", f"{SUBJECT}/evaluations/k/evaluation.json", f"{SUBJECT}/evaluations/k/journal.jsonl"),
+    *(
+        f"{RUN}/evaluations/k/evaluation.json",
+        f"{RUN}/evaluations/k/journal.jsonl",
+        f"{RUN}/launches/ray-1.json",
+    ),
+    *(
+        f"{SUBJECT}/subject.json",
+        f"{SUBJECT}/evaluations/k/evaluation.json",
+        f"{SUBJECT}/evaluations/k/journal.jsonl",
+    ),
     *(f"{RUN}/lock", "toy/.conductor"),
 )
-VALUES: tuple[Any, ...] = (None, True, -1, 2**70, 1e308, "", "\ud800", [], [[]], {}, {"a": 1}, "../..", [None])
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    2**70,
+    1e308,
+    "",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    "../..",
+    [None],
+)
 LOOKS = (("list",), ("show", "toy"), ("certify", "toy"), ("report", "toy"))
 
 
@@ -65,14 +89,18 @@ def another_shape(dice: random.Random, data: bytes) -> bytes:
 def told(said: Said, file: str) -> bool:
     """One line, or a list of faults, that names the file or its folder."""
     assert said.code in (0, 1, 2), said
-    return file.rpartition("/")[0] in said.out + said.err and (said.code > 0 or "damaged" in said.err)
+    return file.rpartition("/")[0] in said.out + said.err and (
+        said.code > 0 or "damaged" in said.err
+    )
 
 
 def everything(folder: Path) -> Path:
     """A laboratory with every kind of file under its runs; the database."""
     database = make_lab(folder, seeds=1, steps=2, every=2)
     runs = folder / "runs"
-    answer = AnswerRecord(step=2, bench="k", problem="p", sample=0, text="1", tokens=1, correct=1, reward=1.0)
+    answer = AnswerRecord(
+        step=2, bench="k", problem="p", sample=0, text="1", tokens=1, correct=1, reward=1.0
+    )
     SubjectFolder(runs / SUBJECT).describe({"kind": "model", "name": "some/model"})
     for place in (RUN, SUBJECT):
         asked = EvaluationFolder(runs / place / "evaluations" / "k")
@@ -82,9 +110,21 @@ def everything(folder: Path) -> Path:
     again = RunFolder(runs / RUN).grades
     again.path.mkdir()
     with again.append() as journal:
-        journal.write([GradeRecord(bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0)])
-    write_accepted(runs / "toy", [Acceptance("another host", "2026-01-01T00:00:00+00:00", ("study: code: toy",))])
-    write_json(runs / RUN / "launches" / "ray-1.json", {"state": "queued", "place": "node", "at": 1.0, "stop": False})
+        journal.write(
+            [
+                GradeRecord(
+                    bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0
+                )
+            ]
+        )
+    write_accepted(
+        runs / "toy",
+        [Acceptance("another host", "2026-01-01T00:00:00+00:00", ("study: code: toy",))],
+    )
+    write_json(
+        runs / RUN / "launches" / "ray-1.json",
+        {"state": "queued", "place": "node", "at": 1.0, "stop": False},
+    )
     for lock in (f"{RUN}/lock", "toy/.conductor"):
         (runs / lock).write_text("")
     ingest(runs)
@@ -92,11 +132,15 @@ def everything(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("file", [*FILES, *(pytest.param(file, marks=pytest.mark.slow) for file in MORE)])
+@pytest.mark.parametrize(
+    "file", [*FILES, *(pytest.param(file, marks=pytest.mark.slow) for file in MORE)]
+)
 def test_a_damaged_file_is_told_or_changes_nothing(
     file: str, damage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = make_lab(tmp_path, seeds=1, steps=2, every=2) if file in FILES else everything(tmp_path)
+    database = (
+        make_lab(tmp_path, seeds=1, steps=2, every=2) if file in FILES else everything(tmp_path)
+    )
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / file
     whole, held = path.read_bytes(), rows(database)
@@ -105,7 +149,10 @@ def test_a_damaged_file_is_told_or_changes_nothing(
     for dice in rounds(f"{file} {damage.__name__}", 3 if file in FILES else 1):
         path.write_bytes(damage(dice, whole))
         said = [gspo_lab(*command) for command in LOOKS]
-        assert any(told(one, file) for one in said) or rows(database) == held, (path.read_bytes(), said)
+        assert any(told(one, file) for one in said) or rows(database) == held, (
+            path.read_bytes(),
+            said,
+        )
         path.write_bytes(whole)
         assert gspo_lab("rebuild").code == 0
         assert rows(database) == held
@@ -118,7 +165,9 @@ def flipped(dice: random.Random, path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_from_it(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_from_it(
+    tmp_path: Path,
+) -> None:
     train, calm = ACTS["train"], tmp_path / "calm"
     calm.mkdir()
     train.prepare(calm)
@@ -132,7 +181,11 @@ def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_fr
         resume = RunFolder(folder / RUN_HOME).resume
         flipped(dice, resume)
         told = run(folder, train.command)
-        assert (told.code, f"{resume} is damaged" in told.said, "Traceback" in told.said) == (2, True, False), told
+        assert (told.code, f"{resume} is damaged" in told.said, "Traceback" in told.said) == (
+            2,
+            True,
+            False,
+        ), told
         resume.unlink()
         assert run(folder, train.command).code == 0
         assert train.left(folder) == train.left(calm)
@@ -140,22 +193,38 @@ def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_fr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "warm start"])
-def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(name: str, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(
+    name: str, tmp_path: Path
+) -> None:
     act = ACTS[name]
     act.prepare(tmp_path)
     tickets(tmp_path)
     assert run(tmp_path, act.command).code == 0
     model = (
-        RunFolder(tmp_path / RUN_HOME).final if name == "train" else StartFolder(tmp_path / START_HOME).model_folder()
+        RunFolder(tmp_path / RUN_HOME).final
+        if name == "train"
+        else StartFolder(tmp_path / START_HOME).model_folder()
     )
     files = sorted(one for one in model.iterdir() if one.stat().st_size)
-    command = ("eval", "--bench", "lottery.py:grade", "--data", "problems.jsonl", "--model", str(model), "--limit", "1")
+    command = (
+        "eval",
+        "--bench",
+        "lottery.py:grade",
+        "--data",
+        "problems.jsonl",
+        "--model",
+        str(model),
+        "--limit",
+        "1",
+    )
     assert run(tmp_path, command).code == 0
     for number, dice in enumerate(rounds(f"model of {name}", 2)):
         file = dice.choice(files)
         whole = file.read_bytes()
         flipped(dice, file)
-        told = run(tmp_path, (*command, "--max-tokens", str(number + 2)))  # not asked yet: it is read
+        told = run(
+            tmp_path, (*command, "--max-tokens", str(number + 2))
+        )  # not asked yet: it is read
         assert (told.code, "Traceback" in told.said) == (2, False), (file, told)
         assert str(model) in told.said
         file.write_bytes(whole)
@@ -163,7 +232,9 @@ def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
-def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(damage: Any, tmp_path: Path) -> None:
+def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(
+    damage: Any, tmp_path: Path
+) -> None:
     act = ACTS["warm start"]
     act.prepare(tmp_path)
     home = StartFolder(tmp_path / START_HOME)

@@ -1,4 +1,6 @@
-"""A full disk, for which a limit on the size of files stands: one line that names the file, and nothing lost."""
+"""A full disk, for which a limit on the size of files stands: one line that names the file, and
+nothing lost.
+"""
 
 import os
 import resource
@@ -28,13 +30,21 @@ def ran(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     path = os.pathsep.join(entry for entry in sys.path if entry)
     command = [sys.executable, "-c", LIMITED + code, *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env={**os.environ, "PYTHONPATH": path}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
     )
 
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Within the block no file of this process grows beyond so many bytes. Python ignores the signal that says so."""
+    """Within the block no file of this process grows beyond so many bytes.
+
+    Python ignores the signal that says so.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -54,7 +64,9 @@ class NoTokenizer:
     def save_pretrained(self, folder: Path) -> None: ...
 
 
-def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(tmp_path: Path) -> None:
+def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_before(
+    tmp_path: Path,
+) -> None:
     from gspo_lab.training.engines.native import checkpoint
     from gspo_lab.training.models.builtin_models import build
 
@@ -82,9 +94,15 @@ def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_befor
 
 
 def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:
-    with Journal(tmp_path) as sink, files_of_at_most(100), pytest.raises(OSError, match="File too large") as told:
+    with (
+        Journal(tmp_path) as sink,
+        files_of_at_most(100),
+        pytest.raises(OSError, match="File too large") as told,
+    ):
         sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
-    assert str(refused(told.value)) == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
+    assert (
+        str(refused(told.value)) == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
+    )
 
 
 def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:

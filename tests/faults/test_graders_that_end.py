@@ -37,7 +37,9 @@ def test_a_grader_that_hangs_has_failed_at_its_limit(
 ) -> None:
     monkeypatch.setattr(custom, "AGAIN_SECONDS", 0.2)
     (tmp_path / "own.py").write_text(GRADERS)
-    (tmp_path / "problems.jsonl").write_text("".join(f'{{"prompt": "{n}?", "reference": {n}}}\n' for n in range(20)))
+    (tmp_path / "problems.jsonl").write_text(
+        "".join(f'{{"prompt": "{n}?", "reference": {n}}}\n' for n in range(20))
+    )
     task = build_task(f"own.py:{name}", {"problems": "problems.jsonl"}, tmp_path)
     monkeypatch.setattr(task, "seconds", 0.2)
     grade = grade_answer(task, task.problems("train")[0], "1", truncated=False)
@@ -61,7 +63,9 @@ with exclusive_lock(Path(sys.argv[1]), "no"):
     os._exit(0)
 """
     path = tmp_path / "lock"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, check=True
+    )
     child = int(done.stdout)
     try:
         os.kill(child, 0)  # it lives

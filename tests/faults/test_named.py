@@ -1,4 +1,6 @@
-"""The tests that docs/development/fixed-faults.md names for what was wrong once are there, and so are the attacks."""
+"""The tests that docs/development/fixed-faults.md names for what was wrong once are there, and so
+are the attacks.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Whatever writes files, struck down at any operation on any of them: the same command ends as if nothing had been."""
+"""Whatever writes files, struck down at any operation on any of them: the same command ends as if
+nothing had been.
+"""
 
 import os
 import random
@@ -24,7 +26,8 @@ SLOW = ("train", "run")
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ACTS]
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ACTS],
 )
 def act(request: pytest.FixtureRequest) -> Act:
     return ACTS[request.param]
@@ -103,7 +106,9 @@ def end_workers(folder: Path) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("strike", [killed, torn, cut, anytime, refused, full], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "strike", [killed, torn, cut, anytime, refused, full], ids=lambda one: one.__name__
+)
 def test_what_was_struck_ends_as_if_nothing_had_been(
     strike: Strike,
     act: Act,
@@ -123,7 +128,9 @@ def test_what_was_struck_ends_as_if_nothing_had_been(
         if strike is anytime and dice.random() < 0.5:
             end_workers(folder)
         told = f"{how}, {struck.met[-1:]}: {struck.said}"
-        assert struck.code in ((-9, -25, 0) if strike in (killed, torn, cut, anytime) else (0, 2)), told
+        assert struck.code in (
+            (-9, -25, 0) if strike in (killed, torn, cut, anytime) else (0, 2)
+        ), told
         assert "Traceback" not in struck.said, told
         assert struck.code != 2 or "/" in struck.said, told  # it names the file
         monkeypatch.chdir(folder)
@@ -134,4 +141,7 @@ def test_what_was_struck_ends_as_if_nothing_had_been(
         assert act.left(folder) == wanted, told
     if LENGTH > 1:
         with capsys.disabled():
-            print(f"\n{' '.join(act.command[:2])}, {strike.__name__}: {len(codes)}, struck {sum(map(bool, codes))}")
+            print(
+                f"\n{' '.join(act.command[:2])}, {strike.__name__}: {len(codes)}, struck"
+                f" {sum(map(bool, codes))}"
+            )

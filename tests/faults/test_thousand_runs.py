@@ -1,4 +1,6 @@
-"""A study of a thousand runs: what reads them all ends, within bounds of processor time and size."""
+"""A study of a thousand runs: what reads them all ends, within bounds of processor time and
+size.
+"""
 
 import os
 import time
@@ -24,7 +26,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def spent(*command: str) -> tuple[Said, float]:
-    """What a command said, and the processor time that it took, without imports that an earlier one has made."""
+    """What a command said, and the processor time that it took, without imports that an earlier one
+    has made.
+    """
     began = time.process_time()
     said = gspo_lab(*command)
     return said, time.process_time() - began
@@ -44,26 +48,35 @@ def spent(*command: str) -> tuple[Said, float]:
 def test_what_reads_a_thousand_runs_takes_seconds(
     command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bounds are four times the figures of docs/results/performance.md: they catch squares. Made-up answers are
-    not those of the problems, which `certify` tells."""
+    """The bounds are four times the figures of docs/results/performance.md: they catch squares.
+    Made-up answers are not those of the problems, which `certify` tells."""
     said, seconds = spent(*command)
     with capsys.disabled():
         print(f"\n  {' '.join(command)}, {2 * SEEDS} runs: {seconds:.2f} s of processor time")
     assert said.code == code, said
     assert seconds < most
     if command[0] == "certify":
-        assert f"grpo/s5, and {2 * SEEDS - 6} more" in " ".join(said.out.split()), "a thousand names are no answer"
+        assert f"grpo/s5, and {2 * SEEDS - 6} more" in " ".join(said.out.split()), (
+            "a thousand names are no answer"
+        )
 
 
-def test_the_numbers_of_a_thousand_runs_are_three_megabytes(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_of_a_thousand_runs_are_three_megabytes(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert gspo_lab("report", "toy").code == 0
-    sizes = {name: (lab / "reports" / name).stat().st_size / 1e6 for name in ("toy.json", "toy.html", "toy.md")}
+    sizes = {
+        name: (lab / "reports" / name).stat().st_size / 1e6
+        for name in ("toy.json", "toy.html", "toy.md")
+    }
     with capsys.disabled():
         print("\n  " + ", ".join(f"{name} {size:.2f} MB" for name, size in sizes.items()))
     assert sizes["toy.json"] < 3
 
 
-def test_a_study_of_ten_thousand_seeds_is_planned_in_seconds(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_of_ten_thousand_seeds_is_planned_in_seconds(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     said, seconds = spent("plan", "studies/toy.toml", "--seeds", "10000")
     with capsys.disabled():
         print(f"\n  plan --seeds 10000: {seconds:.2f} s of processor time")

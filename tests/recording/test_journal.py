@@ -21,16 +21,30 @@ from gspo_lab.recording.journal import (
     scan,
     seal,
 )
-from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
+from gspo_lab.recording.records import (
+    AnswerRecord,
+    Record,
+    RunStatus,
+    StepRecord,
+    UpdateRecord,
+    from_dict,
+    to_dict,
+)
 
 
 def steps(first: int, last: int) -> list[StepRecord]:
-    return [StepRecord(step=step, prompts=1, responses=2, reward_mean=step / 3) for step in range(first, last)]
+    return [
+        StepRecord(step=step, prompts=1, responses=2, reward_mean=step / 3)
+        for step in range(first, last)
+    ]
 
 
 def test_what_is_written_comes_back_in_order_as_plain_json_lines(tmp_path: Path) -> None:
     text = 'a\nb\r\u2028\x85\x00\ud800"\\é'
-    written: list[Record] = [RunStatus(state="failed", step=0, message=text, facts={"device": "cpu"}), *steps(0, 3)]
+    written: list[Record] = [
+        RunStatus(state="failed", step=0, message=text, facts={"device": "cpu"}),
+        *steps(0, 3),
+    ]
     path = tmp_path / JOURNAL
     assert scan(path, 0) == ([], 0, [])
     with Journal(tmp_path) as sink:
@@ -43,7 +57,10 @@ def test_what_is_written_comes_back_in_order_as_plain_json_lines(tmp_path: Path)
     items, whole, _ = scan(path)
     assert [from_dict(item) for item in items] == written
     assert whole == path.stat().st_size
-    assert [item["step"] for item in scan(path, end).items] == [1, 2], "a reader goes on where it stopped"
+    assert [item["step"] for item in scan(path, end).items] == [
+        1,
+        2,
+    ], "a reader goes on where it stopped"
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     chain = [line.pop("chain") for line in lines]
     assert chain[0].startswith("00000000"), "the first line follows no other"
@@ -51,7 +68,9 @@ def test_what_is_written_comes_back_in_order_as_plain_json_lines(tmp_path: Path)
 
 
 def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
-    """Killed at any byte: the lines before the cut are read, the torn one is not, and the next reader goes on there."""
+    """Killed at any byte: the lines before the cut are read, the torn one is not, and the next
+    reader goes on there.
+    """
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 3))
     whole = (tmp_path / JOURNAL).read_bytes()
@@ -66,20 +85,29 @@ def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [1, FIRST_LOOK_BYTES // 3, 3 * FIRST_LOOK_BYTES])
 def test_from_its_end_a_journal_is_read_in_pieces(tmp_path: Path, length: int) -> None:
-    """Lines shorter and longer than the first look, with a damaged and a torn one: what `scan` finds, backwards."""
+    """Lines shorter and longer than the first look, with a damaged and a torn one: what `scan`
+    finds, backwards.
+    """
     texts = [f"{i}" * length for i in range(9)]
     with Journal(tmp_path) as sink:
-        sink.write([RunStatus(state="failed", step=i, message=text) for i, text in enumerate(texts)])
+        sink.write(
+            [RunStatus(state="failed", step=i, message=text) for i, text in enumerate(texts)]
+        )
     path = tmp_path / JOURNAL
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:4], b"{}#\n", *lines[4:], lines[0][:-1]]))  # the torn one lacks its newline
+    path.write_bytes(
+        b"".join([*lines[:4], b"{}#\n", *lines[4:], lines[0][:-1]])
+    )  # the torn one lacks its newline
     assert list(from_end(path)) == scan(path).items[::-1]
     assert [item["step"] for item in from_end(path)] == [*range(8, -1, -1)]
     assert list(from_end(tmp_path / "absent")) == []
 
 
 def test_a_later_start_voids_what_it_will_record_again() -> None:
-    """At step 2: the batch of index 2 and its training answers. The benchmark was asked after 2 steps, before it."""
+    """At step 2: the batch of index 2 and its training answers.
+
+    The benchmark was asked after 2 steps, before it.
+    """
 
     def answer(step: int, bench: str) -> AnswerRecord:
         return AnswerRecord(step=step, bench=bench, problem="p", sample=0)
@@ -89,10 +117,17 @@ def test_a_later_start_voids_what_it_will_record_again() -> None:
         StepRecord(step=2, prompts=1, responses=2),
         answer(2, "rollout"),
     ]
-    before: list[Record] = [RunStatus(state="started", step=0), *steps(0, 2), answer(1, "rollout"), answer(2, "sums")]
+    before: list[Record] = [
+        RunStatus(state="started", step=0),
+        *steps(0, 2),
+        answer(1, "rollout"),
+        answer(2, "sums"),
+    ]
     again: list[Record] = [RunStatus(state="started", step=2), *one_step, answer(3, "sums")]
     written: list[Record] = [*before, *one_step, answer(3, "sums"), *again]
-    assert in_force([to_dict(one) for one in written]) == [to_dict(one) for one in [*before, *again]]
+    assert in_force([to_dict(one) for one in written]) == [
+        to_dict(one) for one in [*before, *again]
+    ]
 
 
 def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
@@ -112,21 +147,23 @@ def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
 
 
 def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: the write is cut at it, and the next one goes on."""
+    """A limit on the size of files stands for the full disk: the write is cut at it, and the next
+    one goes on.
+    """
     code = (
-        "import resource, signal, sys; from pathlib import Path\n"
-        "from gspo_lab.recording.journal import Journal; from gspo_lab.recording.records import RunStatus, StepRecord\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "with Journal(Path(sys.argv[1])) as sink:\n"
-        "    sink.write([StepRecord(step=0, prompts=1, responses=2)])\n"
-        "    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
-        "    resource.setrlimit(resource.RLIMIT_FSIZE, (sink.path.stat().st_size + 20, most))\n"
-        "    try: sink.write([StepRecord(step=1, prompts=1, responses=2)])\n"
-        "    except OSError as error: print(error.strerror)\n"
-        "    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))\n"
-        "    sink.write([RunStatus(state='failed', step=1)])\n"
+        "import resource, signal, sys; from pathlib import Path\nfrom gspo_lab.recording.journal"
+        " import Journal; from gspo_lab.recording.records import RunStatus,"
+        " StepRecord\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nwith"
+        " Journal(Path(sys.argv[1])) as sink:\n    sink.write([StepRecord(step=0, prompts=1,"
+        " responses=2)])\n    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)\n   "
+        " resource.setrlimit(resource.RLIMIT_FSIZE, (sink.path.stat().st_size + 20, most))\n   "
+        " try: sink.write([StepRecord(step=1, prompts=1, responses=2)])\n    except OSError as"
+        " error: print(error.strerror)\n    resource.setrlimit(resource.RLIMIT_FSIZE, (most,"
+        " most))\n    sink.write([RunStatus(state='failed', step=1)])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "File too large\n"
     found = scan(tmp_path / JOURNAL)
     assert [item["kind"] for item in found.items] == ["step", "status"]
@@ -134,15 +171,18 @@ def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None
 
 
 def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
-    """The writer says each step on its standard output once `write` has returned; then it is killed."""
+    """The writer says each step on its standard output once `write` has returned; then it is
+    killed.
+    """
     code = (
-        "import sys; from pathlib import Path\n"
-        "from gspo_lab.recording.journal import Journal; from gspo_lab.recording.records import StepRecord\n"
-        "with Journal(Path(sys.argv[1])) as sink:\n"
-        "    for step in range(10**6):\n"
-        "        sink.write([StepRecord(step=step, prompts=1, responses=2)]); print(step, flush=True)\n"
+        "import sys; from pathlib import Path\nfrom gspo_lab.recording.journal import Journal; from"
+        " gspo_lab.recording.records import StepRecord\nwith Journal(Path(sys.argv[1])) as sink:\n "
+        "   for step in range(10**6):\n        sink.write([StepRecord(step=step, prompts=1,"
+        " responses=2)]); print(step, flush=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     said = [process.stdout.readline() for _ in range(20)]
     process.send_signal(signal.SIGKILL)
     said += process.stdout.readlines()
@@ -178,7 +218,9 @@ def test_a_lines_digest_is_over_the_digest_before_it_and_its_object(tmp_path: Pa
 
 
 def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
-    """Every bit of the middle line: what is read of the others is as it was, and something is told."""
+    """Every bit of the middle line: what is read of the others is as it was, and something is
+    told.
+    """
     path, lines = chained(tmp_path)
     whole, begins = b"".join(lines), len(lines[0] + lines[1])
     untouched = scan(path).items
@@ -188,8 +230,11 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
         path.write_bytes(flipped)
         assert scan(path).damaged, bit
         assert all(item in untouched for item in scan(path).items), bit
-        # From its end the line alone is known: its key `chain` may read otherwise, a record's own never.
-        assert all(any(one.items() <= item.items() for one in untouched) for item in from_end(path)), bit
+        # From its end the line alone is known: its key `chain` may read otherwise, a record's own
+        # never.
+        assert all(
+            any(one.items() <= item.items() for one in untouched) for item in from_end(path)
+        ), bit
 
 
 @pytest.mark.parametrize(
@@ -203,7 +248,9 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
         ([0, 1, 2, 3], []),  # as a kill leaves it
     ],
 )
-def test_a_line_deleted_moved_or_doubled_is_told(tmp_path: Path, order: list[int], wrong: list[int]) -> None:
+def test_a_line_deleted_moved_or_doubled_is_told(
+    tmp_path: Path, order: list[int], wrong: list[int]
+) -> None:
     path, lines = chained(tmp_path)
     path.write_bytes(b"".join(lines[place] for place in order))
     assert [item["step"] for item in scan(path).items] == order
@@ -231,11 +278,14 @@ def test_a_journal_without_digests_is_read_and_goes_on_with_them(tmp_path: Path)
     assert told(path) == []
     new = path.read_bytes().splitlines(keepends=True)[3:]
     path.write_bytes(b"".join([*old[:2], *new]))
-    assert told(path) == [(3, True)], "the last line without a digest is sealed by the first one with it"
+    assert told(path) == [(3, True)], (
+        "the last line without a digest is sealed by the first one with it"
+    )
 
 
 def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
-    """A write of two lines is cut in its second one, again and again: each time the first one counts.
+    """A write of two lines is cut in its second one, again and again: each time the first one
+    counts.
 
     The next writer closes the torn line, of which nothing is missed: it is recorded again.
     """
@@ -247,14 +297,24 @@ def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
         sink.write(steps(7, 8))
     items, end, damaged = scan(path)
-    assert ([item["step"] for item in items], damaged, end) == ([*range(8)], [], path.stat().st_size)
+    assert ([item["step"] for item in items], damaged, end) == (
+        [*range(8)],
+        [],
+        path.stat().st_size,
+    )
     assert path.read_bytes().splitlines()[6].endswith(b" <torn>")
 
 
-def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damaged(tmp_path: Path) -> None:
-    """Whoever reads goes by a record's step, and by what a status says; kinds of later versions pass."""
+def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damaged(
+    tmp_path: Path,
+) -> None:
+    """Whoever reads goes by a record's step, and by what a status says; kinds of later versions
+    pass.
+    """
     path = tmp_path / JOURNAL
-    started, finished = ({"kind": "status", "state": state, "step": 1} for state in ("started", "finished"))
+    started, finished = (
+        {"kind": "status", "state": state, "step": 1} for state in ("started", "finished")
+    )
     no_names: list[Any] = [3, "x", "", [], False]
     wrong: list[dict[str, Any]] = [
         {"kind": ["step"]},
@@ -274,7 +334,9 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
 
 
 def exam(step: int, text: str = "8") -> AnswerRecord:
-    return AnswerRecord(step=step, bench="sums", problem="p0", sample=0, text=text, correct=1, reward=1.0)
+    return AnswerRecord(
+        step=step, bench="sums", problem="p0", sample=0, text=text, correct=1, reward=1.0
+    )
 
 
 def test_a_seal_is_of_all_lines_and_of_each_evaluation_s_answers(tmp_path: Path) -> None:
@@ -291,7 +353,14 @@ def test_a_seal_is_of_all_lines_and_of_each_evaluation_s_answers(tmp_path: Path)
 
 def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
-        sink.write([RunStatus(state="started", step=0), exam(0), *steps(0, 1), exam(2, "by the worker before")])
+        sink.write(
+            [
+                RunStatus(state="started", step=0),
+                exam(0),
+                *steps(0, 1),
+                exam(2, "by the worker before"),
+            ]
+        )
     path = tmp_path / JOURNAL
     before = path.read_bytes()
     path.write_bytes(before + b'{"kind":"st')

@@ -21,11 +21,24 @@ from gspo_lab.recording.records import (
 
 EXAMPLES: list[Record] = [
     StepRecord(step=3, prompts=32, responses=256, reward_mean=0.1 + 0.2, entropy=0.0),
-    UpdateRecord(step=3, minibatch=1, band_counts={"grpo": {"low": [1, 2], "high": [3, 4]}}, nonfinite=0),
-    AnswerRecord(step=40, bench="addition", problem="p", sample=0, text="12\n", correct=0, reward=0.0),
+    UpdateRecord(
+        step=3, minibatch=1, band_counts={"grpo": {"low": [1, 2], "high": [3, 4]}}, nonfinite=0
+    ),
+    AnswerRecord(
+        step=40, bench="addition", problem="p", sample=0, text="12\n", correct=0, reward=0.0
+    ),
     RunStatus(state="started", step=20, facts={"versions": {"torch": "2"}}),
     ScoreRecord(step=40, bench="gsm8k", score=0.71),
-    GradeRecord(step=40, bench="addition", problem="p", sample=0, correct=1, reward=1.0, grader="addition/2", at=1.5),
+    GradeRecord(
+        step=40,
+        bench="addition",
+        problem="p",
+        sample=0,
+        correct=1,
+        reward=1.0,
+        grader="addition/2",
+        at=1.5,
+    ),
 ]
 
 
@@ -48,7 +61,9 @@ def test_zero_is_kept_and_what_was_not_measured_is_left_out() -> None:
     for value in (float("nan"), float("inf"), float("-inf")):
         assert "loss" not in to_dict(UpdateRecord(step=0, minibatch=0, loss=value))
     later = {"kind": "status", "state": "stopped", "step": 1, "mood": "fine"}
-    assert from_dict(later) == RunStatus(state="stopped", step=1), "fields of a later version are ignored"
+    assert from_dict(later) == RunStatus(state="stopped", step=1), (
+        "fields of a later version are ignored"
+    )
 
 
 def test_every_field_has_a_unit_and_a_meaning() -> None:
@@ -63,19 +78,36 @@ def test_a_weight_is_a_recorded_count_of_the_same_record() -> None:
     """A mean over tokens is pooled by tokens; a norm, a loss and a duration have no weight."""
     for record in RECORDS.values():
         counts = {
-            entry.name for entry in fields(record) if entry.metadata["unit"] in ("tokens", "responses", "prompts")
+            entry.name
+            for entry in fields(record)
+            if entry.metadata["unit"] in ("tokens", "responses", "prompts")
         }
         assert {entry.metadata["per"] for entry in fields(record)} <= {*counts, None}
     weights = {entry.name: entry.metadata["per"] for entry in fields(RECORDS["update"])}
-    assert weights["clip_fraction_tokens"] == weights["expert_change"] == weights["stale_k3"] == "response_tokens"
+    assert (
+        weights["clip_fraction_tokens"]
+        == weights["expert_change"]
+        == weights["stale_k3"]
+        == "response_tokens"
+    )
     assert weights["clip_fraction_active_tokens"] == "active_tokens"
     assert weights["grad_norm"] is weights["seconds"] is None
 
 
 def test_times_are_what_twins_may_differ_in() -> None:
-    times = {entry.name for record in RECORDS.values() for entry in fields(record) if is_time(entry.name)}
+    times = {
+        entry.name for record in RECORDS.values() for entry in fields(record) if is_time(entry.name)
+    }
     assert {"seconds", "seconds_step", "device_seconds_total", "at", "peak_memory_bytes"} <= times
-    assert not times & {"step", "loss", "reward_mean", "rollout_digest", "tokens_sampled_total", "replay_bytes", "text"}
+    assert not times & {
+        "step",
+        "loss",
+        "reward_mean",
+        "rollout_digest",
+        "tokens_sampled_total",
+        "replay_bytes",
+        "text",
+    }
     for record in RECORDS.values():
         for entry in fields(record):
             if entry.metadata["unit"] in ("s", "s since 1970"):

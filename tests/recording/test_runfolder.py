@@ -48,7 +48,9 @@ def left(path: Path, *records: Record) -> RunFolder:
         ([REFUSED, STARTED], "interrupted", 0, True),
     ],
 )
-def test_the_last_word_counts(tmp_path: Path, records: list[Record], state: str, steps: int, begun: bool) -> None:
+def test_the_last_word_counts(
+    tmp_path: Path, records: list[Record], state: str, steps: int, begun: bool
+) -> None:
     folder = left(tmp_path, *records)
     found = folder.status()
     assert (found.state, found.steps, found.finished) == (state, steps, state == "finished")
@@ -57,10 +59,14 @@ def test_the_last_word_counts(tmp_path: Path, records: list[Record], state: str,
         assert folder.status().state == ("running" if state == "interrupted" else state)
 
 
-def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(tmp_path: Path) -> None:
+def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(
+    tmp_path: Path,
+) -> None:
     assert (RunFolder(tmp_path).status().state, RunFolder(tmp_path).records()) == ("planned", [])
     assert left(tmp_path / "refused", REFUSED).status().message == "no fingers"
-    long = AnswerRecord(step=3, bench="rollout", problem="p", sample=0, text="x" * (FIRST_LOOK_BYTES // 3))
+    long = AnswerRecord(
+        step=3, bench="rollout", problem="p", sample=0, text="x" * (FIRST_LOOK_BYTES // 3)
+    )
     folder = left(tmp_path / "long", STARTED, step(0), step(1), *[long] * 40)
     with folder.journal.open("a") as file:
         file.write('{"kind":"status","state":"finished","step":1}')
@@ -68,14 +74,20 @@ def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(
 
 
 def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
-    """Two rules would be two truths: the rows that `ingest` keeps are the records that the folder says are in force."""
-    (tmp_path / "s.toml").write_text('question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n')
+    """Two rules would be two truths: the rows that `ingest` keeps are the records that the folder
+    says are in force.
+    """
+    (tmp_path / "s.toml").write_text(
+        'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n'
+    )
     run = load_study(tmp_path / "s.toml").runs()[0]
     runs = tmp_path / "runs"
 
     def batch(index: int) -> list[Record]:
         asked = {"rollout": index, "sums": index + 1}
-        answers = [AnswerRecord(step=at, bench=name, problem="p", sample=0) for name, at in asked.items()]
+        answers = [
+            AnswerRecord(step=at, bench=name, problem="p", sample=0) for name, at in asked.items()
+        ]
         return [UpdateRecord(step=index, minibatch=0), step(index), *answers]
 
     first = [STARTED, *batch(0), *batch(1), *batch(2)]
@@ -83,15 +95,23 @@ def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
     folder.specify(run.to_json())
     ingest(runs)
     with closing(sqlite3.connect(runs / "lab.db")) as database:
-        for kind, columns in {"step": "step", "update": "step, minibatch", "answer": "step, bench"}.items():
+        for kind, columns in {
+            "step": "step",
+            "update": "step, minibatch",
+            "answer": "step, bench",
+        }.items():
             rows = database.execute(f"SELECT {columns} FROM {kind}s ORDER BY {columns}").fetchall()
             names = columns.split(", ")
-            assert rows == sorted(tuple(one[name] for name in names) for one in folder.records(kind))
+            assert rows == sorted(
+                tuple(one[name] for name in names) for one in folder.records(kind)
+            )
             assert len(rows) == (4 if kind == "answer" else 2)
 
 
 def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text('question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n')
+    (tmp_path / "s.toml").write_text(
+        'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n'
+    )
     run = load_study(tmp_path / "s.toml").runs()[0]
     folder = RunFolder(tmp_path / "runs")
     with pytest.raises(LabError, match=r"run\.json is missing"):
@@ -109,7 +129,9 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
             folder.run()
 
 
-def test_a_warm_start_tells_how_far_it_is_and_its_files_name_no_folder_of_this_machine(tmp_path: Path) -> None:
+def test_a_warm_start_tells_how_far_it_is_and_its_files_name_no_folder_of_this_machine(
+    tmp_path: Path,
+) -> None:
     folder, model = StartFolder(tmp_path / "cache/jobs/1"), tmp_path / "cache/model"
     assert (folder.has_request, folder.steps_done(), folder.model_folder()) == (False, 0, None)
     request = {"seed": 0, "base": str(tmp_path), "cache": str(tmp_path / "cache")}

@@ -1,4 +1,6 @@
-"""A real Chromium, driven over its debugging pipe: null-terminated JSON on two file descriptors, no package needed."""
+"""A real Chromium, driven over its debugging pipe: null-terminated JSON on two file descriptors, no
+package needed.
+"""
 
 import base64
 import itertools
@@ -45,7 +47,10 @@ new Promise((done) => {
 
 
 class Browser:
-    """One tab. `events` holds everything the browser reported: console lines, log entries, requests."""
+    """One tab.
+
+    `events` holds everything the browser reported: console lines, log entries, requests.
+    """
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -70,13 +75,18 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.terminate()
         self._process.wait(120)
@@ -100,11 +110,22 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, path: Path, fragment: str = "", *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self,
+        path: Path,
+        fragment: str = "",
+        *,
+        width: int = 1200,
+        height: int = 900,
+        dark: bool = False,
+    ) -> None:
         """Load a file and wait for its `load` event."""
         self.resize(width, height)
         scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.call("Page.bringToFront")
         self.call("Page.navigate", url="about:blank")
         self.events.clear()
@@ -113,21 +134,33 @@ class Browser:
 
     def resize(self, width: int, height: int = 900) -> None:
         """The size of the window, in pixels."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression (of its promise)."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def frame(self) -> None:
         """Wait for the next frame, or for half a second where the browser leaves one out."""
-        self.evaluate("new Promise((done) => { requestAnimationFrame(done); setTimeout(done, 500); })")
+        self.evaluate(
+            "new Promise((done) => { requestAnimationFrame(done); setTimeout(done, 500); })"
+        )
 
     def wait_for(self, expression: str, seconds: float = 240) -> None:
-        """Until a JavaScript expression is true; a page that is just being replaced has no answer yet."""
+        """Until a JavaScript expression is true; a page that is just being replaced has no answer
+        yet.
+        """
         deadline, true = time.monotonic() + seconds, False
         while not true:
             assert time.monotonic() < deadline, f"still not true after {seconds} s: {expression}"
@@ -144,18 +177,25 @@ class Browser:
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})
             level = params.get("type") or params.get("entry", {}).get("level")
-            told = method in ("Runtime.consoleAPICalled", "Log.entryAdded") and level in ("error", "warning")
+            told = method in ("Runtime.consoleAPICalled", "Log.entryAdded") and level in (
+                "error",
+                "warning",
+            )
             if told or method == "Runtime.exceptionThrown":
                 out.append(json.dumps(params))
         return out
 
     def requests(self) -> list[str]:
         """The URLs that were asked for."""
-        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            event for event in self.events if event.get("method") == "Network.requestWillBeSent"
+        ]
         return [event["params"]["request"]["url"] for event in sent]
 
     def click(self, selector: str) -> None:
-        """The left button, down and up, in the middle of an element, wherever on the page that is."""
+        """The left button, down and up, in the middle of an element, wherever on the page that
+        is.
+        """
         middle = "(b => ({x: b.x + b.width / 2, y: b.y + b.height / 2}))"
         box = self.evaluate(f"{middle}({selector}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
@@ -164,7 +204,13 @@ class Browser:
     def press(self, key: str, text: str = "") -> None:
         """One key, down and up, at whatever has the focus."""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text if kind == "keyDown" else "")
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                text=text if kind == "keyDown" else "",
+            )
 
     def downloads_to(self, folder: Path) -> None:
         """Files that the page saves land in `folder`."""
@@ -185,13 +231,22 @@ class Browser:
 
 
 def scroll_through(browser: Browser) -> None:
-    """Every figure of the page has been near the window and is alive, those above a link's place too."""
-    browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
+    """Every figure of the page has been near the window and is alive, those above a link's place
+    too.
+    """
+    browser.evaluate(
+        "document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })"
+    )
     browser.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
     browser.frame()
-    while browser.evaluate("(before => (scrollBy({top: 600, behavior: 'instant'}), scrollY > before))(scrollY)"):
+    while browser.evaluate(
+        "(before => (scrollBy({top: 600, behavior: 'instant'}), scrollY > before))(scrollY)"
+    ):
         browser.frame()
-    browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
+    browser.wait_for(
+        "[...document.querySelectorAll('figure:not(.empty)')].every((f) =>"
+        " f.querySelector('.main-svg'))"
+    )
 
 
 def axis_title(browser: Browser, figure: str) -> str:

@@ -1,4 +1,6 @@
-"""One finished study of four arms for all tests that only read, its page, and a browser to look at it."""
+"""One finished study of four arms for all tests that only read, its page, and a browser to look at
+it.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -15,7 +17,9 @@ from gspo_lab.report import Report, write
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of a finished mixture-of-experts study, 4 arms x 3 seeds."""
-    return synthetic_lab.make_lab(tmp_path_factory.mktemp("lab"), synthetic_lab.FOUR_ARMS, name="moe")
+    return synthetic_lab.make_lab(
+        tmp_path_factory.mktemp("lab"), synthetic_lab.FOUR_ARMS, name="moe"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +36,12 @@ def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of two arms and three seeds, whose study declares claims."""
     folder = tmp_path_factory.mktemp("small")
-    claims = "".join(f'[[claim]]\nname = "{name}"\n' for name in ("C04-clip-gap", "C12-grpo-needs-replay"))
-    return write(rendered(synthetic_lab.make_lab(folder, synthetic_lab.TWO_ARMS + claims)), folder)[0]
+    claims = "".join(
+        f'[[claim]]\nname = "{name}"\n' for name in ("C04-clip-gap", "C12-grpo-needs-replay")
+    )
+    return write(rendered(synthetic_lab.make_lab(folder, synthetic_lab.TWO_ARMS + claims)), folder)[
+        0
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -20,18 +20,25 @@ CONTRAST = """[verdict]
 contrast = {{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}}
 names = ["GSPO averaged over replay", "GRPO averaged over replay"]
 """
-SWEEP = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n[[bench]]")
-NO_BENCH = TWO_ARMS[: TWO_ARMS.index("[[bench]]")] + TWO_ARMS[TWO_ARMS.index("[arm") :] + "# {every}"
+SWEEP = TWO_ARMS.replace(
+    "[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n[[bench]]"
+)
+NO_BENCH = (
+    TWO_ARMS[: TWO_ARMS.index("[[bench]]")] + TWO_ARMS[TWO_ARMS.index("[arm") :] + "# {every}"
+)
 ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
 SCORES = ((0.50, 0.62), (0.48, 0.63), (0.52, 0.60), (0.49, 0.66), (0.51, 0.64))
 """Of grpo and gspo, seed by seed, in a table that another program wrote."""
 TWELVE = TWO_ARMS + "".join(
-    f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n' for width in range(5, 15)
+    f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n'
+    for width in range(5, 15)
 )
 
 
 class Case(NamedTuple):
-    """A study, how its runs went, and the word, the colour and a part of the sentences that its page must show."""
+    """A study, how its runs went, and the word, the colour and a part of the sentences that its
+    page must show.
+    """
 
     toml: str
     how: dict[str, Any]
@@ -40,8 +47,12 @@ class Case(NamedTuple):
     sentence: str = ""
 
 
-def scored(score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False) -> Any:
-    """Runs with such scores, of 20 problems; those that are dying have updates that are not finite from step 6 on."""
+def scored(
+    score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False
+) -> Any:
+    """Runs with such scores, of 20 problems; those that are dying have updates that are not finite
+    from step 6 on.
+    """
 
     def change(run: Run, record: Record) -> Record:
         if isinstance(record, UpdateRecord) and dying(run) and record.step >= 6:
@@ -85,19 +96,39 @@ OTHER_TORCH = "undeclared difference in packages: torch (seeds 0, 1, 2, 3, 4)"
 CASES = {
     "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green", BETTER),
     "equivalent": Case(
-        TWO_ARMS + "[verdict]\nmargin = 0.3\n", {"seeds": 5, "change": scored(rising)}, "equivalent", "green"
+        TWO_ARMS + "[verdict]\nmargin = 0.3\n",
+        {"seeds": 5, "change": scored(rising)},
+        "equivalent",
+        "green",
     ),
     "not-resolved": Case(FOUR_ARMS, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
     "regime-not-reached": Case(
         FOUR_ARMS + STABILITY, {"seeds": 5, "change": scored(rising)}, "regime not reached", "grey"
     ),
     "all-collapsed": Case(
-        FOUR_ARMS, {"seeds": 3, "steps": 12, "change": scored(rising, lambda run: True)}, "all collapsed", "red"
+        FOUR_ARMS,
+        {"seeds": 3, "steps": 12, "change": scored(rising, lambda run: True)},
+        "all collapsed",
+        "red",
     ),
     "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red", OTHER_TORCH),
-    "one-failed": Case(TWO_ARMS, {"end": one_failed}, "withheld", "red", "runs are missing, 2 of 3 pairs are complete"),
-    "one-arm": Case(ONE_ARM, {}, "no verdict", "grey", "No verdict: grpo is the only arm, so there is nothing to"),
-    "no-benchmark": Case(NO_BENCH, {}, "no verdict", "grey", "No verdict: the study declares no benchmark"),
+    "one-failed": Case(
+        TWO_ARMS,
+        {"end": one_failed},
+        "withheld",
+        "red",
+        "runs are missing, 2 of 3 pairs are complete",
+    ),
+    "one-arm": Case(
+        ONE_ARM,
+        {},
+        "no verdict",
+        "grey",
+        "No verdict: grpo is the only arm, so there is nothing to",
+    ),
+    "no-benchmark": Case(
+        NO_BENCH, {}, "no verdict", "grey", "No verdict: the study declares no benchmark"
+    ),
     "running": Case(
         TWO_ARMS,
         {
@@ -111,7 +142,9 @@ CASES = {
         "grey",
         "3 of 5 pairs are complete",
     ),
-    "contrast": Case(FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
+    "contrast": Case(
+        FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"
+    ),
     "sweep": Case(
         SWEEP,
         {"seeds": 3, "steps": 20, "change": scored(rising, lambda run: "@0.01" in run.arm)},
@@ -121,7 +154,11 @@ CASES = {
     ),
     "import": Case("", {}, "gspo better", "green"),
     "one-seed": Case(
-        TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey", "1 pair of runs; an interval"
+        TWO_ARMS,
+        {"seeds": 1, "change": scored(rising)},
+        "one seed",
+        "grey",
+        "1 pair of runs; an interval",
     ),
     "twelve-arms": Case(TWELVE, {"seeds": 5, "change": scored(ahead)}, "resolved in part", "blue"),
 }
@@ -143,9 +180,17 @@ def page_of(name: str, folder: Path) -> tuple[Path, Report]:
 def imported(folder: Path) -> Path:
     """The database of final scores that `gspo-lab import` has read from a table."""
     folder.mkdir()
-    rows = (f"{arm},{seed},{both[i]}" for seed, both in enumerate(SCORES) for i, arm in enumerate(("grpo", "gspo")))
-    (folder / "scores.csv").write_text("\n".join(("arm,seed,score", *rows)) + "\n", encoding="utf-8")
-    done = gspo_lab("import", "csv", folder / "scores.csv", "--study", "import", "--runs", folder / "runs")
+    rows = (
+        f"{arm},{seed},{both[i]}"
+        for seed, both in enumerate(SCORES)
+        for i, arm in enumerate(("grpo", "gspo"))
+    )
+    (folder / "scores.csv").write_text(
+        "\n".join(("arm,seed,score", *rows)) + "\n", encoding="utf-8"
+    )
+    done = gspo_lab(
+        "import", "csv", folder / "scores.csv", "--study", "import", "--runs", folder / "runs"
+    )
     assert done.code == 0, done
     ingest(folder / "runs")
     return folder / "runs" / "lab.db"
@@ -156,4 +201,6 @@ def alive(database: Path, runs: list[str]) -> None:
     import sqlite3
 
     with closing(sqlite3.connect(database)) as connection, connection:
-        connection.executemany("UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs])
+        connection.executemany(
+            "UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs]
+        )

@@ -1,4 +1,6 @@
-"""Figures as data: axes, sentences, tables, headings, and Plotly JSON that is held against Plotly's own schema."""
+"""Figures as data: axes, sentences, tables, headings, and Plotly JSON that is held against Plotly's
+own schema.
+"""
 
 import json
 import re
@@ -15,7 +17,17 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
-from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
+from gspo_lab.report.chart import (
+    Axis,
+    Chart,
+    Kind,
+    Reference,
+    Series,
+    linear_axis,
+    log_axis,
+    numbers,
+    sentence,
+)
 from gspo_lab.report.page import Figures, legend
 from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
 from gspo_lab.report.sections.curves import CLIPPED, EXPERT_CHANGE, curves
@@ -51,10 +63,17 @@ def test_on_a_log_axis_zero_has_a_row_of_its_own() -> None:
     # The gap is a part of the whole axis, from the row of zero to the highest decade.
     assert (-3 - axis.low) / (axis.high - axis.low) == pytest.approx(Axis.GAP)
     assert log_axis([1e-3, 0.1]) == Axis(-3, -1, None, (1e-3, 1e-2, 0.1))
-    found = plot(lines(Series("a", X, (0.0, 0.1)), Series("grey", X, (0.01, None)), log=True), {"a": 0})
+    found = plot(
+        lines(Series("a", X, (0.0, 0.1)), Series("grey", X, (0.01, None)), log=True), {"a": 0}
+    )
     first, second = found["data"]
     assert found["layout"]["yaxis"]["ticktext"] == ["0", "0.01", "0.1"]
-    assert first["y"][0] == found["layout"]["yaxis"]["tickvals"][0] == found["layout"]["meta"]["zero"] < 0.01
+    assert (
+        first["y"][0]
+        == found["layout"]["yaxis"]["tickvals"][0]
+        == found["layout"]["meta"]["zero"]
+        < 0.01
+    )
     assert [row[0] for row in first["customdata"]] == [0.0, 0.1]
     assert second["line"]["color"] == LIGHT["n2"], "no arm of the page"
 
@@ -65,13 +84,17 @@ def test_the_sentence_tells_the_ends_of_each_mean() -> None:
         Series("grpo", (0.0, 9.0), (0.2, 0.4), seed=0),
         Series("gspo", (0.0, 9.0), (None, None)),
     )
-    assert sentence(lines(*series)) == ("Line chart, X: grpo from 0.250 at step 0 to 0.500 at 9; gspo not measured.")
+    assert sentence(lines(*series)) == (
+        "Line chart, X: grpo from 0.250 at step 0 to 0.500 at 9; gspo not measured."
+    )
     shares = lines(Series("a", X, (0.0, 0.125)), share=True)
     assert "a from 0 % at step 0 to 12.5 % at 1" in sentence(shares)
 
 
 def test_long_tables_hold_some_of_the_points_as_they_are_and_say_so() -> None:
-    """119 of 120 points in 59 rows: one in three, and the last; a mean of means would be another number."""
+    """119 of 120 points in 59 rows: one in three, and the last; a mean of means would be another
+    number.
+    """
     x = tuple(float(i) for i in range(120))
     head, rows, caption = numbers(lines(Series("a", x, x)))
     assert head == ["step", "a"]
@@ -82,7 +105,11 @@ def test_long_tables_hold_some_of_the_points_as_they_are_and_say_so() -> None:
 
 
 def test_tables_of_dots_have_a_row_per_mean_and_its_seeds_beside_it() -> None:
-    series = (Series("a", ("0",), (0.5,)), Series("a", ("0",), (0.4,), seed=3), Series("b", ("0",), (None,)))
+    series = (
+        Series("a", ("0",), (0.5,)),
+        Series("a", ("0",), (0.4,), seed=3),
+        Series("b", ("0",), (None,)),
+    )
     head, rows, _ = numbers(Chart("m-b", "B", "layer", "share", series, kind="dots"))
     assert head == ["layer", "of", "mean", "seed 3"]
     assert rows == [["0", "a", 0.5, 0.4], ["0", "b", None, None]]
@@ -101,7 +128,11 @@ def test_every_figure_of_a_page_is_valid_plotly_in_both_schemes(report: Report) 
         if isinstance(part, list):
             return [unpacked(one) for one in part]
         if isinstance(part, dict):
-            return held["lists"][part["$"]] if "$" in part else {key: unpacked(one) for key, one in part.items()}
+            return (
+                held["lists"][part["$"]]
+                if "$" in part
+                else {key: unpacked(one) for key, one in part.items()}
+            )
         return part
 
     assert len(held["figures"]) > 20
@@ -120,11 +151,17 @@ def test_hostile_names_are_valid_and_inert_in_every_kind(kind: Kind) -> None:
     mean = Series(HOSTILE, x, (0.5, None), low=(0.4, None), high=(0.6, None))
     seed = Series(HOSTILE, x, (0.5, 0.2), seed=1)
     refs = (Reference(0.3, HOSTILE),) if kind == "lines" else ()
-    chart = Chart("m-x", "X", HOSTILE, HOSTILE, (mean, seed), kind=kind, reach=(0.0, 9.0), references=refs)
+    chart = Chart(
+        "m-x", "X", HOSTILE, HOSTILE, (mean, seed), kind=kind, reach=(0.0, 9.0), references=refs
+    )
     found = plot(chart, {HOSTILE: 0})
     valid(found, template(LIGHT))
-    read = {key: one for key, one in found["layout"].items() if key != "meta"}  # `meta` is never drawn
-    shown = json.dumps([read, [{key: one for key, one in each.items() if key != "meta"} for each in found["data"]]])
+    read = {
+        key: one for key, one in found["layout"].items() if key != "meta"
+    }  # `meta` is never drawn
+    shown = json.dumps(
+        [read, [{key: one for key, one in each.items() if key != "meta"} for each in found["data"]]]
+    )
     assert "&lt;b onclick" in shown
     assert "<b onclick" not in shown
     assert "\\u202e" not in shown
@@ -148,7 +185,9 @@ def test_labels_at_line_ends_do_not_overlap() -> None:
     found = plot(chart, {f"arm{i}": i for i in range(4)})["layout"]
     low, high = found["yaxis"]["range"]
     height = found["height"] - 12 - 46
-    ends = sorted((one["y"] - low) / (high - low) * height + one["yshift"] for one in found["annotations"])
+    ends = sorted(
+        (one["y"] - low) / (high - low) * height + one["yshift"] for one in found["annotations"]
+    )
     assert len(ends) == 4
     assert min(b - a for a, b in pairwise(ends)) >= 14 - 1e-6
     assert ends[0] >= -1e-6
@@ -156,16 +195,25 @@ def test_labels_at_line_ends_do_not_overlap() -> None:
 
 def test_pointing_at_a_mean_tells_its_band_and_seeds_are_silent() -> None:
     seeds = [Series("a", X, ys, seed=i) for i, ys in enumerate([(1.0, 2.0), (3.0, None)])]
-    found = plot(lines(*seeds, Series("a", X, (2.0, None), low=(1.0, 2.0), high=(3.0, 2.0))), {"a": 0})
+    found = plot(
+        lines(*seeds, Series("a", X, (2.0, None), low=(1.0, 2.0), high=(3.0, 2.0))), {"a": 0}
+    )
     assert found["layout"]["hovermode"] == "x unified"
     assert found["data"][-1]["customdata"] == [[2.0, 1.0, 3.0], [None, 2.0, 2.0]]
     assert [one.get("hoverinfo") for one in found["data"]] == ["skip", "skip", "skip", None]
 
 
-def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_value_above() -> None:
+def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_value_above() -> (
+    None
+):
     """Dots in place of bars: on a logarithmic axis the length of a bar means nothing."""
-    series = [Series("a", ("0", "1"), (0.0, 0.2)), *(Series("a", ("0", "1"), (0.0, 0.3), seed=s) for s in (4, 7))]
-    chart = Chart("m-b", "B", "mini-batch", "share", tuple(series), kind="dots", whole=True, share=True)
+    series = [
+        Series("a", ("0", "1"), (0.0, 0.2)),
+        *(Series("a", ("0", "1"), (0.0, 0.3), seed=s) for s in (4, 7)),
+    ]
+    chart = Chart(
+        "m-b", "B", "mini-batch", "share", tuple(series), kind="dots", whole=True, share=True
+    )
     found = plot(chart, {"a": 0})
     *seeds, mean = found["data"]
     assert {one["type"] for one in found["data"]} == {"scatter"}
@@ -173,13 +221,18 @@ def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_v
     first, second = (one["x"] for one in seeds)
     assert first[1] < 1 < second[1]
     assert (first[1] + second[1]) / 2 == pytest.approx(1)
-    assert [(one["text"], one["y"]) for one in found["layout"]["annotations"]] == [("0 %", 0.0), ("20 %", 0.3)]
+    assert [(one["text"], one["y"]) for one in found["layout"]["annotations"]] == [
+        ("0 %", 0.0),
+        ("20 %", 0.3),
+    ]
 
 
 def test_a_band_with_a_hole_is_two_shapes() -> None:
     x = (0.0, 1.0, 2.0, 3.0)
     at = {"prompts": (0.0, 10.0, 20.0, 30.0)}
-    series = Series("a", x, (1.0,) * 4, low=(0.0, None, 0.0, 0.0), high=(2.0, None, 2.0, 3.0), at=at)
+    series = Series(
+        "a", x, (1.0,) * 4, low=(0.0, None, 0.0, 0.0), high=(2.0, None, 2.0, 3.0), at=at
+    )
     (band,) = traces(lines(series), "band")
     assert band["x"] == [0.0, 0.0, None, 2.0, 3.0, 3.0, 2.0]
     assert band["y"] == [2.0, 0.0, None, 2.0, 3.0, 0.0, 0.0]
@@ -187,7 +240,9 @@ def test_a_band_with_a_hole_is_two_shapes() -> None:
 
 
 def test_a_published_value_is_drawn_and_on_the_axis() -> None:
-    chart = lines(Series("a", X, (0.001, 0.002)), log=True, references=(Reference(0.15, "paper: 15 %"),))
+    chart = lines(
+        Series("a", X, (0.001, 0.002)), log=True, references=(Reference(0.15, "paper: 15 %"),)
+    )
     layout = plot(chart, {})["layout"]
     (line,) = layout["shapes"]
     assert (line["y0"], line["y1"], line["xref"]) == (0.15, 0.15, "paper")
@@ -209,7 +264,9 @@ def test_a_figure_about_two_arms_shows_the_others_in_grey_and_without_bands() ->
     band = {"low": (0.0, 0.0), "high": (1.0, 1.0)}
     chart = lines(*(Series(arm, X, (0.5, 0.6), **band) for arm in "abc"), focus=("a", "b"))  # type: ignore[arg-type]
     drawn = plot(chart, {"a": 0, "b": 1, "c": 2})
-    means = {one["name"]: one["line"]["color"] for one in drawn["data"] if not one["meta"].get("role")}
+    means = {
+        one["name"]: one["line"]["color"] for one in drawn["data"] if not one["meta"].get("role")
+    }
     assert means == {"a": LIGHT["a0"], "b": LIGHT["a1"], "c": LIGHT["n2"]}
     assert {one["name"] for one in drawn["data"] if one["meta"].get("role") == "band"} == {"a", "b"}
     labels = {one["text"]: one["font"]["color"] for one in drawn["layout"]["annotations"]}
@@ -235,13 +292,19 @@ def test_forty_arms_look_different_and_the_legend_has_their_dashes() -> None:
     chart = lines(*(Series(arm, X, (float(i), 1.0)) for arm, i in arms.items()))
     looks = [(one["line"]["color"], one["line"]["dash"]) for one in plot(chart, arms)["data"]]
     assert len(set(looks)) == 40
-    keys = re.findall(r'<line x1="0" x2="30" y1="4" y2="4"(?: stroke-dasharray="([^"]*)")?>', legend(arms))
-    assert [key.replace(",", "px,") + "px" if key else "solid" for key in keys] == [drawn for _, drawn in looks]
+    keys = re.findall(
+        r'<line x1="0" x2="30" y1="4" y2="4"(?: stroke-dasharray="([^"]*)")?>', legend(arms)
+    )
+    assert [key.replace(",", "px,") + "px" if key else "solid" for key in keys] == [
+        drawn for _, drawn in looks
+    ]
     assert dash(0) == "solid"
 
 
 def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
-    """GRPO's arm has the first colour and GSPO's the second, wherever they stand and whatever they are called."""
+    """GRPO's arm has the first colour and GSPO's the second, wherever they stand and whatever they
+    are called.
+    """
     turned = TWO_ARMS.replace("[arm.grpo]", "[arm.x]\nupdate.learning_rate = 3e-5", 1).replace(
         '[arm.gspo]\nobjective = "gspo"', ""
     ) + ('[arm.s]\nobjective = "gspo"\nupdate.learning_rate = 2e-5\n[arm.y]\nobjective = "sapo"\n')
@@ -273,7 +336,9 @@ def test_lists_that_figures_share_are_written_once() -> None:
 
 
 @pytest.mark.parametrize(("slower", "kept"), [(1.15, True), (1.3, False)])
-def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path, slower: float, kept: bool) -> None:
+def test_seconds_are_no_axis_where_equal_work_took_unequal_times(
+    tmp_path: Path, slower: float, kept: bool
+) -> None:
     def seconds(run: Run, record: StepRecord) -> dict[str, float]:
         factor = slower if (run.arm, run.seed) == ("gspo", 1) else 1.0
         return {"device_seconds_total": factor * record.device_seconds_total}
@@ -283,7 +348,10 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path,
     for name in ("m-reward", "m-score-addition"):
         assert {"device seconds" in one.at for one in found[name].series} == {kept}
         assert all("FLOPs" in one.at for one in found[name].series)
-    told = "for the same work one run of gspo took 1.3 times as long as another" in found["m-reward"].note
+    told = (
+        "for the same work one run of gspo took 1.3 times as long as another"
+        in found["m-reward"].note
+    )
     assert told is not kept
 
 

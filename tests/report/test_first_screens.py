@@ -1,5 +1,5 @@
-"""First screens of many studies: each says what its study found, as the terminal does, fits its window, and breaks no
-rule of axe-core."""
+"""First screens of many studies: each says what its study found, as the terminal does, fits its
+window, and breaks no rule of axe-core."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ BROKEN = """[...document.querySelectorAll('.said .unbroken')].filter((one) => {
   words.selectNodeContents(one);
   return words.getClientRects().length > 1;
 }).map((one) => one.textContent)"""
-AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => one.id + ': ' + one.nodes[0].html.slice(0, 200)))"  # fmt: skip # noqa: E501
+AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => one.id + ': ' + one.nodes[0].html.slice(0, 200)))"  # noqa: E501
 
 
 @pytest.fixture(scope="session")
@@ -35,17 +35,25 @@ def pages(rendered_cases: dict[str, tuple[Path, Report]]) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "import"])
-def test_the_terminal_says_what_the_page_says(rendered_cases: dict[str, tuple[Path, Report]], name: str) -> None:
+def test_the_terminal_says_what_the_page_says(
+    rendered_cases: dict[str, tuple[Path, Report]], name: str
+) -> None:
     """`gspo-lab run` at its end: the same sentences on the same evidence."""
     page, report = rendered_cases[name]
     home = page.parent / name
-    seen = outcome(load_study(home / "studies" / f"{name}.toml"), home / "runs", [], interrupted=False).verdict_text
+    seen = outcome(
+        load_study(home / "studies" / f"{name}.toml"), home / "runs", [], interrupted=False
+    ).verdict_text
     assert tuple(seen.splitlines()[:3]) == report.lines[:3]
     if CASES[name].sentence:  # in other cases numbers stand between a verdict's sentences
         compared = json.loads(report.json)["studies"][name]["answer"].get("comparisons")
-        sentences = [one["sentence"] for one in compared.values()] if compared else [report.lines[0]]
+        sentences = (
+            [one["sentence"] for one in compared.values()] if compared else [report.lines[0]]
+        )
         assert CASES[name].sentence in " ".join(sentences)
-        assert [one for one in sentences if one.rstrip(".") not in " ".join(seen.splitlines())] == []
+        assert [
+            one for one in sentences if one.rstrip(".") not in " ".join(seen.splitlines())
+        ] == []
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +77,17 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -> None:
-    case, written = CASES[name], json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8"))
+    case, written = (
+        CASES[name],
+        json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8")),
+    )
     said = written["studies"][name]["answer"]["answer"]
     assert (said["word"], said["colour"]) == (case.word, case.colour)
     page = pages[name].read_text(encoding="utf-8")
     assert f'<div class="said {case.colour}"><p class="chip">{said["label"]}</p>' in page
-    assert ('class="word against"' in page) is (name in ("withheld", "one-failed")), "red is what must be mended"
+    assert ('class="word against"' in page) is (name in ("withheld", "one-failed")), (
+        "red is what must be mended"
+    )
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
     assert (runs in page) is (name not in ("all-collapsed", "running", "sweep", "one-failed"))
     rows = page.partition('class="variant table"')[2].partition("</table>")[0]
@@ -82,10 +95,15 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
 
 
-def test_an_import_of_scores_has_an_axis_and_its_rules_have_their_colours(pages: dict[str, Path]) -> None:
+def test_an_import_of_scores_has_an_axis_and_its_rules_have_their_colours(
+    pages: dict[str, Path],
+) -> None:
     page = pages["import"].read_text(encoding="utf-8")
     assert '"range":[0,0]' not in page
-    assert ('[data-arm="grpo"]{--c:var(--a0)}' in page, '[data-arm="gspo"]{--c:var(--a1)}' in page) == (True, True)
+    assert (
+        '[data-arm="grpo"]{--c:var(--a0)}' in page,
+        '[data-arm="gspo"]{--c:var(--a1)}' in page,
+    ) == (True, True)
 
 
 def test_a_sweep_first_says_how_its_rules_compare(pages: dict[str, Path]) -> None:
@@ -101,21 +119,29 @@ def test_a_running_study_tells_its_time_with_units(pages: dict[str, Path]) -> No
 
 
 def test_no_arm_that_a_verdict_calls_worse_may_be_the_best(pages: dict[str, Path]) -> None:
-    """gspo is better than grpo: the 66 tests among twelve arms, which are weaker, must not call grpo the best."""
-    answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"]["twelve-arms"]["answer"]
+    """gspo is better than grpo: the 66 tests among twelve arms, which are weaker, must not call
+    grpo the best.
+    """
+    answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"][
+        "twelve-arms"
+    ]["answer"]
     assert answer["verdicts"]["gspo"]["direction"] == 1
     assert "gspo" in answer["ranking"]["may_be_best"]
     assert "grpo" not in answer["ranking"]["may_be_best"]
 
 
 def test_the_digest_of_twelve_arms_fits_a_pull_request_too(pages: dict[str, Path]) -> None:
-    shown, fold, _ = pages["twelve-arms"].with_suffix(".md").read_text(encoding="utf-8").partition("<details>")
+    shown, fold, _ = (
+        pages["twelve-arms"].with_suffix(".md").read_text(encoding="utf-8").partition("<details>")
+    )
     assert fold
     assert len(shown.splitlines()) <= 15
 
 
 @pytest.mark.slow
-def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser, pages: dict[str, Path]) -> None:
+def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
     for name, page in pages.items():
         for width in (390, 1280):
             browser.open(page, width=width, height=900)
@@ -123,7 +149,9 @@ def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser,
             assert browser.evaluate(f"{MARK}.getBoundingClientRect().bottom") < 900, name
             assert browser.evaluate(BROKEN) == [], name
     browser.open(pages["not-resolved"])
-    shown = "[...document.querySelectorAll('.variant')].filter((one) => one.checkVisibility()).length"
+    shown = (
+        "[...document.querySelectorAll('.variant')].filter((one) => one.checkVisibility()).length"
+    )
     assert browser.evaluate(shown) == 1
     browser.click("document.querySelectorAll('.arms > label')[2]")
     browser.wait_for("document.querySelectorAll('.variant')[2].checkVisibility()")
@@ -132,9 +160,13 @@ def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_violation_of_axe(browser: Browser, pages: dict[str, Path], axe: str, dark: bool) -> None:
+def test_no_violation_of_axe(
+    browser: Browser, pages: dict[str, Path], axe: str, dark: bool
+) -> None:
     for name in CASES:
         browser.open(pages[name], dark=dark)
-        browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        browser.evaluate(
+            "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+        )
         browser.evaluate(axe)
         assert browser.evaluate(AXE) == [], name

@@ -1,8 +1,8 @@
 """One label, one number: places that once disagreed read one value.
 
-In the folder below every choice that can change a number does: the learning rate warms up over two steps, in which
-everything clips; updates have unequal token counts; seed 3 was added after the first step; gspo-replay's seed 2 was
-stopped; grpo's seed 1 died.
+In the folder below every choice that can change a number does: the learning rate warms up over two
+steps, in which everything clips; updates have unequal token counts; seed 3 was added after the
+first step; gspo-replay's seed 2 was stopped; grpo's seed 1 died.
 """
 
 import json
@@ -62,12 +62,18 @@ STEPS, STOPPED = 20, ("gspo-replay", 2)
 
 
 def uneven(run: Run, record: Record) -> Record:
-    """More tokens and more clipping in some updates than in others, and in the warm-up most of all."""
+    """More tokens and more clipping in some updates than in others, and in the warm-up most of
+    all.
+    """
     if isinstance(record, StepRecord):
         return replace(record, device_seconds_total=(run.seed + 1.0) * (record.step + 1))
     if not isinstance(record, UpdateRecord):
         return record
-    clipped = 0.9 if record.step < 2 else (record.clip_fraction_tokens or 0.0) * (0.5 + record.step / STEPS)
+    clipped = (
+        0.9
+        if record.step < 2
+        else (record.clip_fraction_tokens or 0.0) * (0.5 + record.step / STEPS)
+    )
     change = 0.8 if record.step < 2 else record.expert_change
     dead = int((run.arm, run.seed) == ("grpo", 1) and record.step >= 12)
     tokens = 100 * (1 + (record.step + run.seed) % 5) * (1 + record.minibatch)
@@ -113,14 +119,33 @@ def test_the_folder_tells_every_choice_apart(found: Source) -> None:
     sets = [RECORDED, FINISHED, deciding(found.declaration)]
     assert len({tuple((run.arm, run.seed) for run in runs(found, seeds)) for seeds in sets}) == 3
     for arm in ("grpo", "gspo"):
-        windows = [CLIP, CLIP_EVERYWHERE, Reading(CLIP.metric, Window(Steps.ALL)), replace(CLIP, weight=Weight.ROWS)]
-        assert len({summarise(found, reading, arm, seeds).mean for reading in windows for seeds in sets[::2]}) == 8
+        windows = [
+            CLIP,
+            CLIP_EVERYWHERE,
+            Reading(CLIP.metric, Window(Steps.ALL)),
+            replace(CLIP, weight=Weight.ROWS),
+        ]
+        assert (
+            len(
+                {
+                    summarise(found, reading, arm, seeds).mean
+                    for reading in windows
+                    for seeds in sets[::2]
+                }
+            )
+            == 8
+        )
 
 
 def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) -> None:
-    """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it in."""
+    """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it
+    in.
+    """
     section, expert = clipping(found), experts(found)
-    assert ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
+    assert (
+        ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0)
+        == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
+    )
     bars = next(one for one in chart(expert, "m-expert-minibatch").means if one.label == "grpo")
     assert bars.y[1] < 0.1, "the warm-up's 0.8 is in no bar"
     for series in chart(expert, "m-replay-clip").means:
@@ -129,18 +154,27 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
             assert height == section.data["arms"][f"{arm}{replay}"]["clip_fraction_tokens_later"]
 
 
-def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(found: Source, folder: Path) -> None:
+def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
+    found: Source, folder: Path
+) -> None:
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
     section, both = scores(found), study_comparison([found])
-    shown = {result.arm: result for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))}
+    shown = {
+        result.arm: result
+        for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))
+    }
     for arm in found.arms:
         counted = [run for run in outcomes(found, "addition") if run.arm == arm and seeds.has(run)]
         assert [run.seed for run in counted] == ([0, 1] if arm == STOPPED[0] else [0, 1, 2])
         score = shown[arm].score
         assert score == sum(run.final or 0.0 for run in counted) / len(counted)
-        assert score == section.data["benches"]["addition"][arm]["final"] == both.data["scores"][arm]["toy"]
+        assert (
+            score
+            == section.data["benches"]["addition"][arm]["final"]
+            == both.data["scores"][arm]["toy"]
+        )
         assert shown[arm].clipped == summarise(found, CLIP, arm, seeds).mean
         assert shown[arm].reward == summarise(found, REWARD, arm, seeds).mean
 
@@ -149,8 +183,13 @@ def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source
     table = "".join(map(str, arms_table(found, answer(found))))
     assert "Numbers of an arm: finished runs of seeds 0 to 2." in table.replace("\u00a0", " ")
     seeds = decision(found).runs
-    assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<".replace(" ", "\u00a0") in table
-    assert summarise(found, DEVICE_SECONDS, "gspo", seeds).mean == pytest.approx(2 * STEPS), "seeds 0 to 2: 1, 2, 3"
+    assert (
+        f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<".replace(" ", "\u00a0")
+        in table
+    )
+    assert summarise(found, DEVICE_SECONDS, "gspo", seeds).mean == pytest.approx(2 * STEPS), (
+        "seeds 0 to 2: 1, 2, 3"
+    )
     assert f">{format_number(2.0 * STEPS)}\u00a0s," in table
 
 
@@ -158,23 +197,33 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> Non
     study = Study(found)
     frame = study.reading("clip_fraction_tokens", minibatch="later", seeds="decided")
     section = clipping(found)
-    assert frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
+    assert (
+        frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
+    )
     assert frame.attrs["seeds"] == decision(found).runs.label()
     values = read(found, CLIP)
     for row in frame.to_dict("records"):
         assert row["value"] == values[f"toy/{row['arm']}/s{row['seed']}"].value
-    with pytest.raises(LabError, match=r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"):
+    with pytest.raises(
+        LabError, match=r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"
+    ):
         study.reading("clip_fraction_tokens", steps="setled")
 
 
 def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None:
-    """The verdict counted the answers' variance; "other numbers" and "interval, these problems" did not."""
+    """The verdict counted the answers' variance; "other numbers" and "interval, these problems" did
+    not.
+    """
     for compared in compared_of(found):
         if compared.scalar.bench is None:
             continue
-        asked = next(one for one in evaluated_benchmarks(found) if one.bench == compared.scalar.bench)
+        asked = next(
+            one for one in evaluated_benchmarks(found) if one.bench == compared.scalar.bench
+        )
         blocks = answered(found, asked, ("grpo", compared.arm), decision(found).seeds)
-        part = noise(blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha)
+        part = noise(
+            blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha
+        )
         assert part.over_seeds.items_sd == pytest.approx(compared.paired.items_sd)
         if found.declaration.verdict.last == 1:
             assert (part.over_seeds.low, part.over_seeds.high) == pytest.approx(
@@ -183,15 +232,29 @@ def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None
 
 
 COUNTS = {
-    *("format", "pairs", "samples", "problems", "carried", "errors", "collapse_step", "evaluation", "seed"),
+    *(
+        "format",
+        "pairs",
+        "samples",
+        "problems",
+        "carried",
+        "errors",
+        "collapse_step",
+        "evaluation",
+        "seed",
+    ),
     *("both", "only_first", "only_second", "neither"),
 }
 """Keys of numbers that count things, and need no reading."""
 SETTINGS = {"runs", "settings", "provenance", "certificate", "transcripts", "limits"}
-"""Keys that hold states, settings, facts, checks and answers: nothing in them is made of a run's numbers."""
+"""Keys that hold states, settings, facts, checks and answers: nothing in them is made of a run's
+numbers.
+"""
 
 
-def unread(part: Any, path: tuple[str, ...] = (), named: frozenset[str] = frozenset()) -> Iterator[str]:
+def unread(
+    part: Any, path: tuple[str, ...] = (), named: frozenset[str] = frozenset()
+) -> Iterator[str]:
     """Where in the report's JSON a number stands without a reading: its own, or that of its key."""
     if isinstance(part, dict):
         if "reading" in part or {"learning_rate"} & part.keys():
@@ -210,26 +273,42 @@ def unread(part: Any, path: tuple[str, ...] = (), named: frozenset[str] = frozen
 def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
     data = json.loads(render([found]).json)
     assert list(unread(data)) == []
-    figures = [figure for section in data["studies"]["toy"].values() for figure in section.get("figures", {}).values()]
+    figures = [
+        figure
+        for section in data["studies"]["toy"].values()
+        for figure in section.get("figures", {}).values()
+    ]
     assert len(figures) > 15
     assert all(figure["reading"] for figure in figures)
-    assert CLIP_EVERYWHERE.key == data["studies"]["toy"]["clipping"]["figures"]["m-clip-minibatch"]["reading"]
+    assert (
+        CLIP_EVERYWHERE.key
+        == data["studies"]["toy"]["clipping"]["figures"]["m-clip-minibatch"]["reading"]
+    )
 
 
 @pytest.mark.parametrize(
     "mutation",
-    [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}, "a seed dropped"],
+    [
+        {"weight": Weight.ROWS},
+        {"window": CLIP_EVERYWHERE.window},
+        {"window": ALL},
+        "a seed dropped",
+    ],
     ids=["weight", "mini-batch 0", "warm-up", "seed"],
 )
 def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
     found: Source, folder: Path, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows another number."""
+    """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows
+    another number.
+    """
     study = load_study(folder / "studies" / "toy.toml")
     before = surfaces(found, study)
     if isinstance(mutation, str):
         fewer = decided(decision(found).seeds[:-1])
-        monkeypatch.setattr("gspo_lab.analysis.findings.decision.Decision.runs", property(lambda decision: fewer))
+        monkeypatch.setattr(
+            "gspo_lab.analysis.findings.decision.Decision.runs", property(lambda decision: fewer)
+        )
         monkeypatch.setattr(import_module("gspo_lab.report.sections.updates"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
@@ -241,13 +320,20 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
 
 
 def surfaces(found: Source, study: StudyFile) -> list[Any]:
-    """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its reading."""
+    """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its
+    reading.
+    """
     table = "".join(map(str, arms_table(found, answer(found)))).partition('data-arm="gspo"></i>')[2]
     row = table.partition("</tr>")[0]
     terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
     section = clipping(found)
     name = "clip_fraction_tokens_later"
-    return [row, *terminal, section.data["arms"]["gspo"][name], (section.data["readings"][name], section.data["seeds"])]
+    return [
+        row,
+        *terminal,
+        section.data["arms"]["gspo"][name],
+        (section.data["readings"][name], section.data["seeds"]),
+    ]
 
 
 def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -276,7 +362,9 @@ def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
 def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
     found: Source, folder: Path, surface: Callable[[Source, Path], tuple[str, dict[str, Any]]]
 ) -> None:
-    """Another weight, window or set of seeds would give other numbers, as the folder tells every choice apart."""
+    """Another weight, window or set of seeds would give other numbers, as the folder tells every
+    choice apart.
+    """
     key, values = surface(found, folder)
     known = read(found, Reading.parse(key))
     assert values == pytest.approx({run: value.value for run, value in known.items()}, rel=1e-12)
@@ -290,4 +378,7 @@ def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source)
     assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
     run = next(one for one in read_run_rows(found.evidence, "toy") if one.id == "toy/grpo/s1")
     for name in ("response_tokens", "nonfinite"):
-        assert run.columns[name].tolist() == by_step(found, Reading.parse(keys[name]))[run.id].values.tolist()
+        assert (
+            run.columns[name].tolist()
+            == by_step(found, Reading.parse(keys[name]))[run.id].values.tolist()
+        )

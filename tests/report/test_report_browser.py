@@ -26,7 +26,7 @@ TOUCHING = """
   return texts.flatMap((text, i) => texts.slice(i + 1).filter((_, j) => touch(boxes[i], boxes[i + 1 + j]))
     .map((other) => `${drawing.closest("[id]").id}: ${text.textContent} on ${other.textContent}`));
 })
-"""
+"""  # noqa: E501
 """Words of a drawing that stand in each other."""
 
 
@@ -34,8 +34,8 @@ HEIGHTS = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingC
 
 
 def comes_alive(browser: Browser, page: Path, width: int, dark: bool = False) -> None:
-    """Every figure in its place, without a complaint, a request, words that stand in each other, or a page that scrolls
-    sideways."""
+    """Every figure in its place, without a complaint, a request, words that stand in each other, or
+    a page that scrolls sideways."""
     browser.open(page, width=width, dark=dark)
     before = browser.evaluate(HEIGHTS)
     assert min(before) >= 100, "every place has its height before anything is drawn"
@@ -57,12 +57,17 @@ def test_every_figure_of_a_dark_phone_comes_alive_and_a_dark_page_is_printed_in_
     plot = "document.querySelector('#m-reward .plot')"
     colours = f"[{plot}._fullLayout.paper_bgcolor, {plot}.data.at(-1).line.color]"
     assert browser.evaluate(colours) == ["#14171a", "#f0803c"]
-    for event, shown in (("beforeprint", ["#ffffff", "#c24e00"]), ("afterprint", ["#14171a", "#f0803c"])):
+    for event, shown in (
+        ("beforeprint", ["#ffffff", "#c24e00"]),
+        ("afterprint", ["#14171a", "#f0803c"]),
+    ):
         browser.evaluate(f"dispatchEvent(new Event('{event}'))")
         assert browser.evaluate(colours) == shown
 
 
-def test_every_figure_comes_alive_and_one_switch_changes_their_x_axes_in_place(browser: Browser, page: Path) -> None:
+def test_every_figure_comes_alive_and_one_switch_changes_their_x_axes_in_place(
+    browser: Browser, page: Path
+) -> None:
     comes_alive(browser, page, 1200)
     assert axis_title(browser, "m-reward") == "step"
     before = plotted(browser, "m-reward")
@@ -72,7 +77,10 @@ def test_every_figure_comes_alive_and_one_switch_changes_their_x_axes_in_place(b
     assert axis_title(browser, "m-reward") == axis_title(browser, "m-score-addition") == "prompts"
     assert plotted(browser, "m-reward")[0] == [32 * (step + 1) for step in before[0]]
     assert axis_title(browser, "m-grad-norm") == "step", "it has no such positions"
-    browser.evaluate("document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior: 'instant'})")
+    browser.evaluate(
+        "document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior:"
+        " 'instant'})"
+    )
     browser.frame()
     place = browser.evaluate(Y)
     assert place > 2000
@@ -84,7 +92,9 @@ def test_every_figure_comes_alive_and_one_switch_changes_their_x_axes_in_place(b
     assert browser.complaints() == []
 
 
-def test_without_scripts_the_page_reads_and_no_dead_control_shows(browser: Browser, page: Path) -> None:
+def test_without_scripts_the_page_reads_and_no_dead_control_shows(
+    browser: Browser, page: Path
+) -> None:
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page)
@@ -100,10 +110,17 @@ def test_without_scripts_the_page_reads_and_no_dead_control_shows(browser: Brows
         assert browser.evaluate(shown) == [True, False, False, False]
         browser.click("document.querySelectorAll('.arms > label')[1]")
         browser.wait_for(f"({shown})[1]")
-        browser.evaluate("document.querySelectorAll('.folded').forEach((one) => { one.open = true; })")
+        browser.evaluate(
+            "document.querySelectorAll('.folded').forEach((one) => { one.open = true; })"
+        )
         for read in ("#scores > .scroll table", ".item > summary"):
-            assert browser.evaluate(f"[...document.querySelectorAll('{read}')].every((s) => s.checkVisibility())")
-        dead = "[...document.querySelectorAll('.axis, .filters, [data-save]')].some((s) => s.checkVisibility())"
+            assert browser.evaluate(
+                f"[...document.querySelectorAll('{read}')].every((s) => s.checkVisibility())"
+            )
+        dead = (
+            "[...document.querySelectorAll('.axis, .filters, [data-save]')].some((s) =>"
+            " s.checkVisibility())"
+        )
         assert not browser.evaluate(dead)
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
@@ -112,7 +129,8 @@ def test_without_scripts_the_page_reads_and_no_dead_control_shows(browser: Brows
 def plotted(browser: Browser, figure: str) -> list[list[float]]:
     """The x values of every visible line of a chart."""
     found: list[list[float]] = browser.evaluate(
-        f"document.querySelector('#{figure} .plot').data.filter((one) => one.visible).map((trace) => [...trace.x])"
+        f"document.querySelector('#{figure} .plot').data.filter((one) => one.visible).map((trace)"
+        " => [...trace.x])"
     )
     return found
 
@@ -124,10 +142,14 @@ def first_cells(browser: Browser) -> list[str]:
     return browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => row.cells[0].textContent)")
 
 
-def test_tables_sort_by_keyboard_and_transcripts_are_filtered_and_linked(browser: Browser, page: Path) -> None:
+def test_tables_sort_by_keyboard_and_transcripts_are_filtered_and_linked(
+    browser: Browser, page: Path
+) -> None:
     browser.open(page, "#scores")
     declared = first_cells(browser)
-    values = browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => Number(row.cells[1].textContent))")
+    values = browser.evaluate(
+        f"[...{SCORES}.tBodies[0].rows].map((row) => Number(row.cells[1].textContent))"
+    )
     rising = [arm for _, arm in sorted(zip(values, declared, strict=True))]
     head = f"{SCORES}.tHead.rows[0].cells[1]"
     browser.evaluate(f"{head}.querySelector('button').focus()")
@@ -137,14 +159,19 @@ def test_tables_sort_by_keyboard_and_transcripts_are_filtered_and_linked(browser
         assert first_cells(browser) == order
     assert rising != declared
     browser.evaluate("location.hash = 'transcripts'")
-    shown = "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
+    shown = (
+        "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
+    )
     browser.wait_for(shown)
     every = browser.evaluate(shown)
     browser.evaluate("document.querySelector('.filters [data-show=longest]').click()")
     longest = browser.evaluate("document.querySelectorAll('.item[data-tags~=longest]').length")
     assert 0 < longest < every
     assert browser.evaluate(shown) == longest
-    assert browser.evaluate("document.querySelector('.filters [aria-pressed=true]').dataset.show") == "longest"
+    assert (
+        browser.evaluate("document.querySelector('.filters [aria-pressed=true]').dataset.show")
+        == "longest"
+    )
     browser.open(page, browser.evaluate("location.hash"))
     assert browser.evaluate(shown) == longest
     target = browser.evaluate("[...document.querySelectorAll('.item')].at(-1).id")
@@ -155,7 +182,9 @@ def test_tables_sort_by_keyboard_and_transcripts_are_filtered_and_linked(browser
     assert browser.evaluate(f"document.querySelectorAll('#{target} .answer').length") == 4
 
 
-def test_the_numbers_can_be_taken_along(browser: Browser, page: Path, report: Report, tmp_path: Path) -> None:
+def test_the_numbers_can_be_taken_along(
+    browser: Browser, page: Path, report: Report, tmp_path: Path
+) -> None:
     browser.open(page)
     browser.downloads_to(tmp_path)
     browser.evaluate("document.querySelector('#m-clip-minibatch .save').click()")
@@ -186,7 +215,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return write(render([Source(evidence, "moe")]), folder)[0]
 
 
-def test_a_hostile_transcript_does_nothing_and_breaks_nothing(browser: Browser, hostile: Path) -> None:
+def test_a_hostile_transcript_does_nothing_and_breaks_nothing(
+    browser: Browser, hostile: Path
+) -> None:
     browser.open(hostile, width=390)
     browser.evaluate("window.alert = () => console.error('the page was broken into')")
     browser.evaluate("for (const one of document.querySelectorAll('.item')) one.open = true")
@@ -207,18 +238,25 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     with Evidence.open(finished) as evidence:
         watched = write(render([Source(evidence, "moe")], watch_seconds=3), tmp_path)[0]
     browser.open(watched, "#transcripts;x=prompts")
-    # The page may be loading itself anew at any of these moments: then nothing is there yet, and what is opened in the
-    # page that is leaving is lost. So it is opened until a page has it open by itself.
+    # The page may be loading itself anew at any of these moments: then nothing is there yet, and
+    # what is opened in the page that is leaving is lost. So it is opened until a page has it open
+    # by itself.
     browser.wait_for(
-        "(item => item && document.readyState === 'complete' && "
-        "(item.open ? !window.opened : (item.open = window.opened = true, false)))(document.querySelector('.item'))"
+        "(item => item && document.readyState === 'complete' && (item.open ? !window.opened :"
+        " (item.open = window.opened = true, false)))(document.querySelector('.item'))"
     )
     place = "Math.abs(document.getElementById('transcripts')?.getBoundingClientRect().top) < 250"
     browser.wait_for(place)
     written = watched.read_text(encoding="utf-8")
     watched.write_text(written.replace("<h1>moe</h1>", "<h1>moe, newer</h1>"), encoding="utf-8")
-    kept = "document.querySelector('.item')?.open && document.querySelector('.axis :checked')?.value === 'prompts'"
-    newer = "document.querySelector('h1')?.textContent === 'moe, newer' && document.readyState === 'complete'"
+    kept = (
+        "document.querySelector('.item')?.open && document.querySelector('.axis :checked')?.value"
+        " === 'prompts'"
+    )
+    newer = (
+        "document.querySelector('h1')?.textContent === 'moe, newer' && document.readyState ==="
+        " 'complete'"
+    )
     browser.wait_for(f"{newer} && {kept} && {place}")
 
 
@@ -226,7 +264,8 @@ def shown(browser: Browser, figure: str) -> list[tuple[str, int | None]]:
     """(arm, seed) of everything that a figure draws, bands and marks aside."""
     plot = f"document.querySelector('#{figure} .plot')"
     found = browser.evaluate(
-        f"{plot}.data.filter((one) => one.visible && !one.meta.role).map((one) => [one.meta.series, one.meta.seed])"
+        f"{plot}.data.filter((one) => one.visible && !one.meta.role).map((one) => [one.meta.series,"
+        " one.meta.seed])"
     )
     return [(arm, seed) for arm, seed in found]
 
@@ -240,7 +279,9 @@ def press(browser: Browser, text: str) -> None:
     browser.evaluate(f"{buttons}.find((one) => one.textContent === '{text}').click()")
 
 
-def test_one_legend_hides_an_arm_and_all_seeds_in_every_figure(browser: Browser, small: Path) -> None:
+def test_one_legend_hides_an_arm_and_all_seeds_in_every_figure(
+    browser: Browser, small: Path
+) -> None:
     browser.open(small, "#m-reward")
     drawn(browser, "m-reward")
     assert {arm for arm, _ in shown(browser, "m-reward")} == {"grpo", "gspo"}
@@ -248,15 +289,24 @@ def test_one_legend_hides_an_arm_and_all_seeds_in_every_figure(browser: Browser,
     assert {arm for arm, _ in shown(browser, "m-reward")} == {"gspo"}
     press(browser, "seeds")
     assert shown(browser, "m-reward") == [("gspo", None)]
-    browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
+    browser.evaluate(
+        "document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })"
+    )
     for later in ("m-clip", "m-clip-minibatch"):  # what is drawn later follows
-        browser.evaluate(f"document.getElementById('{later}').scrollIntoView({{behavior: 'instant'}})")
+        browser.evaluate(
+            f"document.getElementById('{later}').scrollIntoView({{behavior: 'instant'}})"
+        )
         drawn(browser, later)
     assert shown(browser, "m-clip") == shown(browser, "m-clip-minibatch") == [("gspo", None)]
-    labels = "[...document.querySelectorAll('#m-clip .annotation-text')].map((one) => one.textContent)"
+    labels = (
+        "[...document.querySelectorAll('#m-clip .annotation-text')].map((one) => one.textContent)"
+    )
     assert "gspo" in browser.evaluate(labels)
     assert "grpo" not in browser.evaluate(labels)
-    pressed = "[...document.querySelectorAll('.who button')].map((one) => one.getAttribute('aria-pressed'))"
+    pressed = (
+        "[...document.querySelectorAll('.who button')].map((one) =>"
+        " one.getAttribute('aria-pressed'))"
+    )
     assert browser.evaluate(pressed) == ["false", "true", "false"]
     browser.open(small, browser.evaluate("location.hash"))  # it is part of the link
     drawn(browser, "m-reward")
@@ -294,9 +344,21 @@ def test_pointing_at_a_step_tells_all_arms_dragging_zooms_and_figures_are_saved(
     assert "seed" not in told
     span = "document.querySelector('#m-reward .plot')._fullLayout.xaxis.range.map(Number)"
     low, high = browser.evaluate(span)
-    for kind, at, held in (("mousePressed", x, 1), ("mouseMoved", x + 40, 1), ("mouseMoved", x + 80, 1),
-                           ("mouseReleased", x + 80, 0)):  # fmt: skip
-        browser.call("Input.dispatchMouseEvent", type=kind, x=at, y=y, button="left", buttons=held, clickCount=1)
+    for kind, at, held in (
+        ("mousePressed", x, 1),
+        ("mouseMoved", x + 40, 1),
+        ("mouseMoved", x + 80, 1),
+        ("mouseReleased", x + 80, 0),
+    ):
+        browser.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=at,
+            y=y,
+            button="left",
+            buttons=held,
+            clickCount=1,
+        )
     browser.wait_for(f"({span})[1] - ({span})[0] < {(high - low) / 2}")
     browser.evaluate("location.hash = 'm-clip'")
     drawn(browser, "m-clip")
@@ -336,6 +398,8 @@ def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Pa
     page.write_text(document("t", [article], arms={name: 0, "other": 1}), encoding="utf-8")
     browser.open(page)
     scroll_through(browser)
-    assert browser.evaluate("document.querySelectorAll('.plot :is(a, b), .plot [href]').length") == 0
+    assert (
+        browser.evaluate("document.querySelectorAll('.plot :is(a, b), .plot [href]').length") == 0
+    )
     assert browser.evaluate("document.querySelector('#m-one .ytitle').textContent") == name
     assert browser.complaints() == []

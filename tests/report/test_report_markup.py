@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from gspo_lab.common.text import signed as text_signed
 from gspo_lab.report.markup import (
     Html,
     fenced,
@@ -18,7 +19,6 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.page import rounded, script_json
-from gspo_lab.report.words.text import signed as text_signed
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
@@ -51,15 +51,33 @@ def test_what_cannot_be_seen_is_spelt_out() -> None:
         (format_number, (0, 0.0, 7, 0.12345, 12.345), ["0", "0", "7", "0.123", "12.3"]),
         (format_number, (0.000123, 1e-5, -0.5), ["1.23e−4", "1.00e−5", "−0.500"]),
         (percent, (None, 0.0, 0.00042, 0.465), ["not measured", "0 %", "0.0420 %", "46.5 %"]),
-        (signed, (0.0314159, -0.02, 0.0, 0.00012, None), ["+0.031", "−0.020", "0", "+1.2e−4", "not measured"]),
-        (lambda v: text_signed(v, 0.069), (0.0751, -0.0411, 0.0, -1.1e-17), ["+0.075", "−0.041", "0", "0"]),
+        (
+            signed,
+            (0.0314159, -0.02, 0.0, 0.00012, None),
+            ["+0.031", "−0.020", "0", "+1.2e−4", "not measured"],
+        ),
+        (
+            lambda v: text_signed(v, 0.069),
+            (0.0751, -0.0411, 0.0, -1.1e-17),
+            ["+0.075", "−0.041", "0", "0"],
+        ),
         (lambda v: text_signed(v, 1.4), (-0.0486, 0.75), ["−0.05", "+0.75"]),
-        (lambda v: text_signed(v, 0.248), (0.25, -0.126), ["+0.25", "−0.13"]),  # two digits of the interval's width
+        (
+            lambda v: text_signed(v, 0.248),
+            (0.25, -0.126),
+            ["+0.25", "−0.13"],
+        ),  # two digits of the interval's width
         (rounded, (0.123456789, 3.0, float("nan"), 5, "x"), [0.123457, 3, None, 5, "x"]),
-        (text, ("95 % of 3 s",), ["95\u00a0% of 3\u00a0s"]),  # no line breaks between a number and its unit
+        (
+            text,
+            ("95 % of 3 s",),
+            ["95\u00a0% of 3\u00a0s"],
+        ),  # no line breaks between a number and its unit
     ],
 )
-def test_numbers_have_one_style(write: Callable[[Any], Any], values: Sequence[Any], written: list[Any]) -> None:
+def test_numbers_have_one_style(
+    write: Callable[[Any], Any], values: Sequence[Any], written: list[Any]
+) -> None:
     assert [write(value) for value in values] == written
 
 
@@ -98,7 +116,9 @@ HOSTILE_LINES = (
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """What a parser with tables, strikethrough and bare links makes of one paragraph: kinds and contents."""
+    """What a parser with tables, strikethrough and bare links makes of one paragraph: kinds and
+    contents.
+    """
     reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     block = reader.parse(text)
     assert [token.type for token in block] == ["paragraph_open", "inline", "paragraph_close"]

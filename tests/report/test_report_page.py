@@ -55,9 +55,25 @@ def test_identical_data_gives_identical_bytes(finished: Path, report: Report) ->
 
 def test_nothing_is_loaded_from_anywhere(report: Report) -> None:
     page = Elements(report.html)
-    loading = {"link", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "use", "image"}
+    loading = {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "audio",
+        "video",
+        "source",
+        "base",
+        "use",
+        "image",
+    }
     assert not [tag for tag, _ in page.found if tag in loading]
-    assert not [attrs for _, attrs in page.found if attrs.keys() & {"src", "srcset", "data", "action", "xlink:href"}]
+    assert not [
+        attrs
+        for _, attrs in page.found
+        if attrs.keys() & {"src", "srcset", "data", "action", "xlink:href"}
+    ]
     assert all((attrs.get("href") or "#").startswith("#") for _, attrs in page.found)
     assert "url(" not in report.html
     assert "@import" not in report.html
@@ -67,7 +83,11 @@ def test_nothing_is_loaded_from_anywhere(report: Report) -> None:
 
 def test_the_policy_allows_this_page_and_nothing_else(report: Report) -> None:
     page = Elements(report.html)
-    policy = next(attrs["content"] for tag, attrs in page.found if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attrs["content"]
+        for tag, attrs in page.found
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert "unsafe" not in policy
@@ -75,7 +95,11 @@ def test_the_policy_allows_this_page_and_nothing_else(report: Report) -> None:
         assert len(inline) == 1
         digest = base64.b64encode(hashlib.sha256(inline[0].encode()).digest()).decode()
         assert f"'sha256-{digest}'" in rules[f"{kind}-src"]
-    assert not [attrs for _, attrs in page.found if "style" in attrs or any(key.startswith("on") for key in attrs)]
+    assert not [
+        attrs
+        for _, attrs in page.found
+        if "style" in attrs or any(key.startswith("on") for key in attrs)
+    ]
 
 
 def test_ids_are_unique_and_every_link_has_its_target(report: Report) -> None:
@@ -83,11 +107,21 @@ def test_ids_are_unique_and_every_link_has_its_target(report: Report) -> None:
     assert len(ids) == len(set(ids))
     targets = {attrs["href"] for _, attrs in Elements(report.html).found if "href" in attrs}
     assert targets == {f"#{one}" for one in ids} & targets
-    assert {"#m-reward", "#m-clip", "#m-clip-minibatch", "#m-grad-norm", "#m-expert-layer", "#answer"} <= targets
+    assert {
+        "#m-reward",
+        "#m-clip",
+        "#m-clip-minibatch",
+        "#m-grad-norm",
+        "#m-expert-layer",
+        "#answer",
+    } <= targets
 
 
-exact_scores = right(lambda run, step: (8 + (4 + run.seed if run.arm == "gspo" and step else 0)) / 20)
-"""Of 20 problems the first 8 are right; GSPO's runs have 4, 5 and 6 more at the end, seed by seed."""
+exact_scores = right(
+    lambda run, step: (8 + (4 + run.seed if run.arm == "gspo" and step else 0)) / 20
+)
+"""Of 20 problems the first 8 are right; GSPO's runs have 4, 5 and 6 more at the end, seed by seed.
+"""
 
 
 def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
@@ -95,15 +129,24 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, change=exact_scores, steps=20), "toy")
     bench = json.loads(found.json)["studies"]["toy"]["scores"]["benches"]["addition"]
     assert [seed["final"] for seed in bench["gspo"]["seeds"].values()] == [0.6, 0.65, 0.7]
-    assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (0.4, 0.65, 0.25)
-    assert "| gspo | 0.650 | 0.600, 0.650, 0.700 | 0.400 | +0.250 | 0 of 3 | 3 of 3 | 0 |" in found.markdown
+    assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (
+        0.4,
+        0.65,
+        0.25,
+    )
+    assert (
+        "| gspo | 0.650 | 0.600, 0.650, 0.700 | 0.400 | +0.250 | 0 of 3 | 3 of 3 | 0 |"
+        in found.markdown
+    )
     verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
     assert (verdict["word"], verdict["better"]) == ("better beyond margin", "gspo")
     assert verdict["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
     assert [verdict["low"], verdict["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
     told = "gspo is better than grpo by more than the margin on this one starting model"
-    assert f"{told}: +0.25 (95 % interval +0.13 to +0.37), 3 seeds." in found.html.replace("\u00a0", " ")
+    assert f"{told}: +0.25 (95 % interval +0.13 to +0.37), 3 seeds." in found.html.replace(
+        "\u00a0", " "
+    )
     assert f"**{told}.** gspo − grpo: +0.25 (95 % interval +0.13 to +0.37), " in found.markdown
 
 
@@ -130,7 +173,14 @@ def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
 
 def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     layers = figures(report, "experts", "moe")["m-expert-layer"]
-    assert layers["columns"] == ["mixture-of-experts layer, first to last", "of", "mean", "seed 0", "seed 1", "seed 2"]
+    assert layers["columns"] == [
+        "mixture-of-experts layer, first to last",
+        "of",
+        "mean",
+        "seed 0",
+        "seed 1",
+        "seed 2",
+    ]
     assert [row[0] for row in layers["rows"]][::4] == ["0", "1", "2", "3"]
     assert [row[1] for row in layers["rows"]][:4] == ["grpo", "grpo-replay", "gspo", "gspo-replay"]
     cost = json.loads(report.json)["studies"]["moe"]["experts"]["replay_cost"]
@@ -140,7 +190,8 @@ def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
 
 
 FORGE = (
-    "tell @name of owner/repo#12, !7, https://x.example/a.png, www.x.example, ![a](https://x.example/a.png) <details>"
+    "tell @name of owner/repo#12, !7, https://x.example/a.png, www.x.example,"
+    " ![a](https://x.example/a.png) <details>"
 )
 
 
@@ -181,22 +232,38 @@ def test_a_forge_finds_nothing_of_a_study_s_words_in_the_digest(tmp_path: Path) 
     assert "tell" in digest.partition("<details>")[0]
     digest = re.sub(r"(`+)[^`]+\1", "", digest)  # what is code links nowhere
     assert [one for one in ("repo#12", "@name", "!7", "://", "![", "www.x") if one in digest] == []
-    assert re.findall(r"(?<!\\)\]\(([^)]+)", digest) == ["toy.html", "toy.json"], "its own links alone"
+    assert re.findall(r"(?<!\\)\]\(([^)]+)", digest) == [
+        "toy.html",
+        "toy.json",
+    ], "its own links alone"
     assert digest.count("<details>") == 1
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1), "toy")
     verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
-    assert (verdict["word"], verdict["low"], verdict["estimate"] is None) == ("withheld", None, False)
+    assert (verdict["word"], verdict["low"], verdict["estimate"] is None) == (
+        "withheld",
+        None,
+        False,
+    )
     assert "1 seed: no interval can be given" in found.html
-    assert "not measured: 1 pair of runs; an interval needs 3" not in found.html.partition('id="grounds"')[0]
+    assert (
+        "not measured: 1 pair of runs; an interval needs 3"
+        not in found.html.partition('id="grounds"')[0]
+    )
     assert "<td>1 of 1</td>" in found.html
-    assert 'class="margin"' not in found.html.partition('id="grounds"')[0], "a dot in a margin looks equivalent"
+    assert 'class="margin"' not in found.html.partition('id="grounds"')[0], (
+        "a dot in a margin looks equivalent"
+    )
 
 
 def fall(run: Run, record: StepRecord) -> dict[str, float]:
-    return {"reward_mean": 0.5 if record.step < 20 else 0.0} if (run.arm, run.seed) == ("grpo", 2) else {}
+    return (
+        {"reward_mean": 0.5 if record.step < 20 else 0.0}
+        if (run.arm, run.seed) == ("grpo", 2)
+        else {}
+    )
 
 
 ONE_COLLAPSED = {"steps": 60, "every": 20, "change": each(StepRecord, fall)}
@@ -216,7 +283,15 @@ OLD_LOGPROBS = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"
         (TWO_ARMS, {"seeds": 1}, ("Mini-batch 0 is exactly 0 by construction",), "m-expert"),
         (OLD_LOGPROBS, {"seeds": 1}, ("so mini-batch 0 may clip",), "by construction"),
     ],
-    ids=["one arm", "no benchmark", "a failed run", "not begun", "a collapsed run", "dense", "sampler's log-probs"],
+    ids=[
+        "one arm",
+        "no benchmark",
+        "a failed run",
+        "not begun",
+        "a collapsed run",
+        "dense",
+        "sampler's log-probs",
+    ],
 )
 def test_the_page_says_what_is_special(
     tmp_path: Path, toml: str, how: dict[str, Any], said: tuple[str, ...], unsaid: str
@@ -268,9 +343,14 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
         ]
     }
     with Evidence.open(database) as evidence:
-        accept_mismatch(evidence, Source(evidence, "toy").declaration, "the rate <b>was</b> mistyped")
+        accept_mismatch(
+            evidence, Source(evidence, "toy").declaration, "the rate <b>was</b> mistyped"
+        )
     again = rendered(database, "toy")
-    assert json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "better beyond margin"
+    assert (
+        json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"]
+        == "better beyond margin"
+    )
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
     mistype("study.json", "arms", "gspo", "settings", "update")
     found = rendered(database, "toy")
@@ -283,7 +363,11 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
 def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
     paths = write(report, tmp_path / "reports")
     assert [path.name for path in paths] == ["moe.html", "moe.json", "moe.md"]
-    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == ["moe.html", "moe.json", "moe.md"]
+    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == [
+        "moe.html",
+        "moe.json",
+        "moe.md",
+    ]
     assert paths[0].read_text(encoding="utf-8") == report.html
     assert json.loads(paths[1].read_text())["format"] == 2
 
@@ -302,7 +386,9 @@ def test_a_waived_check_is_told_with_its_reason(tmp_path: Path) -> None:
     report = rendered(make_lab(tmp_path, toml), "toy")
     assert "The check dual-clip-one-arm says that this comparison says little." in report.html
     assert "that is &lt;the&gt; question" in report.html
-    assert "that is <the> question" in json.loads(report.json)["studies"]["toy"]["limits"]["limits"][0]
+    assert (
+        "that is <the> question" in json.loads(report.json)["studies"]["toy"]["limits"]["limits"][0]
+    )
     assert "dual-clip-one-arm" in report.markdown
 
 

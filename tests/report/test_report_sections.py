@@ -1,4 +1,6 @@
-"""What the page says: pairs, forest, noise, flips, transcripts, calibration, claims, several studies."""
+"""What the page says: pairs, forest, noise, flips, transcripts, calibration, claims, several
+studies.
+"""
 
 import json
 import re
@@ -14,7 +16,14 @@ from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab
 
 from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
 from gspo_lab.analysis.readings import Source
-from gspo_lab.analysis.readings.answers import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
+from gspo_lab.analysis.readings.answers import (
+    PROBLEM,
+    SAMPLING,
+    GradedAnswers,
+    flips,
+    noise,
+    sampling_variance,
+)
 from gspo_lab.analysis.readings.answers import SEED as TRAINING
 from gspo_lab.analysis.stats.calibration import run_calibration
 from gspo_lab.analysis.stats.simulation_cells import CELLS
@@ -28,7 +37,14 @@ from gspo_lab.report.markup import marked
 from gspo_lab.report.plotly_json import LIGHT
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
 from gspo_lab.report.sections.updates import COVERED, skipping
-from gspo_lab.report.verdict_details import calibration_line, calibration_lines, numbers, record, summary, uneven_line
+from gspo_lab.report.verdict_details import (
+    calibration_line,
+    calibration_lines,
+    numbers,
+    record,
+    summary,
+    uneven_line,
+)
 from gspo_lab.study import Run, Study, load_study
 
 NAMES = [one.name for one in fields(UpdateRecord)]
@@ -39,7 +55,9 @@ def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
 
 
 def exact(run: Run, record: Record) -> Record:
-    """Of 20 problems the first 8 are right; GSPO's runs get 4, 5 and 6 more, and lose the first one."""
+    """Of 20 problems the first 8 are right; GSPO's runs get 4, 5 and 6 more, and lose the first
+    one.
+    """
     if not isinstance(record, AnswerRecord):
         return record
     number = int(record.problem.rpartition("-")[2])
@@ -54,8 +72,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
-    """The primary score's d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242. Its row
-    shares a scale with nothing but the margin, and .3242 lies at 1/1.05 of it."""
+    """The primary score's d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 /
+    sqrt(3) = .1242. Its row shares a scale with nothing but the margin, and .3242 lies at 1/1.05 of
+    it."""
     [score, *_] = section(toy, "pairs")["scalars"]
     assert (score["number"], score["arm"], score["estimate"]) == ("addition, primary", "gspo", 0.2)
     assert [score["low"], score["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
@@ -65,7 +84,9 @@ def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
         f"{50 + 50 * d / (1.05 * score['high']):.2f}" for d in (0.15, 0.2, 0.25)
     ]
     ends = re.findall(r'<line x1="([\d.]+)%" x2="([\d.]+)%"[^>]*class="interval"', row)[0]
-    assert [float(end) for end in ends] == pytest.approx([50 + 50 * 0.0758 / 0.3404, 50 + 50 / 1.05], abs=0.02)
+    assert [float(end) for end in ends] == pytest.approx(
+        [50 + 50 * 0.0758 / 0.3404, 50 + 50 / 1.05], abs=0.02
+    )
     assert "+0.20 (+0.08 to +0.32)" in row
     assert row.count('class="margin"') == 1
     assert 'class="margin"' not in rest.partition("</table>")[0], "rewards have no margin"
@@ -84,7 +105,14 @@ def test_the_secondaries_are_adjusted_and_the_primary_is_not(toy: Report) -> Non
 def test_problems_that_changed_sides_are_counted_pair_by_pair(toy: Report) -> None:
     found = section(toy, "scores")["benches"]["addition"]["problems"]
     assert found["flips"] == [
-        {"arm": "gspo", "seed": seed, "both": 7, "only_first": 1, "only_second": 4 + seed, "neither": 8 - seed}
+        {
+            "arm": "gspo",
+            "seed": seed,
+            "both": 7,
+            "only_first": 1,
+            "only_second": 4 + seed,
+            "neither": 8 - seed,
+        }
         for seed in (0, 1, 2)
     ]
     assert found["samples"] == 1
@@ -92,11 +120,14 @@ def test_problems_that_changed_sides_are_counted_pair_by_pair(toy: Report) -> No
 
 
 def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report) -> None:
-    """Of 20 problems number 0 is lost (-1) on every seed, 1 to 7 and 14 to 19 do not change, 8 to 11 are won (+1) on
-    every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4, 2/3, 1/3, sum 4."""
+    """Of 20 problems number 0 is lost (-1) on every seed, 1 to 7 and 14 to 19 do not change, 8 to
+    11 are won (+1) on every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4,
+    2/3, 1/3, sum 4.
+    """
     compared = section(toy, "answer")["comparisons"]["gspo"]
     assert [compared["low"], compared["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
-    # Vi = var of those 20 / 20 = (1 + 4 + 4/9 + 1/9 - 4**2 / 20) / 19 / 20; Vs = .05**2 / 3; Vr by its definition
+    # Vi = var of those 20 / 20 = (1 + 4 + 4/9 + 1/9 - 4**2 / 20) / 19 / 20; Vs = .05**2 / 3; Vr by
+    # its definition
     columns = np.array([-1.0, *[0.0] * 13, *[1.0] * 4, 2 / 3, 1 / 3])
     by_items = float(columns.var(ddof=1)) / 20
     assert by_items == pytest.approx((1 + 4 + 5 / 9 - 0.8) / 380)
@@ -123,8 +154,11 @@ def test_the_noise_is_put_down_to_its_source() -> None:
     by_problem = noise(zero, block([[0.0, 0.0, 1.0]] * 3, 4), "b", 0.05)
     assert by_problem.shares[PROBLEM] == 1
     assert by_problem.shares[SAMPLING] == 0
-    mixed = noise(zero, block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25]], 4), "b", 0.05)
-    # Rows and columns have equal means: nothing but what a cell does by itself. Sampling: mean p(1-p)/3 / 9 cells.
+    mixed = noise(
+        zero, block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25]], 4), "b", 0.05
+    )
+    # Rows and columns have equal means: nothing but what a cell does by itself. Sampling: mean
+    # p(1-p)/3 / 9 cells.
     cells = np.array([0.25, 0.1875, 0.1875]).mean() / 3 / 9
     residual = 3 * 3 * ((0.25**2 + 0.25**2) / 3) / (2 * 2 * 3 * 3)
     assert mixed.shares[SAMPLING] == pytest.approx(cells / residual)
@@ -142,13 +176,17 @@ def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled:
     easy_SI1 = rng.uniform(0.1, 0.9, (seeds, problems, 1))
     estimates, means = [], []
     for _ in range(repeats):
-        # Answer k of a seed and problem: one uniform number for both arms and all evaluations, or one each.
+        # Answer k of a seed and problem: one uniform number for both arms and all evaluations, or
+        # one each.
         drawn = rng.random((2, seeds, 1 if coupled else evaluations, problems, samples))
         drawn[1] = drawn[0] if coupled else drawn[1]
         grades = [drawn[arm] < (easy_SI1 + 0.1 * arm)[:, None] for arm in (0, 1)]
         shape = (seeds, evaluations, problems, samples)
         first, second = (
-            GradedAnswers((0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)) for one in grades
+            GradedAnswers(
+                (0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)
+            )
+            for one in grades
         )
         variance = sampling_variance(first, second)
         estimates.append(variance)
@@ -164,7 +202,12 @@ def test_answers_that_were_not_graded_leave_the_sampling_variance_defined() -> N
     assert sampling_variance(first, second) == pytest.approx((0 + 1 / 9) / 2 / 2)
     assert second.samples == 2
     [one] = flips(block([[0.5, 0.25, 1.0]], 4), block([[0.25, 0.25, 0.75]], 4), "b")
-    assert (one.both, one.only_first, one.only_second, one.neither) == (1, 1, 0, 1), "half of the answers are enough"
+    assert (one.both, one.only_first, one.only_second, one.neither) == (
+        1,
+        1,
+        0,
+        1,
+    ), "half of the answers are enough"
     assert second.rate_SI.tolist() == [[1.0, pytest.approx(2 / 3)]]
     second.grade_SEIK[..., 1:] = np.nan
     assert sampling_variance(first, second) is None
@@ -174,10 +217,14 @@ def test_avg_and_pass_at_k_with_several_answers(tmp_path: Path) -> None:
     toml = TWO_ARMS.replace("problems = 20\n", "problems = 20\nsamples = 4\n")
 
     # One of four is right, and after step 8 three are.
-    change = each(AnswerRecord, lambda _, one: {"correct": int(one.sample == 0 or (one.step == 8 and one.sample < 3))})
+    change = each(
+        AnswerRecord,
+        lambda _, one: {"correct": int(one.sample == 0 or (one.step == 8 and one.sample < 3))},
+    )
     found = section(rendered(make_lab(tmp_path, toml, change=change), "toy"), "scores")
     level = found["benches"]["addition"]["problems"]["levels"]["grpo"]
-    # pass@2 = 1 - C(3,2)/C(4,2) = 1/2 with one right, 1 with three; both scores are means of the same evaluations.
+    # pass@2 = 1 - C(3,2)/C(4,2) = 1/2 with one right, 1 with three; both scores are means of the
+    # same evaluations.
     assert level["avg"] == pytest.approx((0.25 + 0.75 + 0.25) / 3, rel=1e-5)
     assert level["pass"] == {"2": pytest.approx((0.5 + 1 + 0.5) / 3, rel=1e-5), "4": 1}
     assert level["new_seeds"] is None
@@ -194,18 +241,26 @@ def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
     assert shown["problems"]["addition-0"]["grpo"] == 1
     assert shown["problems"]["addition-0"]["gspo"] == 0
     assert "addition-1" not in tags
-    assert '<details id="item-addition-addition-19" class="item" data-tags="wrong longest">' in toy.html
+    assert (
+        '<details id="item-addition-addition-19" class="item" data-tags="wrong longest">'
+        in toy.html
+    )
 
 
 def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
     attack = dict.fromkeys(("extracted", "reason", "prompt"), HOSTILE) | {"tokens": 99}
     attack["text"] = HOSTILE + "x" * 100_000 + "THE END"
-    change = each(AnswerRecord, lambda _, one: attack if (one.problem, one.step) == ("addition-3", 12) else {})
+    change = each(
+        AnswerRecord, lambda _, one: attack if (one.problem, one.step) == ("addition-3", 12) else {}
+    )
     found = rendered(make_lab(tmp_path, seeds=1, change=change), "toy")
     page = found.html
     assert "item-addition-addition-3" in page
     assert "<img" not in page
-    assert marked('a\u202e<i class="unseen">') == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
+    assert (
+        marked('a\u202e<i class="unseen">')
+        == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
+    )
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
     for point in ("U+0000", "U+001B", "U+202E", "U+2066", "U+200F"):
         assert f'<i class="unseen">{point}</i>' in page
@@ -230,10 +285,20 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
     unmeasured = {name: None for name in NAMES if name.startswith("clip")}
 
     change = each(UpdateRecord, lambda run, _: {} if run.arm == "gspo" else unmeasured)
-    found = rendered(make_lab(tmp_path, TWO_ARMS + '[arm.sapo]\nobjective = "sapo"\n', change=change), "toy")
+    found = rendered(
+        make_lab(tmp_path, TWO_ARMS + '[arm.sapo]\nobjective = "sapo"\n', change=change), "toy"
+    )
     page = re.sub(r"<[^>]+>", "|", found.html)
-    rows = {arm: next(iter(re.findall(rf"\|{arm}\|(?:\|[^|]*){{12}}", page[page.index("Share of tokens clipped") :])))
-            for arm in ("grpo", "gspo", "sapo")}  # fmt: skip
+    rows = {
+        arm: next(
+            iter(
+                re.findall(
+                    rf"\|{arm}\|(?:\|[^|]*){{12}}", page[page.index("Share of tokens clipped") :]
+                )
+            )
+        )
+        for arm in ("grpo", "gspo", "sapo")
+    }
     assert rows["grpo"].count("not measured") == 5
     assert rows["sapo"].count("no clip") == 6, "five shares, and the note"
     assert "not measured" not in rows["sapo"] + rows["gspo"]
@@ -247,20 +312,32 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
 
 
 def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> None:
-    # sd 1 and n = 5: t = mean * sqrt 5; of p = .0161 (t = 4) and .0039 (t = 6) the smaller is held against .05 / 2.
+    # sd 1 and n = 5: t = mean * sqrt 5; of p = .0161 (t = 4) and .0039 (t = 6) the smaller is held
+    # against .05 / 2.
     pattern = np.array([-2, -1, 0, 1, 2]) / 2.5**0.5
-    arms = [Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name)) for name, t in (("b", 6.0), ("c", 4.0))]
+    arms = [
+        Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name))
+        for name, t in (("b", 6.0), ("c", 4.0))
+    ]
     first, second = decide_all(arms, Rule(1.0))
     # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
-    assert "(95 % interval +1.44 to +3.92), interval of the verdict +1.12 to +4.25 (97.5 %)" in numbers(first)
+    assert (
+        "(95 % interval +1.44 to +3.92), interval of the verdict +1.12 to +4.25 (97.5 %)"
+        in numbers(first)
+    )
     assert "of the verdict" not in numbers(second)
     assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
     assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
 
 
 def test_each_word_quotes_its_own_row() -> None:
-    tight = [Scores([0.5] * 5, [0.5, 0.501, 0.499, 0.5, 0.5], ("a", name)) for name in ("b", "c", "d")]
-    rates = {(row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %" for row in record()["rows"]}
+    tight = [
+        Scores([0.5] * 5, [0.5, 0.501, 0.499, 0.5, 0.5], ("a", name)) for name in ("b", "c", "d")
+    ]
+    rates = {
+        (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
+        for row in record()["rows"]
+    }
     alone, among = decide_all(tight[:1], Rule(0.02)), decide_all(tight, Rule(0.02, looks=(5, 8)))
     assert [one.word for one in (*alone, *among)] == ["practically equivalent"] * 4
     plain, equivalent = calibration_lines(alone)
@@ -274,25 +351,47 @@ def test_each_word_quotes_its_own_row() -> None:
 
 
 def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
-    """The row's own: of two arms, of several, of looks; beside no other word, and without unstable runs nowhere."""
+    """The row's own: of two arms, of several, of looks; beside no other word, and without unstable
+    runs nowhere.
+    """
     low, high = [0.1, 0.12, 0.11, 0.1, 0.13], [0.5, 0.52, 0.5, 0.53, 0.52]
-    rates = {(row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %" for row in record()["rows"]}
+    rates = {
+        (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
+        for row in record()["rows"]
+    }
 
-    def line(scores: list[float], unstable: tuple[int, int], arms: int = 1, looks: tuple[int, ...] = ()) -> str | None:
+    def line(
+        scores: list[float], unstable: tuple[int, int], arms: int = 1, looks: tuple[int, ...] = ()
+    ) -> str | None:
         counts = (unstable[0], 5), (unstable[1], 5)
-        judged = decide_all([Scores(low, scores, ("a", "b"), unstable=counts)] * arms, Rule(0.02, looks=looks))
+        judged = decide_all(
+            [Scores(low, scores, ("a", "b"), unstable=counts)] * arms, Rule(0.02, looks=looks)
+        )
         return uneven_line(judged[0])
 
     unstable = "15 % of one arm's runs unstable"
-    two, four, looked = line(high, (1, 0)), line(high, (1, 0), arms=4), line(high, (0, 2), looks=(5, 8))
+    two, four, looked = (
+        line(high, (1, 0)),
+        line(high, (1, 0), arms=4),
+        line(high, (0, 2), looks=(5, 8)),
+    )
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in two
-    assert rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four
-    assert rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
+    assert (
+        rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four
+    )
+    assert (
+        rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
+    )
     assert line(high, (0, 0)) is None
     assert line(low, (1, 0)) is None
     counts = (1, 5), (0, 5)
-    (judged,) = decide_all([Scores(low, high, ("a", "b"), unstable=counts)], Rule(0.02, order=("b",)))
-    crossed = {"better, of any arm, in order": judged, "better, by the contrast": replace(judged, question="contrast")}
+    (judged,) = decide_all(
+        [Scores(low, high, ("a", "b"), unstable=counts)], Rule(0.02, order=("b",))
+    )
+    crossed = {
+        "better, of any arm, in order": judged,
+        "better, by the contrast": replace(judged, question="contrast"),
+    }
     for method, verdict in crossed.items():
         said = uneven_line(verdict)
         assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
@@ -301,25 +400,35 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
     assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
     row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 5))
     badge = calibration_line(5, 0.05)
-    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 5" in badge
+    assert (
+        f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated"
+        " studies of 5" in badge
+    )
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
     assert "both arms are alike skewed" in badge
 
 
 @pytest.mark.slow
 def test_the_calibration_on_the_page_is_what_this_code_measures() -> None:
-    found = run_calibration(record()["studies"], np.random.default_rng(SEED), cells=(*CELLS, *CLAIM_CELLS))
+    found = run_calibration(
+        record()["studies"], np.random.default_rng(SEED), cells=(*CELLS, *CLAIM_CELLS)
+    )
     assert [row.rate.k for row in found.rows] == [row["false_alarms"] for row in record()["rows"]]
 
 
 def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     one = make_lab(tmp_path / "one", change=exact)
-    turned = TWO_ARMS.replace("[arm.grpo]", "[arm.other]\nupdate.learning_rate = 3e-5", 1).replace(
-        '[arm.gspo]\nobjective = "gspo"', ""
-    ) + ('[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n')
+    turned = (
+        TWO_ARMS.replace("[arm.grpo]", "[arm.other]\nupdate.learning_rate = 3e-5", 1).replace(
+            '[arm.gspo]\nobjective = "gspo"', ""
+        )
+        + '[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n'
+    )
     two = make_lab(tmp_path / "two", turned, change=exact)
     with Evidence.open(one) as first, Evidence.open(two) as second:
-        found = render([Source(first, "toy", "here"), Source(second, "toy", "there")], watch_seconds=5)
+        found = render(
+            [Source(first, "toy", "here"), Source(second, "toy", "there")], watch_seconds=5
+        )
     assert '<html lang="en" data-watch="5">' in found.html
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in found.html
     ids = re.findall(r'(?<= )id="([^"]+)"', found.html)
@@ -341,7 +450,11 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
         for study in ("here", "there")
     }
     assert colours["here"] == {"grpo": LIGHT["a0"], "gspo": LIGHT["a1"]}
-    assert colours["there"] == {"other": LIGHT["a2"], "gspo": LIGHT["a1"], "grpo": LIGHT["n2"]}, "not of its pair: grey"
+    assert colours["there"] == {
+        "other": LIGHT["a2"],
+        "gspo": LIGHT["a1"],
+        "grpo": LIGHT["n2"],
+    }, "not of its pair: grey"
     assert found.lines[0].startswith("here: gspo is better than grpo")
 
 
@@ -362,7 +475,13 @@ def test_a_later_evaluation_has_its_own_scores_and_transcripts(tmp_path: Path) -
         with Journal(home / "evaluations" / "hard-n4") as journal:
             journal.write(
                 AnswerRecord(
-                    step=step, bench="hard", problem=f"p{i}", sample=0, text="#", correct=int(right(i)), tokens=3
+                    step=step,
+                    bench="hard",
+                    problem=f"p{i}",
+                    sample=0,
+                    text="#",
+                    correct=int(right(i)),
+                    tokens=3,
                 )
                 for step, right in ((0, lambda i: False), (12, lambda i, gspo=gspo: i < 2 + gspo))
                 for i in range(4)
@@ -370,10 +489,22 @@ def test_a_later_evaluation_has_its_own_scores_and_transcripts(tmp_path: Path) -
     ingest(tmp_path / "runs")
     found = rendered(database, "toy")
     later = section(found, "scores")["later"]["hard-n4-hard"]
-    assert {arm: level["avg"] for arm, level in later["levels"].items()} == {"grpo": 0.5, "gspo": 0.75}
-    assert later["flips"][0] == {"arm": "gspo", "seed": 0, "both": 2, "only_first": 0, "only_second": 1, "neither": 1}
+    assert {arm: level["avg"] for arm, level in later["levels"].items()} == {
+        "grpo": 0.5,
+        "gspo": 0.75,
+    }
+    assert later["flips"][0] == {
+        "arm": "gspo",
+        "seed": 0,
+        "both": 2,
+        "only_first": 0,
+        "only_second": 1,
+        "neither": 1,
+    }
     assert 'id="item-hard-n4-hard-p2"' in found.html
-    assert section(found, "answer")["comparisons"]["gspo"]["estimate"] == 0.2, "the verdict is that of training's end"
+    assert section(found, "answer")["comparisons"]["gspo"]["estimate"] == 0.2, (
+        "the verdict is that of training's end"
+    )
 
 
 def test_a_later_grade_is_the_one_that_is_shown(tmp_path: Path) -> None:
@@ -381,7 +512,13 @@ def test_a_later_grade_is_the_one_that_is_shown(tmp_path: Path) -> None:
     for home in sorted((tmp_path / "runs" / "toy").glob("gspo/s*")):
         (home / "grades").mkdir()
         with Journal(home / "grades") as journal:
-            journal.write([GradeRecord(bench="addition", step=12, problem="addition-0", sample=0, correct=1, at=1.0)])
+            journal.write(
+                [
+                    GradeRecord(
+                        bench="addition", step=12, problem="addition-0", sample=0, correct=1, at=1.0
+                    )
+                ]
+            )
     ingest(tmp_path / "runs")
     found = rendered(database, "toy")
     [first, *_] = section(found, "scores")["benches"]["addition"]["problems"]["flips"]
@@ -392,7 +529,9 @@ def test_a_later_grade_is_the_one_that_is_shown(tmp_path: Path) -> None:
 def test_what_the_curves_cover_is_said_beside_them(toy: Report, tmp_path: Path) -> None:
     def study(kl_coef: float) -> Study:
         path = tmp_path / "kl.toml"
-        path.write_text(f'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "gspo"\nkl_coef = {kl_coef}\n')
+        path.write_text(
+            f'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "gspo"\nkl_coef = {kl_coef}\n'
+        )
         return load_study(path)
 
     assert skipping(study(0.0))

@@ -1,4 +1,6 @@
-"""The figures' data: what is averaged, what is paired, what is marked, and what is said where nothing was measured."""
+"""The figures' data: what is averaged, what is paired, what is marked, and what is said where
+nothing was measured.
+"""
 
 import math
 from dataclasses import replace
@@ -60,7 +62,10 @@ def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
     assert gspo.at["prompts"][:3] == (32.0, 64.0, 96.0)
-    assert gspo.at["response tokens"][:2] == (201.0, 401.0)  # seeds 0, 1, 2: the mean of 200, 201, 202
+    assert gspo.at["response tokens"][:2] == (
+        201.0,
+        401.0,
+    )  # seeds 0, 1, 2: the mean of 200, 201, 202
     assert of(found["m-reward"], "gspo", 2).at["response tokens"][:2] == (202.0, 402.0)
     assert gspo.at["device seconds"][-1] == 18.0
     score = of(found["m-score-addition"], "grpo")
@@ -73,13 +78,19 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     change = each(StepRecord, lambda run, one: totals(run, one) | {"flops_total": None})
     found = charts(written(make_lab(tmp_path, change=change), curves))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
-    assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
-        tuple(wanted)
-    }
+    assert {
+        tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series
+    } == {tuple(wanted)}
 
 
-rewards = each(StepRecord, lambda run, _: {"reward_mean": 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]})
-"""grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed. Differences .1, .2, .4: mean .2333, sd .1528."""
+rewards = each(
+    StepRecord,
+    lambda run, _: {"reward_mean": 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]},
+)
+"""grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed.
+
+Differences .1, .2, .4: mean .2333, sd .1528.
+"""
 
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
@@ -90,7 +101,9 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
     assert [round(of(chart, "gspo", seed).y[3] or 0, 9) for seed in range(3)] == [0.1, 0.2, 0.4]
     mean = of(chart, "gspo")
     half = 4.302653 * 0.1527525 / math.sqrt(3)
-    assert (mean.y[5], mean.low[5], mean.high[5]) == pytest.approx((0.23333, 0.23333 - half, 0.23333 + half), abs=1e-4)
+    assert (mean.y[5], mean.low[5], mean.high[5]) == pytest.approx(
+        (0.23333, 0.23333 - half, 0.23333 + half), abs=1e-4
+    )
 
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
@@ -130,7 +143,9 @@ def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -
     assert not chart.seeds
     grpo = measured[(measured["arm"] == "grpo") & (measured["step"] == 1)]["reward_mean"]
     line = of(chart, "grpo")
-    assert (line.low[1], line.y[1], line.high[1]) == pytest.approx((grpo.min(), grpo.mean(), grpo.max()))
+    assert (line.low[1], line.y[1], line.high[1]) == pytest.approx(
+        (grpo.min(), grpo.mean(), grpo.max())
+    )
     assert "Shaded: from the lowest seed to the highest" in chart.note
     assert not found["m-score-addition"].seeds
 
@@ -139,9 +154,15 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
     def change(run: Run, record: Record) -> Record | None:
         if isinstance(record, UpdateRecord) and record.minibatch > 0:
             return None
-        return replace(record, reward_mean=float(record.step)) if isinstance(record, StepRecord) else record
+        return (
+            replace(record, reward_mean=float(record.step))
+            if isinstance(record, StepRecord)
+            else record
+        )
 
-    with Evidence.open(make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)) as evidence:
+    with Evidence.open(
+        make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)
+    ) as evidence:
         chart = charts(curves(Source(evidence, "toy")))["m-reward"]
         sampled = course(Source(evidence, "toy")).sampled
     line = of(chart, "grpo")
@@ -156,12 +177,15 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
         if isinstance(record, UpdateRecord) and record.minibatch > 0:
             return None
         if isinstance(record, StepRecord):
-            # gspo is ahead by 1 in its last 50 steps alone: a fifth of 251, which a chart shows two by two
+            # gspo is ahead by 1 in its last 50 steps alone: a fifth of 251, which a chart shows two
+            # by two
             ahead = 1.0 if run.arm == "gspo" and record.step >= 201 else 0.0
             return replace(record, reward_mean=ahead)
         return record
 
-    with Evidence.open(make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)) as evidence:
+    with Evidence.open(
+        make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)
+    ) as evidence:
         assert course(Source(evidence, "toy")).width == 2
         *_, tail = scalars(Source(evidence, "toy"))
     assert tail.values == {("grpo", 0): 0.0, ("gspo", 0): 1.0}
@@ -171,9 +195,17 @@ def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
         section = clipping(Source(evidence, "toy"))
         rows = read_updates(evidence, "toy", ["clip_fraction_tokens"]).query("minibatch == 3")
-    whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
+    whole = (
+        rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)]
+        .groupby("seed")["clip_fraction_tokens"]
+        .mean()
+        .mean()
+    )
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
-    shares = [section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"] for sign in ("", "_high", "_low")]
+    shares = [
+        section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"]
+        for sign in ("", "_high", "_low")
+    ]
     assert shares[1:] == pytest.approx([0.6 * shares[0], 0.4 * shares[0]])
 
 
@@ -184,7 +216,11 @@ def lengths(run: Run, record: Record) -> Record:
     rng = np.random.default_rng([run.seed, record.step, record.minibatch])
     length = rng.integers(4, 64, 200)
     log_s = rng.normal(0, 1 / np.sqrt(length)) * (record.minibatch > 0)
-    detail = {"length": length.tolist(), "sum_log_ratio": (log_s * length).tolist()} if record.step % 5 == 0 else None
+    detail = (
+        {"length": length.tolist(), "sum_log_ratio": (log_s * length).tolist()}
+        if record.step % 5 == 0
+        else None
+    )
     return replace(record, response_detail=detail)
 
 
@@ -198,10 +234,14 @@ def test_the_spread_by_length(tmp_path: Path) -> None:
 
 
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
-    """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
+    """No response had an advantage, so that no ratio was measured: an untrained model's first
+    steps.
+    """
 
     change = each(UpdateRecord, lambda *_: {"response_detail": {"length": [], "sum_log_ratio": []}})
-    assert not charts(written(make_lab(tmp_path, change=change), diagnostics))["m-log-ratio-length"].series
+    assert not charts(written(make_lab(tmp_path, change=change), diagnostics))[
+        "m-log-ratio-length"
+    ].series
 
 
 def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
@@ -209,12 +249,17 @@ def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: P
         declared = Source(evidence, "moe").declaration
         found = charts(experts(Source(evidence, "moe")))
         change = read_updates(evidence, "moe", ["expert_change"])
-    assert replayed(declared.arms) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
+    assert replayed(declared.arms) == {
+        "grpo": {"old-policy": "grpo-replay"},
+        "gspo": {"old-policy": "gspo-replay"},
+    }
     chart = found["m-replay-experts"]
     with_replay = of(chart, "replay: old-policy")
     assert with_replay.x == ("grpo", "gspo")
     first = declared.arms["gspo-replay"].settings.update.first_settled
-    own = change[(change["arm"] == "gspo-replay") & (change["minibatch"] > 0) & (change["step"] >= first)]
+    own = change[
+        (change["arm"] == "gspo-replay") & (change["minibatch"] > 0) & (change["step"] >= first)
+    ]
     assert with_replay.y[1] == pytest.approx(own.groupby("seed")["expert_change"].mean().mean())
     assert of(found["m-replay-clip"], "without replay").y[1] == pytest.approx(0.2, abs=0.05)
 
@@ -231,11 +276,15 @@ def test_arms_with_another_difference_are_no_replay_pair(tmp_path: Path) -> None
     assert twins("update = {epochs = 2}\n") == {}
     assert twins("clip_low = 0.1\n") == {}
     calibrated = 'clip = "calibrated"\n'
-    assert twins(f"{calibrated}clip_low = 0.1\n", calibrated) == {"a": {"rollout": "b"}}, "a pilot finds each its own"
+    assert twins(f"{calibrated}clip_low = 0.1\n", calibrated) == {"a": {"rollout": "b"}}, (
+        "a pilot finds each its own"
+    )
 
 
 def falling(run: Run, record: Record) -> Record:
-    """grpo seed 0: drift leaves its range at step 80, the reward falls at 100. gspo seed 1 has a false alarm."""
+    """grpo seed 0: drift leaves its range at step 80, the reward falls at 100. gspo seed 1 has a
+    false alarm.
+    """
     rng = np.random.default_rng([run.seed, record.step])
     if isinstance(record, StepRecord):
         fell = (run.arm, run.seed) == ("grpo", 0) and record.step >= 100
@@ -243,7 +292,10 @@ def falling(run: Run, record: Record) -> Record:
     if isinstance(record, UpdateRecord):
         odd = (run.arm, run.seed, record.step >= 80) in {("grpo", 0, True), ("gspo", 1, True)}
         return replace(
-            record, stale_k3=1.0 if odd else 0.1 + 0.01 * float(rng.random()), grad_norm=0.5, clip_fraction_tokens=None
+            record,
+            stale_k3=1.0 if odd else 0.1 + 0.01 * float(rng.random()),
+            grad_norm=0.5,
+            clip_fraction_tokens=None,
         )
     return record
 
@@ -278,15 +330,27 @@ not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)}
             "| grpo s0 |  |  |  | 51 |",
         ),
         ({"steps": 20}, "0 of 6 runs were unstable.", [], ""),
-        ({"steps": 4}, "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.", [], ""),
-        ({"change": not_finite}, "6 of 6 runs", [(3, "non-finite", None, None)] * 6, "too few steps to judge"),
+        (
+            {"steps": 4},
+            "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.",
+            [],
+            "",
+        ),
+        (
+            {"change": not_finite},
+            "6 of 6 runs",
+            [(3, "non-finite", None, None)] * 6,
+            "too few steps to judge",
+        ),
     ],
     ids=["an entropy", "stable", "too short", "all"],
 )
 def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
     tmp_path: Path, how: dict[str, Any], begins: str, runs: list[tuple[Any, ...]], said: str
 ) -> None:
-    """An entropy's collapse is an event beside the reward's; of a stable study no signals are read."""
+    """An entropy's collapse is an event beside the reward's; of a stable study no signals are
+    read.
+    """
     section = written(make_lab(tmp_path, **how), collapse)
     assert section.markdown.startswith(begins)
     assert runs or section.markdown == begins

@@ -1,4 +1,6 @@
-"""What people see while work goes on: the table at 80 and 120 columns, plain lines, warnings, and the time left."""
+"""What people see while work goes on: the table at 80 and 120 columns, plain lines, warnings, and
+the time left.
+"""
 
 import io
 import time
@@ -18,7 +20,9 @@ from gspo_lab.running.progress import (
 )
 
 
-def cell(row: str, column: str, step: int, state: State = State.RUNNING, phase: Phase | None = None) -> ProgressCell:
+def cell(
+    row: str, column: str, step: int, state: State = State.RUNNING, phase: Phase | None = None
+) -> ProgressCell:
     progress = Progress(60, step, state, phase)
     if step:
         progress.reward, progress.clip = step / 100, 0.0058
@@ -48,7 +52,10 @@ def board(seeds: int) -> list[ProgressCell]:
 
 def page(cells: list[ProgressCell], width: int, height: int = 40) -> list[str]:
     """The table as a terminal of that width shows it, without its colours."""
-    view = ProgressView(Console(file=io.StringIO(), width=width, height=height, force_terminal=True), "moe_stability")
+    view = ProgressView(
+        Console(file=io.StringIO(), width=width, height=height, force_terminal=True),
+        "moe_stability",
+    )
     view.begin("training", cells, 4)
     plain = Console(file=io.StringIO(), width=width, height=height, color_system=None)
     plain.print(view._table(view._began + 250))
@@ -67,7 +74,9 @@ def test_a_cell_names_its_phase_where_there_is_room() -> None:
 
 def test_where_cells_have_no_room_each_has_a_letter() -> None:
     assert page(board(6), 80)[2].split() == ["grpo", "✓seo✗·", "1/6", "0.305", "0.58%"]
-    assert page(board(6), 80)[-1].endswith("2 of 12 finished, 4 min 10 s elapsed, about 4 min 00 s left")
+    assert page(board(6), 80)[-1].endswith(
+        "2 of 12 finished, 4 min 10 s elapsed, about 4 min 00 s left"
+    )
 
 
 def test_twenty_seeds_at_80_columns_have_a_letter_each() -> None:
@@ -77,7 +86,9 @@ def test_twenty_seeds_at_80_columns_have_a_letter_each() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def told(cells: list[ProgressCell], *, elapsed: float = 0.0, ticks: int = 1, by_reward: bool = False) -> list[str]:
+def told(
+    cells: list[ProgressCell], *, elapsed: float = 0.0, ticks: int = 1, by_reward: bool = False
+) -> list[str]:
     """The plain lines of a view that began `elapsed` seconds ago, without the time of day."""
     console = Console(file=io.StringIO(), width=300)
     with ProgressView(console, "toy", by_reward=by_reward) as view:
@@ -93,9 +104,12 @@ def test_a_pipe_has_a_plain_line_now_and_then() -> None:
     lines = told(board(3), elapsed=85, ticks=5)
     assert lines == [
         "toy: training, 6 to do, 2 at a time",
-        "grpo/s1 sampling 12/60, reward 0.120, clipped 0.58%; grpo/s2 evaluating 30/60, reward 0.300, clipped 0.58%; "
-        "gspo/s0 sampling 12/60, reward 0.120, clipped 0.58%; gspo/s1 evaluating 30/60, reward 0.300, clipped 0.58%; "
-        "1 more running; 1 of 6 finished, 1 min 25 s elapsed, about 4 min 36 s left",
+        (
+            "grpo/s1 sampling 12/60, reward 0.120, clipped 0.58%; grpo/s2 evaluating 30/60, reward"
+            " 0.300, clipped 0.58%; gspo/s0 sampling 12/60, reward 0.120, clipped 0.58%; gspo/s1"
+            " evaluating 30/60, reward 0.300, clipped 0.58%; 1 more running; 1 of 6 finished, 1 min"
+            " 25 s elapsed, about 4 min 36 s left"
+        ),
     ]
     assert len(told(board(3), elapsed=2, ticks=5)) == 1, "nothing in the first seconds"
 
@@ -114,13 +128,21 @@ def test_warnings_are_said_once() -> None:
     both[1].progress.none_correct = True
     assert told(both).count(NONE_CORRECT_ADVICE) == 1, "the advice is the same for all runs"
     assert "not graded 12.5%" in told([one], elapsed=60)[-1]
-    assert not any(NONE_CORRECT in line for line in told([one], ticks=3, by_reward=True)), "the reward decides already"
+    assert not any(NONE_CORRECT in line for line in told([one], ticks=3, by_reward=True)), (
+        "the reward decides already"
+    )
 
 
 def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured() -> None:
-    """One slot: 8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run with its start."""
+    """One slot: 8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run
+    with its start.
+    """
     first, second = cell("a", "s0", 2), cell("b", "s0", 0, State.QUEUED)
-    first.progress.spent = {("step", "a"): (4.0, 2), ("bench sums", "a"): (5.0, 1), ("start", "a"): (3.0, 1)}
+    first.progress.spent = {
+        ("step", "a"): (4.0, 2),
+        ("bench sums", "a"): (5.0, 1),
+        ("start", "a"): (3.0, 1),
+    }
     first.progress.left = {("step", "a"): 8, ("bench sums", "a"): 4}
     second.progress.left = {("step", "b"): 10, ("bench sums", "b"): 1, ("start", "b"): 1}
     assert seconds_left([first, second], 1) == (16 + 20 + 20 + 5 + 3, True)
@@ -139,12 +161,16 @@ def test_what_a_start_waits_for_is_told_with_its_time() -> None:
     one.progress.detail, one.progress.since = "verl (Ray, model, vLLM)", time.monotonic()
     assert page([one], 80)[3] == "gspo/s0 starting verl (Ray, model, vLLM), 4 min 10 s"
     one.progress.since -= 90
-    assert "gspo/s0 starting 0/60 verl (Ray, model, vLLM), 1 min 30 s; " in told([one], elapsed=90)[1]
+    assert (
+        "gspo/s0 starting 0/60 verl (Ray, model, vLLM), 1 min 30 s; " in told([one], elapsed=90)[1]
+    )
     one.progress.state = State.FINISHED
     assert len(page([one], 80)) == 4
 
 
-def test_a_count_says_what_it_waits_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_says_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gspo_lab.running.progress.FIRST_LINE_SECONDS", 0.1)
     with counting("eval", {"aime": 4}, "waiting for http://localhost:1/v1") as advance:
         time.sleep(1.5)

@@ -59,13 +59,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "engines.py").write_text(ENGINE)
     yield tmp_path / "runs/s/a/s0"
     while WORKERS:
-        with WORKERS.pop() as left:  # of a test that failed; killing one that has ended does nothing
+        with (
+            WORKERS.pop() as left
+        ):  # of a test that failed; killing one that has ended does nothing
             left.kill()
 
 
 def prepare(folder: Path, engine: str, steps: int = 3) -> None:
     base = folder.parents[3]
-    toml = f'question = "?"\ntask = "addition"\nengine = "{engine}"\nsteps = {steps}\n[arm.a]\nobjective = "grpo"\n'
+    toml = (
+        f'question = "?"\ntask = "addition"\nengine = "{engine}"\nsteps ='
+        f' {steps}\n[arm.a]\nobjective = "grpo"\n'
+    )
     (base / "s.toml").write_text(toml)
     folder.mkdir(parents=True)
     # The engine reads "warm_start" itself: what a Run does not know is none of its business.
@@ -120,7 +125,9 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
     process = worker(folder)
     until(lambda: records(folder, "status"))
     process.send_signal(signal.SIGINT)
-    until(lambda: records(folder, "step"))  # the first one was heard: two that nobody has heard are one
+    until(
+        lambda: records(folder, "step")
+    )  # the first one was heard: two that nobody has heard are one
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=240) == 130
@@ -140,7 +147,9 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
         ("engines.py:Broken", 1, "RuntimeError: broken", None),
     ],
 )
-def test_why_it_failed_is_its_last_word(folder: Path, engine: str, code: int, message: str, said: str | None) -> None:
+def test_why_it_failed_is_its_last_word(
+    folder: Path, engine: str, code: int, message: str, said: str | None
+) -> None:
     prepare(folder, engine)
     process = worker(folder)
     _, shown = process.communicate(timeout=240)

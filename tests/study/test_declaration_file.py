@@ -20,7 +20,9 @@ def written(tmp_path: Path, more: str = "") -> dict[str, Any]:
 
 def test_its_digest_is_of_what_is_locked(tmp_path: Path) -> None:
     content = written(tmp_path)
-    found = Declaration.parse({**content, "comment": "later", "edits": [{"at": "noon", "what": "seeds"}]}, "here")
+    found = Declaration.parse(
+        {**content, "comment": "later", "edits": [{"at": "noon", "what": "seeds"}]}, "here"
+    )
     assert found.digest == found.content_digest == content["digest"] == digest(found.locked())
     assert found.edits == (Edit("noon", "seeds"),)
     assert str(found.edits[0]) == "noon seeds"
@@ -62,7 +64,10 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
         {"waive": {"a": 5}},
         {"reference_bands": {"grpo": [10**400, 1]}},
         {"reference_bands": {"grpo": [0.1, float("inf")]}},
-        *({"arms": {"grpo": {"declared": wrong, "settings": {}}}} for wrong in ([["steps"]], [None], "steps")),
+        *(
+            {"arms": {"grpo": {"declared": wrong, "settings": {}}}}
+            for wrong in ([["steps"]], [None], "steps")
+        ),
     ],
 )
 def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: dict[str, Any]) -> None:

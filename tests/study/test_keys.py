@@ -1,4 +1,6 @@
-"""What follows from the keys' own declaration: a key said to be costly, tunable or an engine's is treated as such."""
+"""What follows from the keys' own declaration: a key said to be costly, tunable or an engine's is
+treated as such.
+"""
 
 import pytest
 
@@ -11,7 +13,10 @@ from gspo_lab.study.schema import KEYS, Settings, TaskTable, cost, obeyed, unrea
 
 def test_a_key_inside_a_table_has_what_the_table_says_unless_it_says_its_own() -> None:
     assert (KEYS["rollout.group_size"].arms, KEYS["rollout.temperature"].arms) == ("vary", "choose")
-    assert (KEYS["rollout.group_size"].acts, KEYS["rollout.staleness"].acts) == ("sampling", "update")
+    assert (KEYS["rollout.group_size"].acts, KEYS["rollout.staleness"].acts) == (
+        "sampling",
+        "update",
+    )
     assert KEYS["critic.value_clip"].read is KEYS["critic"].read
     assert KEYS["record.rollouts"] == Key(arms="study", acts="update")
     assert KEYS["objective.bapo_share"].arms == "choose", "a loss's own keys are keys of the study"
@@ -38,12 +43,19 @@ def test_a_certificate_excuses_by_what_a_key_acts_on() -> None:
 @pytest.mark.parametrize("program", ["trl", "verl", "areal"])
 def test_a_peer_s_name_makes_its_engine_obey_and_its_logs_known(program: str) -> None:
     assert {"model", "steps", "update.learning_rate", "objective.clip_low"} <= set(obeyed(program))
-    assert not {"objective.policy_loss", "rollout.dynamic_sampling", "objective"} & set(obeyed(program))
+    assert not {"objective.policy_loss", "rollout.dynamic_sampling", "objective"} & set(
+        obeyed(program)
+    )
     name = KEYS["update.learning_rate"].names[program]
     assert tables()[program]["settings"][name] == ["update.learning_rate"]
 
 
 def test_a_new_key_at_its_default_leaves_the_digests_of_earlier_runs() -> None:
-    """Where this fails for a new key, give it `Key(later=True)`; where a default has changed, earlier runs differ."""
+    """Where this fails for a new key, give it `Key(later=True)`; where a default has changed,
+    earlier runs differ.
+    """
     run = Settings(task=TaskTable(name="addition"))
-    assert digest(run.model_dump(mode="json")) == "893fd05ca5dbf021c3051adf099d7301cdf389afcf547a10a936a5a307a438bc"
+    assert (
+        digest(run.model_dump(mode="json"))
+        == "893fd05ca5dbf021c3051adf099d7301cdf389afcf547a10a936a5a307a438bc"
+    )

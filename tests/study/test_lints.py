@@ -57,19 +57,30 @@ C14 = "claim=[{name = 'C14-more-efficient'}]"
 @pytest.mark.parametrize(
     ("line", "overrides"),
     [
-        ("warn: eps-too-wide: range of 0.2 hardly", ["arm.gspo.clip_low=0.2", "arm.gspo.clip_high=0.2"]),
-        ("warn: eps-too-narrow: token ratio with a", ["arm.grpo.clip_low=3e-4", "arm.grpo.clip_high=4e-4"]),
+        (
+            "warn: eps-too-wide: range of 0.2 hardly",
+            ["arm.gspo.clip_low=0.2", "arm.gspo.clip_high=0.2"],
+        ),
+        (
+            "warn: eps-too-narrow: token ratio with a",
+            ["arm.grpo.clip_low=3e-4", "arm.grpo.clip_high=4e-4"],
+        ),
         ("error: aggregation-label: not the paper's GRPO", ["arm.grpo.aggregation=token-mean"]),
         ("error: aggregation-label: is not GSPO", ["arm.gspo.aggregation=constant"]),
         ("warn: kl-not-zero: kl_coef = 0.04", ["arm.gspo.kl_coef=0.04"]),
         ("warn: mismatch-uncorrected: sampled in bfloat16, trained in float32", [BF16]),
         (
-            "warn: lag-uncorrected: arm.gspo: rollout.staleness and rollout.tokens_per_step with old_logprobs = "
-            "'trainer' and no mismatch",
+            (
+                "warn: lag-uncorrected: arm.gspo: rollout.staleness and rollout.tokens_per_step"
+                " with old_logprobs = 'trainer' and no mismatch"
+            ),
             ["rollout.staleness=2", "rollout.tokens_per_step=8"],
         ),
         (
-            "warn: setting-unread: arm.gspo: mismatch_high = 2.0 does nothing without mismatch_correction: leave",
+            (
+                "warn: setting-unread: arm.gspo: mismatch_high = 2.0 does nothing without"
+                " mismatch_correction: leave"
+            ),
             ["arm.gspo.mismatch_high=2.0"],
         ),
         (
@@ -77,31 +88,52 @@ C14 = "claim=[{name = 'C14-more-efficient'}]"
             ["objective.mismatch_low=0.5"],
         ),
         (
-            "warn: setting-unread: critic.learning_rate = 0.001 does nothing without advantage = 'gae'",
+            (
+                "warn: setting-unread: critic.learning_rate = 0.001 does nothing without advantage"
+                " = 'gae'"
+            ),
             ["critic.learning_rate=1e-3"],
         ),
         (
-            "warn: setting-unread: arm.grpo: rollout.overlong_penalty = 0.5 does nothing without overlong_buffer",
+            (
+                "warn: setting-unread: arm.grpo: rollout.overlong_penalty = 0.5 does nothing"
+                " without overlong_buffer"
+            ),
             ["arm.grpo.rollout.overlong_penalty=0.5"],
         ),
-        ("error: filter-one-arm: dynamic_sampling (grpo: 0, gspo: 2)", ["arm.gspo.rollout.dynamic_sampling=2"]),
+        (
+            "error: filter-one-arm: dynamic_sampling (grpo: 0, gspo: 2)",
+            ["arm.gspo.rollout.dynamic_sampling=2"],
+        ),
         ("error: dual-clip-one-arm: (grpo: unset, gspo: 3.0)", ["arm.gspo.dual_clip=3.0"]),
         ("error: std-one-arm: gspo: group-mean)", ["arm.gspo.advantage=group-mean"]),
-        ("error: correction-one-arm: (grpo: none, gspo: tis)", ["arm.gspo.mismatch_correction=tis"]),
-        ("error: mask-one-arm: off_policy_mask (grpo: unset, gspo: 0.5)", ["arm.gspo.off_policy_mask=0.5"]),
+        (
+            "error: correction-one-arm: (grpo: none, gspo: tis)",
+            ["arm.gspo.mismatch_correction=tis"],
+        ),
+        (
+            "error: mask-one-arm: off_policy_mask (grpo: unset, gspo: 0.5)",
+            ["arm.gspo.off_policy_mask=0.5"],
+        ),
         ("warn: too-few-seeds: 2 seeds: no interval", ["seeds=2"]),
         ("warn: too-few-seeds: 3.26 sd", ["seeds=3"]),
         ("warn: sweep-one-start: all seeds share one starting model", [SWEEP]),
         ("warn: tiny-benchmark: 99", ["bench.addition.problems=99", "bench.addition.samples=7"]),
-        # 64 x 1 answers to 5 seeds in each of 3 deciding evaluations are 960: 1.96 sqrt(.5 / 960) = .0447
+        # 64 x 1 answers to 5 seeds in each of 3 deciding evaluations are 960: 1.96 sqrt(.5 / 960) =
+        # .0447
         (
             "warn: margin-below-noise: 960 answers per arm alone leaves ±0.045",
             ["bench.addition.problems=64", "bench.addition.samples=1"],
         ),
-        # Greedy answers are one a problem, however often it is asked: 320, 1.96 sqrt(.5 / 320) = .0775
+        # Greedy answers are one a problem, however often it is asked: 320, 1.96 sqrt(.5 / 320) =
+        # .0775
         (
             "warn: margin-below-noise: 320 answers per arm alone leaves ±0.077",
-            ["bench.addition.problems=64", "bench.addition.samples=1", "bench.addition.temperature=0.0"],
+            [
+                "bench.addition.problems=64",
+                "bench.addition.samples=1",
+                "bench.addition.temperature=0.0",
+            ],
         ),
         ("warn: no-warmup: 99", ["update.warmup_updates=0", "steps=99"]),
         ("warn: coarse-eval: evaluated 9 times", [C14, "bench.addition.every=12"]),
@@ -122,22 +154,39 @@ def fires(findings: list[Finding], line: str) -> None:
 
 def test_lints_of_models_lengths_and_names_fire(tmp_path: Path) -> None:
     # .02 / sqrt(16) = .005; .00035 / .005 = .07 sd: .4721
-    fires(lints(study(tmp_path), short("gspo", 16)), "warn: eps-too-narrow: about 0.47 of the active tokens")
+    fires(
+        lints(study(tmp_path), short("gspo", 16)),
+        "warn: eps-too-narrow: about 0.47 of the active tokens",
+    )
     # 512 / 1024
     fires(
         lints(study(tmp_path, text=renamed("dr-grpo", "dr-grpo")), short("dr-grpo", 512)),
-        "warn: aggregation-constant: arm.dr-grpo: aggregation_constant = 1024, and an answer has at most 512 tokens: "
-        "its gradient has 0.5 of",
+        "warn: aggregation-constant: arm.dr-grpo: aggregation_constant = 1024, and an answer has at"
+        " most 512 tokens: its gradient has 0.5 of",
     )
-    fires(lints(study(tmp_path, MOE), ROUTED), "warn: replay-unspecified: no arm says routing_replay")
+    fires(
+        lints(study(tmp_path, MOE), ROUTED), "warn: replay-unspecified: no arm says routing_replay"
+    )
     replayed = "arm.grpo.routing_replay=old-policy"
-    fires(lints(study(tmp_path, MOE, replayed), ROUTED), "warn: replay-unspecified: only with replay")
+    fires(
+        lints(study(tmp_path, MOE, replayed), ROUTED), "warn: replay-unspecified: only with replay"
+    )
     dense = ModelFacts(moe={"tiny-qwen3": False})
     fires(lints(study(tmp_path, replayed), dense), "error: replay-on-dense: a dense model")
-    bench = '[[bench]]\nname = "addition"\nproblems = 400\nsamples = 8\n[verdict]\nprimary = "addition"\n'
-    assert named(lints(study(tmp_path, text=QUIET.replace(bench, "")), LONG)) == [("warn", "no-primary")]
-    text = QUIET.replace('[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n')
-    fires(lints(study(tmp_path, text=text), LONG), "warn: no-primary: addition, the first of 2 benchmarks, decides")
+    bench = (
+        '[[bench]]\nname = "addition"\nproblems = 400\nsamples = 8\n[verdict]\nprimary ='
+        ' "addition"\n'
+    )
+    assert named(lints(study(tmp_path, text=QUIET.replace(bench, "")), LONG)) == [
+        ("warn", "no-primary")
+    ]
+    text = QUIET.replace(
+        '[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n'
+    )
+    fires(
+        lints(study(tmp_path, text=text), LONG),
+        "warn: no-primary: addition, the first of 2 benchmarks, decides",
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +223,9 @@ def test_a_lint_is_silent_beside_its_case(tmp_path: Path, overrides: list[str]) 
         ('[arm.dppo]\nobjective = "dppo-kl"\n[arm.gmpo]\nobjective = "gmpo"', []),
     ],
 )
-def test_other_arms_are_compared_as_what_they_are(tmp_path: Path, more: str, overrides: list[str]) -> None:
+def test_other_arms_are_compared_as_what_they_are(
+    tmp_path: Path, more: str, overrides: list[str]
+) -> None:
     assert named(lints(study(tmp_path, *overrides, text=QUIET + more), LONG)) == []
 
 
@@ -183,7 +234,14 @@ def test_lints_of_models_lengths_and_names_are_silent_beside_their_cases(tmp_pat
     quiet = [
         (study(tmp_path, "arm.gspo.clip=calibrated"), short("gspo", 16)),
         (study(tmp_path, f"arm.dapo.{token_mean}", text=renamed("dapo", "grpo")), LONG),
-        (study(tmp_path, f"arm.grpo-token-mean.{token_mean}", text=renamed("grpo-token-mean", "grpo")), LONG),
+        (
+            study(
+                tmp_path,
+                f"arm.grpo-token-mean.{token_mean}",
+                text=renamed("grpo-token-mean", "grpo"),
+            ),
+            LONG,
+        ),
         (
             study(
                 tmp_path,
@@ -194,7 +252,11 @@ def test_lints_of_models_lengths_and_names_are_silent_beside_their_cases(tmp_pat
             short("dr-grpo", 5000),
         ),
         (
-            study(tmp_path, "arm.luspo.aggregation=seq-mean-token-sum", text=QUIET.replace("arm.gspo", "arm.luspo")),
+            study(
+                tmp_path,
+                "arm.luspo.aggregation=seq-mean-token-sum",
+                text=QUIET.replace("arm.gspo", "arm.luspo"),
+            ),
             LONG,
         ),
         (study(tmp_path, MOE, "arm.grpo.routing_replay=none"), ROUTED),
@@ -212,7 +274,9 @@ def test_lints_of_models_lengths_and_names_are_silent_beside_their_cases(tmp_pat
 
 
 def test_errors_come_first_and_a_waived_one_is_a_warning_with_its_reason(tmp_path: Path) -> None:
-    found = lints(study(tmp_path, "seeds=2", "arm.gspo.kl_coef=0.1", "arm.gspo.dual_clip=3.0"), LONG)
+    found = lints(
+        study(tmp_path, "seeds=2", "arm.gspo.kl_coef=0.1", "arm.gspo.dual_clip=3.0"), LONG
+    )
     assert [finding.level for finding in found] == ["error", "warn", "warn"]
     waived = study(tmp_path, "arm.gspo.dual_clip=3.0", "waive.dual-clip-one-arm=asked so")
     (finding,) = lints(waived, LONG)
@@ -225,7 +289,9 @@ def test_former_keys_of_slurm_are_options(tmp_path: Path) -> None:
     old = 'launch.slurm={partition = "gpu", account = "lab", options = ["--nice"]}'
     former, plain = study(tmp_path, old), study(tmp_path)
     (finding,) = lints(former, LONG)
-    assert str(finding).startswith("warn: key-moved: launch.slurm.account is now one of launch.slurm.options")
+    assert str(finding).startswith(
+        "warn: key-moved: launch.slurm.account is now one of launch.slurm.options"
+    )
     assert former.launch.options["slurm"]["options"] == ["--nice", "--account=lab"]
     assert former.locked() == plain.locked(), "no part of what a study declares"
 
@@ -233,14 +299,21 @@ def test_former_keys_of_slurm_are_options(tmp_path: Path) -> None:
 def test_a_removed_error_may_still_be_waived(tmp_path: Path) -> None:
     former = study(tmp_path, "waive.rollout-logp-as-old=measured")
     (finding,) = lints(former, LONG)
-    assert str(finding).startswith("warn: waive-unused: waive.rollout-logp-as-old: this check was removed")
-    assert former.locked()["waive"] == {"rollout-logp-as-old": "measured"}, "the study's digest stays"
+    assert str(finding).startswith(
+        "warn: waive-unused: waive.rollout-logp-as-old: this check was removed"
+    )
+    assert former.locked()["waive"] == {"rollout-logp-as-old": "measured"}, (
+        "the study's digest stays"
+    )
 
 
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("dual-clip-on-arm=why", "dual-clip-on-arm: no error of that name (did you mean 'dual-clip-one-arm'?)"),
+        (
+            "dual-clip-on-arm=why",
+            "dual-clip-on-arm: no error of that name (did you mean 'dual-clip-one-arm'?)",
+        ),
         ("tiny-benchmark=why", "tiny-benchmark: no error of that name"),
         ("std-one-arm=' '", "std-one-arm: give the reason as text"),
         ("std-one-arm=true", "std-one-arm: give the reason as text"),

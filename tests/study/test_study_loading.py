@@ -1,4 +1,6 @@
-"""What a study's file says is what its arms resolve to; what it says wrongly is told, all of it, by dotted path."""
+"""What a study's file says is what its arms resolve to; what it says wrongly is told, all of it, by
+dotted path.
+"""
 
 from pathlib import Path
 
@@ -17,8 +19,14 @@ def test_a_small_study_is_read_whole(tmp_path: Path) -> None:
     assert study.comment == "A comment that\nopens the file."
     assert list(study.arms) == ["grpo", "gspo"]
     settings = study.arms["gspo"].settings
-    assert (settings.steps, settings.task.name, settings.rollout.prompts_per_step) == (3, "addition", 8)
-    assert [(bench.name, bench.problems, bench.task) for bench in settings.bench] == [("sums", 4, None)]
+    assert (settings.steps, settings.task.name, settings.rollout.prompts_per_step) == (
+        3,
+        "addition",
+        8,
+    )
+    assert [(bench.name, bench.problems, bench.task) for bench in settings.bench] == [
+        ("sums", 4, None)
+    ]
     assert study.verdict.margin == 0.02
 
 
@@ -31,12 +39,17 @@ def test_shipped_studies_load_and_open_with_their_question(path: Path) -> None:
     assert study.question.endswith("?")
     assert len(study.arms) >= 2
     assert len(study.seeds) >= 3, "fewer give no verdict"
-    assert study.arms[next(iter(study.arms))].settings.bench, "without a benchmark nothing is decided"
+    assert study.arms[next(iter(study.arms))].settings.bench, (
+        "without a benchmark nothing is decided"
+    )
 
 
 def test_an_arm_s_keys_go_over_the_shared_ones_and_those_over_the_preset_s(tmp_path: Path) -> None:
     shared = '[objective]\npreset = "gspo"\nclip_high = 0.5\nkl_coef = 0.01\n'
-    arms = '[arm.a]\nkl_coef = 0.02\n[arm.b]\nobjective = "grpo"\n[arm.c]\nobjective = "grpo"\nclip_high = 0.3\n'
+    arms = (
+        '[arm.a]\nkl_coef = 0.02\n[arm.b]\nobjective = "grpo"\n[arm.c]\nobjective ='
+        ' "grpo"\nclip_high = 0.3\n'
+    )
     study = load(tmp_path, SHARED + shared + arms)
     found = {name: arm.settings.objective for name, arm in study.arms.items()}
     got = {
@@ -51,10 +64,18 @@ def test_an_arm_s_keys_go_over_the_shared_ones_and_those_over_the_preset_s(tmp_p
 
 
 def test_an_arm_declares_what_it_states_and_what_its_preset_changes(tmp_path: Path) -> None:
-    arm = '[arm.more]\nobjective = "gspo"\nrouting_replay = "rollout"\n[arm.more.update]\nminibatches = 4\n'
+    arm = (
+        '[arm.more]\nobjective = "gspo"\nrouting_replay = "rollout"\n[arm.more.update]\nminibatches'
+        " = 4\n"
+    )
     arms = load(tmp_path, SHARED + ARMS + arm).arms
     assert arms["more"].declared == (
-        *("objective.clip_high", "objective.clip_low", "objective.importance_sampling_level", "objective.preset"),
+        *(
+            "objective.clip_high",
+            "objective.clip_low",
+            "objective.importance_sampling_level",
+            "objective.preset",
+        ),
         *("routing_replay", "update.minibatches"),
     )
     resolved = {name: flat(one.settings.model_dump(mode="json")) for name, one in arms.items()}
@@ -93,8 +114,23 @@ def test_every_mistake_is_told_at_once_by_its_dotted_path(tmp_path: Path) -> Non
     starts = [line.partition(": ")[0] for line in found]
     assert sorted(starts) == sorted(
         [
-            *("qestion", "question", "seeds", "steps", "rolout", "update.learning_rat", "update.minibatches"),
-            *("bench.0.name", "bench.0.sample", "verdict.marign", "arm.a.clip_lwo", "arm.b", "arm.c.objective"),
+            *(
+                "qestion",
+                "question",
+                "seeds",
+                "steps",
+                "rolout",
+                "update.learning_rat",
+                "update.minibatches",
+            ),
+            *(
+                "bench.0.name",
+                "bench.0.sample",
+                "verdict.marign",
+                "arm.a.clip_lwo",
+                "arm.b",
+                "arm.c.objective",
+            ),
             *("arm.d.update.epoch", "arm.e.steps"),
         ]
     )
@@ -110,12 +146,20 @@ def test_every_mistake_is_told_at_once_by_its_dotted_path(tmp_path: Path) -> Non
         "arm.d.update.epoch": "epochs",
     }.items():
         assert f"(did you mean '{name}'?)" in said[path]
-    assert said["arm.b"] == "arm.b: this table changes nothing; say what the arm does, e.g. objective = 'gspo'"
-    assert said["arm.e.steps"] == "arm.e.steps: arms cannot differ in 'steps'; it belongs to the whole study"
+    assert (
+        said["arm.b"]
+        == "arm.b: this table changes nothing; say what the arm does, e.g. objective = 'gspo'"
+    )
+    assert (
+        said["arm.e.steps"]
+        == "arm.e.steps: arms cannot differ in 'steps'; it belongs to the whole study"
+    )
     assert said["steps"].endswith("; got 0")
 
 
-def test_a_benchmark_s_mistake_names_it_and_slips_of_the_finger_are_understood(tmp_path: Path) -> None:
+def test_a_benchmark_s_mistake_names_it_and_slips_of_the_finger_are_understood(
+    tmp_path: Path,
+) -> None:
     bench = SHARED.replace('name = "sums"', 'name = "held-out"\nsample = 3')
     [line] = mistakes(tmp_path, bench + ARMS)
     assert line == "bench.held-out.sample: unknown key (did you mean 'samples'?)"
@@ -149,18 +193,33 @@ def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
             '[arm.a.objective]\nclip_low = 0.1\n[arm.b]\nobjective = "gspo"\n',
             "arm.a.objective: must be a preset's name",
         ),
-        ('[objective]\npreset = ["gspo"]\n[arm.a]\nkl_coef = 1\n', "objective.preset: must be a preset's name"),
+        (
+            '[objective]\npreset = ["gspo"]\n[arm.a]\nkl_coef = 1\n',
+            "objective.preset: must be a preset's name",
+        ),
         ('objective = "gspo"\n[arm.a]\nkl_coef = 1\n', "objective: must be a table"),
-        ('[arm.a]\npreset = "gspo"\n', "arm.a.preset: unknown key (an arm names its preset with objective = '...')"),
+        (
+            '[arm.a]\npreset = "gspo"\n',
+            "arm.a.preset: unknown key (an arm names its preset with objective = '...')",
+        ),
         ("[arm._a]\nkl_coef = 0.1\n", "arm._a: names are made of"),
         ('[arm."a/b"]\nkl_coef = 0.1\n', "arm.a/b: names are made of"),
-        ("[arm.a]\nkl_coef = 0.1\n[arm.A]\nkl_coef = 0.2\n", "arm.A: differs from arm.a in capitals alone"),
+        (
+            "[arm.a]\nkl_coef = 0.1\n[arm.A]\nkl_coef = 0.2\n",
+            "arm.A: differs from arm.a in capitals alone",
+        ),
         ("arm = 3\n", "arm: a study needs at least one [arm.NAME] table"),
         ("arm.a = 3\n", "arm.a: must be a table, [arm.a]"),
         ("", "arm: a study needs at least one [arm.NAME] table"),
         ("update = 3\n[arm.a]\nkl_coef = 1\n", "update: "),
-        ("clip_low = 0.1\n" + ARMS, "clip_low: unknown key (it belongs under [objective] or an arm)"),
-        ("[update]\nlearning_rate = inf\n" + ARMS, "update.learning_rate: input should be a finite number"),
+        (
+            "clip_low = 0.1\n" + ARMS,
+            "clip_low: unknown key (it belongs under [objective] or an arm)",
+        ),
+        (
+            "[update]\nlearning_rate = inf\n" + ARMS,
+            "update.learning_rate: input should be a finite number",
+        ),
         ("[update]\nlearning_rate = nan\n" + ARMS, "update.learning_rate: input should be"),
     ],
 )
@@ -192,7 +251,9 @@ def test_what_is_of_the_wrong_kind_is_told(tmp_path: Path, text: str, line: str)
         ("verdict.alpha", "1e-6", "1e-300"),
     ],
 )
-def test_numbers_have_bounds_on_both_sides(tmp_path: Path, key: str, most: str, too_much: str) -> None:
+def test_numbers_have_bounds_on_both_sides(
+    tmp_path: Path, key: str, most: str, too_much: str
+) -> None:
     load(tmp_path, overrides=[f"{key}={most}"])
     (only,) = mistakes(tmp_path, overrides=[f"{key}={too_much}"])
     assert only.startswith(key)
@@ -226,8 +287,9 @@ def test_the_mark_before_utf_8_is_no_part_of_a_study_and_utf_16_is_told(tmp_path
         path.write_bytes((SHARED + ARMS).encode(encoding))
         with pytest.raises(LabError) as caught:
             load_study(path)
-        assert str(caught.value) == (
-            f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8"
+        assert (
+            str(caught.value)
+            == f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8"
         )
 
 
@@ -236,8 +298,10 @@ def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) 
         (tmp_path / f"{name}.toml").touch()
     with pytest.raises(LabError) as caught:
         load_study(tmp_path / "quikstart.toml")
-    assert str(caught.value) == (
-        f"no study file {tmp_path / 'quikstart.toml'} (did you mean 'quickstart'?); {tmp_path}/ has other, quickstart"
+    assert (
+        str(caught.value)
+        == f"no study file {tmp_path / 'quikstart.toml'} (did you mean 'quickstart'?); {tmp_path}/"
+        " has other, quickstart"
     )
     with pytest.raises(LabError, match="no study file"):
         load_study(tmp_path / "nowhere" / "x.toml")
@@ -256,10 +320,26 @@ def test_a_study_s_name_is_fit_for_a_folder(tmp_path: Path, name: str) -> None:
     ("written", "seeds"),
     [
         *(("3", (0, 1, 2)), ("[5, 2]", (5, 2)), ("1", (0,)), ("[0]", (0,))),
-        *((wrong, None) for wrong in ("0", "[]", "[0, 0]", "[-1]", "[0.5]", "[true]", "true", '"3"', "2.0", "10001")),
+        *(
+            (wrong, None)
+            for wrong in (
+                "0",
+                "[]",
+                "[0, 0]",
+                "[-1]",
+                "[0.5]",
+                "[true]",
+                "true",
+                '"3"',
+                "2.0",
+                "10001",
+            )
+        ),
     ],
 )
-def test_seeds_are_a_count_or_a_list(tmp_path: Path, written: str, seeds: tuple[int, ...] | None) -> None:
+def test_seeds_are_a_count_or_a_list(
+    tmp_path: Path, written: str, seeds: tuple[int, ...] | None
+) -> None:
     text = (SHARED + ARMS).replace("seeds = 2", f"seeds = {written}")
     if seeds is not None:
         assert load(tmp_path, text).seeds == seeds
@@ -269,6 +349,13 @@ def test_seeds_are_a_count_or_a_list(tmp_path: Path, written: str, seeds: tuple[
 
 
 def test_an_arm_s_table_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
-    arm = '[arm.slow]\nobjective = "gspo"\nmodel = "tiny-olmoe"\n[arm.slow.update]\nlearning_rate = 1e-5\n'
+    arm = (
+        '[arm.slow]\nobjective = "gspo"\nmodel = "tiny-olmoe"\n[arm.slow.update]\nlearning_rate ='
+        " 1e-5\n"
+    )
     settings = load(tmp_path, SHARED + ARMS + arm).arms["slow"].settings
-    assert (settings.update.learning_rate, settings.update.minibatches, settings.model) == (1e-5, 2, "tiny-olmoe")
+    assert (settings.update.learning_rate, settings.update.minibatches, settings.model) == (
+        1e-5,
+        2,
+        "tiny-olmoe",
+    )

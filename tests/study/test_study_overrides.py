@@ -24,7 +24,9 @@ def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
 def other(key: str, annotation: Any, now: Any) -> str:
     """A valid value of the key, in TOML, that is not `now`."""
     parts = {annotation, *typing.get_args(annotation)}
-    kinds = parts | {typing.get_args(part)[0] for part in parts if typing.get_origin(part) is Annotated}
+    kinds = parts | {
+        typing.get_args(part)[0] for part in parts if typing.get_origin(part) is Annotated
+    }
     origins = {typing.get_origin(one) for one in kinds}
     if typing.get_origin(annotation) is Literal:
         return f'"{next(value for value in typing.get_args(annotation) if value != now)}"'
@@ -35,19 +37,29 @@ def other(key: str, annotation: Any, now: Any) -> str:
     if list in origins:
         return '["stop", "here"]'
     if str in kinds:
-        return {"objective.policy_loss": '"cispo"', "objective.preset": '"gspo"'}.get(key, '"another"')
+        return {"objective.policy_loss": '"cispo"', "objective.preset": '"gspo"'}.get(
+            key, '"another"'
+        )
     if int in kinds:
         return str(2 * (now or 2))
     return "3.0" if now is None else str(0.5 * now or 0.25)
 
 
 def every_key() -> dict[str, Any]:
-    """Every dotted key of a run that is no table, with its type; those of benchmarks under the test study's."""
+    """Every dotted key of a run that is no table, with its type; those of benchmarks under the test
+    study's.
+    """
     out: dict[str, Any] = {}
     for name, entry in Settings.model_fields.items():
-        table = table_of(typing.get_args(entry.annotation)[0] if name == "bench" else entry.annotation)
+        table = table_of(
+            typing.get_args(entry.annotation)[0] if name == "bench" else entry.annotation
+        )
         prefix = "bench.sums" if name == "bench" else name
-        fields = {name: entry} if table is None else {f"{prefix}.{key}": one for key, one in table.model_fields.items()}
+        fields = (
+            {name: entry}
+            if table is None
+            else {f"{prefix}.{key}": one for key, one in table.model_fields.items()}
+        )
         out |= {key: one.annotation for key, one in fields.items() if key != "bench.sums.task"}
     return out
 
@@ -55,7 +67,9 @@ def every_key() -> dict[str, Any]:
 def test_every_setting_can_be_overridden(tmp_path: Path) -> None:
     before = resolved(load(tmp_path))
     along = {  # a preset and a correction bring others along
-        "objective.preset": {f"objective.{name}" for name in ("clip_low", "clip_high", "importance_sampling_level")},
+        "objective.preset": {
+            f"objective.{name}" for name in ("clip_low", "clip_high", "importance_sampling_level")
+        },
         "objective.mismatch_correction": {"objective.mismatch_low", "objective.mismatch_high"},
         "bench.sums.decisive_samples": {"bench.sums.decisive_evaluations"},
     }
@@ -63,20 +77,38 @@ def test_every_setting_can_be_overridden(tmp_path: Path) -> None:
     along["objective.preset"].add("objective.kl_coef")  # what its arm states instead
     for key, annotation in every_key().items():
         wanted = other(key, annotation, before.get(key))
-        study = load(tmp_path, SHARED + (alone if key == "objective.preset" else ARMS), overrides=[f"{key}={wanted}"])
+        study = load(
+            tmp_path,
+            SHARED + (alone if key == "objective.preset" else ARMS),
+            overrides=[f"{key}={wanted}"],
+        )
         after = resolved(study)
         found = key if key in after else f"{key}.another"
         assert after[found] != before.get(found), key
-        assert {one for one in before if before[one] != after.get(one)} <= {key, *along.get(key, ())}, key
+        assert {one for one in before if before[one] != after.get(one)} <= {
+            key,
+            *along.get(key, ()),
+        }, key
         assert study.command[1:] == ("--set", f"{key}={wanted}")
 
 
 def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
     contrast, names = "verdict.contrast={grpo = -1.0, gspo = 1.0}", 'verdict.names=["new", "old"]'
-    given = {"primary": "sums", "baseline": "gspo", "last": 2, "looks": [3], "question": "stability"}
+    given = {
+        "primary": "sums",
+        "baseline": "gspo",
+        "last": 2,
+        "looks": [3],
+        "question": "stability",
+    }
     for key in VerdictTable.model_fields.keys() - {"contrast", "names", "order"}:
         value = given.get(key, 0.25)
-        assert getattr(load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={value}"]).verdict, key) == value
+        assert (
+            getattr(
+                load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={value}"]).verdict, key
+            )
+            == value
+        )
     verdict = load(tmp_path, overrides=[contrast, names]).verdict
     assert (verdict.contrast, verdict.names) == ({"grpo": -1.0, "gspo": 1.0}, ["new", "old"])
     assert load(tmp_path, overrides=['verdict.order=["gspo"]']).verdict.order == ["gspo"]
@@ -98,7 +130,9 @@ def test_numbers_lists_and_bare_words(tmp_path: Path) -> None:
     assert (settings.model, settings.update.learning_rate) == ("tiny-olmoe", 3e-4)
     assert (settings.rollout.stop, settings.rollout.coupled) == (["a", "\n"], False)
     assert (study.question, study.seeds) == ("A new one, with spaces?", (7, 8))
-    assert load(tmp_path, overrides=["steps = 5", "steps=6"]).arms["grpo"].settings.steps == 6, "the last wins"
+    assert load(tmp_path, overrides=["steps = 5", "steps=6"]).arms["grpo"].settings.steps == 6, (
+        "the last wins"
+    )
     assert load(tmp_path, overrides=["steps=5"], steps=9).arms["grpo"].settings.steps == 9
 
 
@@ -106,7 +140,10 @@ def test_a_task_that_is_a_name_takes_options_too(tmp_path: Path) -> None:
     for overrides in (["task.digits=2"], ["task=addition", "task.digits=2"]):
         task = load(tmp_path, overrides=overrides).arms["grpo"].settings.task
         assert (task.name, task.options) == ("addition", {"digits": 2})
-    assert load(tmp_path, overrides=["bench.sums.task=guess"]).arms["grpo"].settings.bench[0].task is not None
+    assert (
+        load(tmp_path, overrides=["bench.sums.task=guess"]).arms["grpo"].settings.bench[0].task
+        is not None
+    )
     bench = load(tmp_path, overrides=["bench.sums.task=guess", "bench.sums.task.digits=3"])
     assert bench.arms["grpo"].settings.bench[0].task.options == {"digits": 3}
 
@@ -117,7 +154,9 @@ def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:
     assert [arm.settings.update.epochs for arm in study.arms.values()] == [1, 2]
     assert "update.epochs" in study.arms["gspo"].declared
     dotted = load(
-        tmp_path, SHARED + ARMS.replace("arm.gspo", 'arm."gspo-1.5"'), overrides=['arm."gspo-1.5".kl_coef=0.1']
+        tmp_path,
+        SHARED + ARMS.replace("arm.gspo", 'arm."gspo-1.5"'),
+        overrides=['arm."gspo-1.5".kl_coef=0.1'],
     )
     assert dotted.arms["gspo-1.5"].settings.objective.kl_coef == 0.1
 
@@ -128,7 +167,10 @@ def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:
         ("steps", "write it as --set table.key=value"),
         ("=3", "write it as --set table.key=value"),
         ("update..epochs=2", "write it as --set table.key=value"),
-        ("arm.gpso.clip_low=0.1", "no arm 'gpso' (did you mean 'gspo'?); this study has grpo, gspo"),
+        (
+            "arm.gpso.clip_low=0.1",
+            "no arm 'gpso' (did you mean 'gspo'?); this study has grpo, gspo",
+        ),
         ("bench.smus.problems=3", "no 'smus' (did you mean 'sums'?) there; it has sums"),
         ("bench.problems=3", "'bench' is a list of tables; write bench.NAME.key=value"),
         ("steps.more=3", "'steps' is no table in this study"),
@@ -147,23 +189,32 @@ def test_an_override_that_cannot_be_is_told(tmp_path: Path, override: str, line:
 def test_arms_are_chosen_in_the_file_s_order(tmp_path: Path) -> None:
     text = SHARED + ARMS + "[arm.more]\nkl_coef = 0.1\n"
     assert list(load(tmp_path, text, arms=["more", "grpo"]).arms) == ["grpo", "more"]
-    assert load(tmp_path, text, arms=["gspo"], overrides=["verdict.baseline=grpo"]).verdict.baseline == "grpo"
+    assert (
+        load(tmp_path, text, arms=["gspo"], overrides=["verdict.baseline=grpo"]).verdict.baseline
+        == "grpo"
+    )
     (only,) = mistakes(tmp_path, text, arms=["grp", "grpo"])
     assert only == "--arms: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo, more"
     assert mistakes(tmp_path, text, arms=[]) == ["--arms: names no arm"]
 
 
-def test_the_command_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = load(tmp_path).path.relative_to(tmp_path)
     assert load_study(path).command == (path.as_posix(),), "a relative path stays as it was given"
-    assert load_study(path.absolute()).command == (f"studies/{path.name}",), "a whole one is this machine's alone"
+    assert load_study(path.absolute()).command == (f"studies/{path.name}",), (
+        "a whole one is this machine's alone"
+    )
     assert load_study(path, seeds=[0, 1, 2]).command[1:] == ("--seeds", "3")
     assert load_study(path, seeds=[4, 1]).command[1:] == ("--seeds", "4,1")
     only_seven = load_study(path, seeds=[7])
     assert only_seven.command[1:] == ("--set", "seeds=[7]")
     assert load_study(path, overrides=[only_seven.command[2]]).seeds == (7,)
-    study = load_study(path, overrides=["update.epochs=2", "steps=5"], steps=3, arms=["gspo", "grpo"], name="own")
+    study = load_study(
+        path, overrides=["update.epochs=2", "steps=5"], steps=3, arms=["gspo", "grpo"], name="own"
+    )
     said = "--set update.epochs=2 --set steps=5 --steps 3 --arms gspo,grpo --name own"
     assert " ".join(study.command[1:]) == said
 

@@ -1,4 +1,6 @@
-"""Arms times seeds: the runs' order, what they carry across the wall, and the one yardstick of all arms."""
+"""Arms times seeds: the runs' order, what they carry across the wall, and the one yardstick of all
+arms.
+"""
 
 import json
 from pathlib import Path
@@ -23,7 +25,9 @@ def test_pairs_are_interleaved_and_turn_about(tmp_path: Path) -> None:
 
 
 def test_a_run_crosses_the_wall_as_it_is(tmp_path: Path) -> None:
-    study = load(tmp_path, overrides=["task.digits=2", 'rollout.stop=["x"]', "update.learning_rate=0.1"])
+    study = load(
+        tmp_path, overrides=["task.digits=2", 'rollout.stop=["x"]', "update.learning_rate=0.1"]
+    )
     for run in study.runs():
         assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
         assert run.base == str(tmp_path.resolve())
@@ -35,7 +39,9 @@ def test_a_run_crosses_the_wall_as_it_is(tmp_path: Path) -> None:
 
 def test_the_resolved_study_is_its_own_digest(tmp_path: Path) -> None:
     one, other = load(tmp_path), load(tmp_path, overrides=["update.learning_rate=2e-4"])
-    assert digest(one.locked()) == digest(load(tmp_path, "# another comment\n" + SHARED + ARMS).locked())
+    assert digest(one.locked()) == digest(
+        load(tmp_path, "# another comment\n" + SHARED + ARMS).locked()
+    )
     assert digest(one.locked()) != digest(other.locked())
     assert json.loads(json.dumps(one.locked())) == one.locked()
 
@@ -44,7 +50,9 @@ def test_the_yardstick_is_the_first_arm_s_of_each_rule(tmp_path: Path) -> None:
     def bands(arms: str) -> dict[str, tuple[float, float]]:
         study = load(tmp_path, SHARED + arms)
         (only,) = {json.dumps(run.reference_bands) for run in study.runs()}
-        assert json.loads(only) == {rule: list(band) for rule, band in study.runs()[0].reference_bands.items()}
+        assert json.loads(only) == {
+            rule: list(band) for rule, band in study.runs()[0].reference_bands.items()
+        }
         return study.runs()[0].reference_bands
 
     paper = {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)}
@@ -60,7 +68,9 @@ def test_the_yardstick_is_the_first_arm_s_of_each_rule(tmp_path: Path) -> None:
 
 Nested = st.recursive(
     st.integers() | st.none() | st.lists(st.integers(), max_size=3),
-    lambda inner: st.dictionaries(st.text("ab", min_size=1, max_size=2), inner, min_size=1, max_size=3),
+    lambda inner: st.dictionaries(
+        st.text("ab", min_size=1, max_size=2), inner, min_size=1, max_size=3
+    ),
     max_leaves=12,
 )
 
@@ -93,14 +103,18 @@ def test_flat_loses_nothing(data: dict[str, object]) -> None:
         (3, 1, 1, 2),  # one update a step: steps 0 and 1 have 1/3 and 2/3
     ],
 )
-def test_the_first_step_with_the_full_learning_rate(warmup: int, minibatches: int, epochs: int, first: int) -> None:
+def test_the_first_step_with_the_full_learning_rate(
+    warmup: int, minibatches: int, epochs: int, first: int
+) -> None:
     update = UpdateTable(warmup_updates=warmup, minibatches=minibatches, epochs=epochs)
     assert update.first_settled == first
 
 
 def test_who_starts_the_workers_is_no_part_of_a_study(tmp_path: Path) -> None:
     plain = load(tmp_path)
-    asked = load(tmp_path, SHARED + ARMS + "[launch.slurm]\ntime = '1:00'\n", overrides=["launch.ray.cpus=4"])
+    asked = load(
+        tmp_path, SHARED + ARMS + "[launch.slurm]\ntime = '1:00'\n", overrides=["launch.ray.cpus=4"]
+    )
     assert asked.launch.options["slurm"] == {"time": "1:00", "grace": 120, "cpus": 1, "options": []}
     assert asked.launch.options["ray"] == {"cpus": 4, "resources": {}, "retries": 3}
     assert digest(asked.locked()) == digest(plain.locked())

@@ -49,7 +49,9 @@ above = 1
     path.write_text(path.read_text().replace('"gspo@0.001"', '"gspo"'))
     with pytest.raises(LabError) as error:
         load_study(path)
-    assert error.value.details[0].startswith("claim.spreads-more.arms.of: no arm 'gspo'; this study has grpo@")
+    assert error.value.details[0].startswith(
+        "claim.spreads-more.arms.of: no arm 'gspo'; this study has grpo@"
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,16 +61,28 @@ above = 1
         ("[sweep]\nupdate.learning_rate = [1e-3]", "at least two"),
         ("[sweep]\nupdate.learning_rate = [1e-3, -1]", "> 0"),
         ("[sweep]\nupdate.learning_rate = 'fast'", "in a list"),
-        ("[sweep]\nupdate.learning_rate = [1e-3, inf]", "different numbers > 0 in a list; got [0.001, inf]"),
+        (
+            "[sweep]\nupdate.learning_rate = [1e-3, inf]",
+            "different numbers > 0 in a list; got [0.001, inf]",
+        ),
         ("[sweep]\nupdate.learning_rate = [nan, 1e-3]", "different numbers > 0"),
         (f"[sweep]\nupdate.epochs = [1, 1{'0' * 400}]", "different numbers > 0"),
         ("[sweep]\nupdate.learning_rate = [1e-3, 1.0000001e-3, 2e-3]", "the same in six digits"),
-        ("[sweep]\nseeds = [0, 1, 2]", "sweep.seeds: cannot be swept; seeds pair the arms, every arm runs on all"),
-        ("[sweep]\nverdict.margin = [0.1, 0.2]", "sweep.verdict.margin: cannot be swept; it belongs to the study"),
+        (
+            "[sweep]\nseeds = [0, 1, 2]",
+            "sweep.seeds: cannot be swept; seeds pair the arms, every arm runs on all",
+        ),
+        (
+            "[sweep]\nverdict.margin = [0.1, 0.2]",
+            "sweep.verdict.margin: cannot be swept; it belongs to the study",
+        ),
         ("[sweep]\nbench.samples = [1, 2]", "sweep.bench.samples: 'bench' is no table"),
         ("[sweep]\nsteps.more = [1, 2]", "sweep.steps.more: 'steps' is no table"),
         ("[sweep]\nupdate.lerning_rate = [1, 2]", "did you mean 'learning_rate'"),
-        ("[sweep]\nupdate.learning_rate = [1e-3, 2e-3]\nupdate.epochs = [1, 2]", "give one setting"),
+        (
+            "[sweep]\nupdate.learning_rate = [1e-3, 2e-3]\nupdate.epochs = [1, 2]",
+            "give one setting",
+        ),
     ],
 )
 def test_a_wrong_sweep_is_told_once(tmp_path: Path, sweep: str, said: str) -> None:

@@ -40,7 +40,9 @@ def test_every_step_of_a_demonstration_is_true(numbers: list[int]) -> None:
     assert int(f"{carry}{digits}") == sum(numbers)
 
 
-@pytest.mark.parametrize(("numbers", "text"), [([95, 7], "#92\n"), ([123, 456], "#579\n"), ([99, 1], "#90\n")])
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([95, 7], "#92\n"), ([123, 456], "#579\n"), ([99, 1], "#90\n")]
+)
 def test_hasty_answer_by_hand(numbers: list[int], text: str) -> None:
     assert hasty_answer(numbers) == text
 
@@ -48,8 +50,13 @@ def test_hasty_answer_by_hand(numbers: list[int], text: str) -> None:
 def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
     plain, task = Addition(), Addition(hasty=0.4)
     shown = [problem.demonstration or "" for problem in task.problems("train")[:4000]]
-    assert abs(sum(text.startswith("#") for text in shown) / len(shown) - 0.4) < 5 * (0.24 / len(shown)) ** 0.5
-    assert shown == [problem.demonstration for problem in Addition(hasty=0.4).problems("train")[:4000]]
+    assert (
+        abs(sum(text.startswith("#") for text in shown) / len(shown) - 0.4)
+        < 5 * (0.24 / len(shown)) ** 0.5
+    )
+    assert shown == [
+        problem.demonstration for problem in Addition(hasty=0.4).problems("train")[:4000]
+    ]
     for a, b in zip(plain.problems("train")[:200], task.problems("train")[:200], strict=True):
         assert (a.id, a.prompt, a.reference) == (b.id, b.prompt, b.reference)
     assert list(plain.problems("held-out")[:50]) == list(task.problems("held-out")[:50])
@@ -74,7 +81,10 @@ NO_NUMBERS = (
     "123+456",
 )
 WRONG = [
-    *((answer, "no answer marker found") for answer in ("", "579", "3+6=9 2+5=7 1+4=5 579", "＃579")),
+    *(
+        (answer, "no answer marker found")
+        for answer in ("", "579", "3+6=9 2+5=7 1+4=5 579", "＃579")
+    ),
     *((answer, "nothing behind the answer marker") for answer in ("#", "#579 #", "#\n579")),
     *((f"#{number}", f"differs: got {number}") for number in ("578", "5790", "975", "0")),
     ("#579 #580", "differs: got 580"),
@@ -107,7 +117,9 @@ def test_zero_may_be_written_with_zeros() -> None:
 
 
 @given(st.integers(1, 6), st.integers(2, 5), st.data())
-def test_demonstrations_are_right_and_a_changed_digit_is_wrong(digits: int, terms: int, data: st.DataObject) -> None:
+def test_demonstrations_are_right_and_a_changed_digit_is_wrong(
+    digits: int, terms: int, data: st.DataObject
+) -> None:
     task = Addition(digits=digits, terms=terms, train=20, held_out=5)
     problem = data.draw(st.sampled_from([*task.problems("train"), *task.problems("held-out")]))
     assert problem.demonstration.endswith("\n")
@@ -119,7 +131,11 @@ def test_demonstrations_are_right_and_a_changed_digit_is_wrong(digits: int, term
     assert task.grade(problem, text[:place] + other + text[place + 1 :]).reward == 0.0
 
 
-@given(st.text(max_size=60) | st.text("#0579 \n", max_size=8).map(lambda text: text + "#579") | st.text("#0579 \n"))
+@given(
+    st.text(max_size=60)
+    | st.text("#0579 \n", max_size=8).map(lambda text: text + "#579")
+    | st.text("#0579 \n")
+)
 def test_any_text_gets_a_grade(answer: str) -> None:
     grade = TASK.grade(SUM, answer)
     assert grade.error is None
@@ -127,7 +143,9 @@ def test_any_text_gets_a_grade(answer: str) -> None:
     assert grade.correct == bool(re.fullmatch(r"#[ \t\r]*0*579[ \t\r]*(\n[^#]*)?", last))
 
 
-@pytest.mark.parametrize(("digits", "train", "held_out"), [(1, 87, 13), (2, 8_958, 1_000), (3, 20_000, 1_000)])
+@pytest.mark.parametrize(
+    ("digits", "train", "held_out"), [(1, 87, 13), (2, 8_958, 1_000), (3, 20_000, 1_000)]
+)
 def test_pools_are_disjoint_distinct_and_true(digits: int, train: int, held_out: int) -> None:
     task = Addition(digits=digits)
     pools = {split: task.problems(split) for split in ("train", "held-out")}
@@ -145,24 +163,47 @@ def test_pools_are_disjoint_distinct_and_true(digits: int, train: int, held_out:
     prompts = [problem.prompt for pool in pools.values() for problem in pool]
     assert len(set(prompts)) == len(prompts)
     short = Addition(digits=digits, train=50, held_out=10)
-    assert short.problems("train")[:] == pools["train"][:50], "a longer pool begins with the shorter"
+    assert short.problems("train")[:] == pools["train"][:50], (
+        "a longer pool begins with the shorter"
+    )
     asked = {problem.prompt for problem in Addition(digits=1).problems("held-out")}
-    assert not asked & {problem.prompt for problem in pools["train"]}, "nor does a benchmark of other digits ask them"
+    assert not asked & {problem.prompt for problem in pools["train"]}, (
+        "nor does a benchmark of other digits ask them"
+    )
 
 
 def test_the_pool_is_the_published_one() -> None:
     """Recorded studies lean on these; a change needs a new EDITION in gspo_lab.tasks."""
-    assert [problem.prompt for problem in TASK.problems("train")[:3]] == ["338+222=", "570+235=", "546+994="]
-    assert [problem.prompt for problem in TASK.problems("held-out")[:3]] == ["484+393=", "294+944=", "687+102="]
+    assert [problem.prompt for problem in TASK.problems("train")[:3]] == [
+        "338+222=",
+        "570+235=",
+        "546+994=",
+    ]
+    assert [problem.prompt for problem in TASK.problems("held-out")[:3]] == [
+        "484+393=",
+        "294+944=",
+        "687+102=",
+    ]
     assert TASK.max_tokens == 39
 
 
 @pytest.mark.parametrize(
     ("answer", "reward"),
-    [("83", 1.0), ("93", 0.5), ("3", 0.5), ("38", 0.0), ("183", 2 / 3), ("0093", 0.5), ("-83", 0.0), ("no idea", 0.0)],
+    [
+        ("83", 1.0),
+        ("93", 0.5),
+        ("3", 0.5),
+        ("38", 0.0),
+        ("183", 2 / 3),
+        ("0093", 0.5),
+        ("-83", 0.0),
+        ("no idea", 0.0),
+    ],
 )
 @pytest.mark.parametrize("words", [False, True])
-def test_partial_credit_is_the_share_of_right_digits(answer: str, reward: float, words: bool) -> None:
+def test_partial_credit_is_the_share_of_right_digits(
+    answer: str, reward: float, words: bool
+) -> None:
     task = Addition(digits=2, words=words, partial=True)
     grade = task.grade(Problem("", "45+38=", "83"), f"It is {answer}" if words else f"#{answer}\n")
     assert grade.reward == pytest.approx(reward)
@@ -183,7 +224,9 @@ def test_partial_credit_is_the_share_of_right_digits(answer: str, reward: float,
         ("", 0.0, 0.0),
     ],
 )
-def test_rewards_by_name_are_the_number_and_its_steps(answer: str, correct: float, steps: float) -> None:
+def test_rewards_by_name_are_the_number_and_its_steps(
+    answer: str, correct: float, steps: float
+) -> None:
     task = Addition(digits=2, rewards=["steps", "correct"])
     grade = task.grade(Problem("", "45+38=", "83"), answer)
     assert grade.rewards == {"steps": steps, "correct": correct}
@@ -191,7 +234,11 @@ def test_rewards_by_name_are_the_number_and_its_steps(answer: str, correct: floa
     assert (task.grader, task.reward_names) == ("addition-steps-correct/1", ("steps", "correct"))
     alone = Addition(digits=2, rewards=["correct"]).grade(Problem("", "45+38=", "83"), answer)
     plain = Addition(digits=2).grade(Problem("", "45+38=", "83"), answer)
-    assert (alone.reward, alone.rewards, plain.rewards) == (plain.reward, {"correct": correct}, None)
+    assert (alone.reward, alone.rewards, plain.rewards) == (
+        plain.reward,
+        {"correct": correct},
+        None,
+    )
 
 
 @given(st.lists(st.integers(0, 999), min_size=2, max_size=4))
@@ -202,7 +249,11 @@ def test_a_demonstration_has_all_of_its_steps(numbers: list[int]) -> None:
 
 
 def test_rewards_that_the_task_cannot_give_are_refused() -> None:
-    with pytest.raises(LabError, match=r"task 'addition': rewards = 'step' must be one of correct, steps$"):
+    with pytest.raises(
+        LabError, match=r"task 'addition': rewards = 'step' must be one of correct, steps$"
+    ):
         Addition(rewards=["correct", "step"])
-    with pytest.raises(LabError, match="rewards needs worked steps, which answers with words = true lack"):
+    with pytest.raises(
+        LabError, match="rewards needs worked steps, which answers with words = true lack"
+    ):
         Addition(rewards=["correct"], words=True)

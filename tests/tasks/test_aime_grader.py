@@ -1,4 +1,6 @@
-"""Answers to AIME problems, graded by hand: what a careful person would say of each, and why the grader says so."""
+"""Answers to AIME problems, graded by hand: what a careful person would say of each, and why the
+grader says so.
+"""
 
 import time
 
@@ -9,11 +11,40 @@ from gspo_lab.tasks.benchmarks.aime import Aime24, read_integer
 
 GOLD = Problem("aime24-x", "?", "25")
 
-BOXES = [  # what is around the number in a box: zeros, fonts, boxes, dollars, braces, signs, blanks,
-    *("25", "025", "25.", "25,", "25.0", "+25", "{25}", "$25$", r"$\mathbf{25}$", "\n  25\n", r"0{,}025", "２５", "𝟐𝟓"),
-    *(r"\boxed{25}", r"\mathbf{25}", r"\text{25}", r"\boxed{\text{25}}", r"\underline{25}", r"25\text{.}", r"\$25"),
+# what is around the number in a box: zeros, fonts, boxes, dollars, braces, signs, blanks,
+BOXES = [
+    *(
+        "25",
+        "025",
+        "25.",
+        "25,",
+        "25.0",
+        "+25",
+        "{25}",
+        "$25$",
+        r"$\mathbf{25}$",
+        "\n  25\n",
+        r"0{,}025",
+        "２５",
+        "𝟐𝟓",
+    ),
+    *(
+        r"\boxed{25}",
+        r"\mathbf{25}",
+        r"\text{25}",
+        r"\boxed{\text{25}}",
+        r"\underline{25}",
+        r"25\text{.}",
+        r"\$25",
+    ),
     *(r"\color{red}{25}", r"\textcolor{red}{25}"),  # colours,
-    *(r"25\mathrm{\,cm}", r"25\,\text{cm}", r"25\text{ units}", r"25\text{ cm}^2", r"25\ \mathrm{cm}"),  # units,
+    *(
+        r"25\mathrm{\,cm}",
+        r"25\,\text{cm}",
+        r"25\text{ units}",
+        r"25\text{ cm}^2",
+        r"25\ \mathrm{cm}",
+    ),  # units,
     *("25 square units", r"25^\circ", r"25^{\circ}", "25°", r"\angle ABC = 25^\circ"),
     *(r"25 \bmod 1000", r"25 \pmod{1000}"),  # the remainder of a division,
     *(
@@ -27,16 +58,56 @@ BOXES = [  # what is around the number in a box: zeros, fonts, boxes, dollars, b
 ]
 RIGHT = [
     *(rf"\boxed{{{content}}}" for content in BOXES),
-    *(r"So the answer is $\boxed{25}$.", r"\fbox{25}", r"\boxed {25}", r"First \boxed{24}, but no: \boxed{25}"),
-    *(r"\boxed{24} \boxed{25}", r"\boxed{25}. I have boxed the answer, not 24.", r"\{1, 2\} gives \boxed{25}"),
+    *(
+        r"So the answer is $\boxed{25}$.",
+        r"\fbox{25}",
+        r"\boxed {25}",
+        r"First \boxed{24}, but no: \boxed{25}",
+    ),
+    *(
+        r"\boxed{24} \boxed{25}",
+        r"\boxed{25}. I have boxed the answer, not 24.",
+        r"\{1, 2\} gives \boxed{25}",
+    ),
     *(r"\boxed{25}, within \boxed{} as asked.", r"\boxed{24 is wrong. \boxed{25}"),
     *(r"<think>\boxed{24}</think> It is \boxed{25}.", r"maybe \boxed{24}</think>\boxed{25}"),
 ]
-NO_NUMBERS = [  # contents of boxes that state none: nothing is computed, and two numbers are no answer
-    *("2,5", "24.9999999", "25.5", "-25", "−25", "2５²", "٢٥", "2_5", r"25\%", "25i", "25!", "0.25", "2500", "2 5"),
-    *("5^2", r"\frac{50}{2}", "24+1", "25_{10}", "9^{9^{9^9}}", r"\text{twenty-five}", r"\{25\}", "[25]"),
+# contents of boxes that state none: nothing is computed, and two numbers are no answer
+NO_NUMBERS = [
+    *(
+        "2,5",
+        "24.9999999",
+        "25.5",
+        "-25",
+        "−25",
+        "2５²",
+        "٢٥",
+        "2_5",
+        r"25\%",
+        "25i",
+        "25!",
+        "0.25",
+        "2500",
+        "2 5",
+    ),
+    *(
+        "5^2",
+        r"\frac{50}{2}",
+        "24+1",
+        "25_{10}",
+        "9^{9^{9^9}}",
+        r"\text{twenty-five}",
+        r"\{25\}",
+        "[25]",
+    ),
     *("24, 25", r"25\text{ or }26", "x=24, y=25", "x = 24 = 25", r"20 + \fbox{25}"),
-    *("25 = 24+2", "5^3 = 25", "25.7 = 25", r"25 \bmod 7", "x = 5^2 = y"),  # what stands beside it is not equal to it
+    *(
+        "25 = 24+2",
+        "5^3 = 25",
+        "25.7 = 25",
+        r"25 \bmod 7",
+        "x = 5^2 = y",
+    ),  # what stands beside it is not equal to it
 ]
 WRONG = [
     *((rf"\boxed{{{content}}}", "not a whole number") for content in NO_NUMBERS),
@@ -84,21 +155,37 @@ def test_the_grade_shows_what_was_graded() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])
 def test_every_form_of_a_number_reads_as_it(number: int) -> None:
-    forms = (f"{number:03d}", f"{number}.", f"{number}.00", f"x={number}", rf"\text{{{number}}}", f"${number}$")
+    forms = (
+        f"{number:03d}",
+        f"{number}.",
+        f"{number}.00",
+        f"x={number}",
+        rf"\text{{{number}}}",
+        f"${number}$",
+    )
     assert [read_integer(form) for form in forms] == [number] * len(forms)
 
 
 @pytest.mark.parametrize(
-    "text", ["1000", "0999.5", "1e2", "", " ", ".", "+", "= 25", "--1", "25 26", "∞", "x=", "1" * 5000]
+    "text",
+    ["1000", "0999.5", "1e2", "", " ", ".", "+", "= 25", "--1", "25 26", "∞", "x=", "1" * 5000],
 )
 def test_what_is_no_number_up_to_999(text: str) -> None:
     assert read_integer(text) is None
 
 
 def test_grading_is_quick_whatever_the_length() -> None:
-    """No longer than Python counts to 10,000, about 0.1 ms; long ones, full of braces, and unterminated ones too."""
+    """No longer than Python counts to 10,000, about 0.1 ms; long ones, full of braces, and
+    unterminated ones too.
+    """
     long = "Let x be {a} and so on, $\\frac{1}{2}$. " * 1_000
-    answers = [r"\boxed{025}", long + r"\boxed{25}", long + r"\boxed{m+n=\text{25 cm}}", r"\boxed{24}" * 5_000, long]
+    answers = [
+        r"\boxed{025}",
+        long + r"\boxed{25}",
+        long + r"\boxed{m+n=\text{25 cm}}",
+        r"\boxed{24}" * 5_000,
+        long,
+    ]
     task = Aime24()
     grading, counting = [], []
     for _ in range(10):

@@ -31,7 +31,14 @@ GOLDS = [gold for _, gold in PROBLEMS]
 
 SHAPES: dict[str, list[dict[str, Any]]] = {
     "HuggingFaceH4": [
-        {"id": 60 + n, "problem": text, "solution": "...", "answer": f"{gold:03d}", "url": "", "year": "2024"}
+        {
+            "id": 60 + n,
+            "problem": text,
+            "solution": "...",
+            "answer": f"{gold:03d}",
+            "url": "",
+            "year": "2024",
+        }
         for n, (text, gold) in enumerate(PROBLEMS)
     ],
     "Maxwell-Jia": [
@@ -39,17 +46,23 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         for n, (text, gold) in enumerate(PROBLEMS)
     ],
     "math-ai": [
-        {"problem": text, "solution": rf"First \boxed{{7}}, then \boxed{{{gold}}}."} for text, gold in PROBLEMS
+        {"problem": text, "solution": rf"First \boxed{{7}}, then \boxed{{{gold}}}."}
+        for text, gold in PROBLEMS
     ],
     "opencompass": [{"question": text, "answer": str(gold)} for text, gold in PROBLEMS],
     "MathArena": [
-        {"problem_idx": n, "problem": text, "answer": gold} for n, (text, gold) in enumerate(PROBLEMS, start=1)
+        {"problem_idx": n, "problem": text, "answer": gold}
+        for n, (text, gold) in enumerate(PROBLEMS, start=1)
     ],
-    "degrees in the gold": [{"question": text, "answer": rf"{gold}^\circ"} for text, gold in PROBLEMS],
+    "degrees in the gold": [
+        {"question": text, "answer": rf"{gold}^\circ"} for text, gold in PROBLEMS
+    ],
     "DAPO": [
         {
             "data_source": "math_dapo",
-            "prompt": [{"role": "user", "content": f"Solve it. The last line must be Answer: ... {text}"}],
+            "prompt": [
+                {"role": "user", "content": f"Solve it. The last line must be Answer: ... {text}"}
+            ],
             "ability": "MATH",
             "reward_model": {"ground_truth": str(gold), "style": "rule-lighteval/MATH_v2"},
             "extra_info": {"index": n, "raw_problem": text},
@@ -61,7 +74,9 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
-def test_every_published_shape_gives_the_same_problems(shape: str, suffix: str, tmp_path: Path) -> None:
+def test_every_published_shape_gives_the_same_problems(
+    shape: str, suffix: str, tmp_path: Path
+) -> None:
     path = tmp_path / f"copy{suffix}"
     if suffix == ".parquet":
         pyarrow = pytest.importorskip("pyarrow")
@@ -81,7 +96,10 @@ def test_every_published_shape_gives_the_same_problems(shape: str, suffix: str, 
 
 def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
     rows = SHAPES["MathArena"]
-    halves = [[row | {"problem_idx": n} for n, row in enumerate(rows[i : i + 15], start=1)] for i in (0, 15)]
+    halves = [
+        [row | {"problem_idx": n} for n, row in enumerate(rows[i : i + 15], start=1)]
+        for i in (0, 15)
+    ]
     for name, half in zip(("AIME2025-I", "AIME2025-II"), halves, strict=True):
         write_rows(f"both/{name}.jsonl", half)
     assert [int(one.reference) for one in problems("aime25", tmp_path / "both")] == GOLDS
@@ -89,7 +107,8 @@ def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
 
 def test_the_genuine_copies_agree() -> None:
     plain, padded = (
-        build_task("aime24", {"data": str(public(name))}) for name in ("aime24.jsonl", "aime24_zero_padded.jsonl")
+        build_task("aime24", {"data": str(public(name))})
+        for name in ("aime24.jsonl", "aime24_zero_padded.jsonl")
     )
     assert plain.data_digest == padded.data_digest
     for one, other in zip(plain.problems("held-out"), padded.problems("held-out"), strict=True):
@@ -101,15 +120,42 @@ ROWS = SHAPES["HuggingFaceH4"]
 DAMAGED: dict[str, tuple[list[Any], str]] = {
     "one is missing": (ROWS[:29], r"aime24: 29 different problems in .*, not 30"),
     "one too many": ([*ROWS, ROWS[0] | {"problem": "?", "id": 1}], "31 different problems"),
-    "one is there twice": ([*ROWS, ROWS[3]], "the same problem 2 times, others not: .*row 4 and .*row 31; repair"),
-    "two answers": (ROWS[:30] * 2 + [ROWS[0] | {"answer": "5"}] + ROWS[1:], "one problem has two answers, 001 .*and 5"),
-    "no problem's text": ([*ROWS[:29], {"text": "?", "answer": "5"}], "row 30: no text in a column 'problem'"),
-    "an empty problem": ([*ROWS[:29], ROWS[29] | {"problem": " "}], "row 30: no text in a column 'problem'"),
-    "no answer": ([*ROWS[:29], {"problem": "?"}], "row 30: neither a column 'answer' nor a solution with a box"),
-    "a null": ([*ROWS[:29], ROWS[29] | {"answer": None, "solution": "?"}], "in the solution: no complete box"),
-    "a box cut off": ([*ROWS[:29], {"problem": "?", "solution": r"\boxed{4"}], "the last box is not closed"),
-    "an answer of another kind": ([*ROWS[:29], ROWS[29] | {"answer": True}], "the answer True is neither text nor"),
-    "a gold that is no number": ([*ROWS[:29], ROWS[29] | {"answer": "5.5"}], "the gold '5.5' is not a whole number"),
+    "one is there twice": (
+        [*ROWS, ROWS[3]],
+        "the same problem 2 times, others not: .*row 4 and .*row 31; repair",
+    ),
+    "two answers": (
+        ROWS[:30] * 2 + [ROWS[0] | {"answer": "5"}] + ROWS[1:],
+        "one problem has two answers, 001 .*and 5",
+    ),
+    "no problem's text": (
+        [*ROWS[:29], {"text": "?", "answer": "5"}],
+        "row 30: no text in a column 'problem'",
+    ),
+    "an empty problem": (
+        [*ROWS[:29], ROWS[29] | {"problem": " "}],
+        "row 30: no text in a column 'problem'",
+    ),
+    "no answer": (
+        [*ROWS[:29], {"problem": "?"}],
+        "row 30: neither a column 'answer' nor a solution with a box",
+    ),
+    "a null": (
+        [*ROWS[:29], ROWS[29] | {"answer": None, "solution": "?"}],
+        "in the solution: no complete box",
+    ),
+    "a box cut off": (
+        [*ROWS[:29], {"problem": "?", "solution": r"\boxed{4"}],
+        "the last box is not closed",
+    ),
+    "an answer of another kind": (
+        [*ROWS[:29], ROWS[29] | {"answer": True}],
+        "the answer True is neither text nor",
+    ),
+    "a gold that is no number": (
+        [*ROWS[:29], ROWS[29] | {"answer": "5.5"}],
+        "the gold '5.5' is not a whole number",
+    ),
     "verl without the bare problem": (
         [{"reward_model": {"ground_truth": "1"}, "prompt": [], "extra_info": {}}],
         "verl's columns without extra_info.raw_problem",
@@ -138,17 +184,23 @@ def test_a_damaged_copy_is_an_error_and_never_a_lower_score(damage: str, write_r
         (".", None, "the folder .* has no file that ends in"),
     ],
 )
-def test_files_that_are_none(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_files_that_are_none(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(LabError, match=message):
         build_task("aime24", {"data": name}, tmp_path).problems("held-out")
 
 
-def test_the_environment_names_a_folder_or_a_file(write_rows: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_a_folder_or_a_file(
+    write_rows: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = set()
     for answer in ("1", "2"):
-        path = write_rows("all/aime25.jsonl", [*SHAPES["opencompass"][:29], {"question": "?", "answer": answer}])
+        path = write_rows(
+            "all/aime25.jsonl", [*SHAPES["opencompass"][:29], {"question": "?", "answer": answer}]
+        )
         for place in (path, path.parent):
             monkeypatch.setenv("GSPO_LAB_DATA", str(place))
             assert len(build_task("aime25", {}).problems("held-out")) == 30
@@ -165,15 +217,21 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.chat
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
-    assert task.grader.endswith({"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1"))
+    assert task.grader.endswith(
+        {"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1")
+    )
     limit = task.defaults.max_tokens
     assert limit >= 32_768
-    assert {"aime24": 32, "livecodebench": 8}.get(name, task.defaults.samples) == task.defaults.samples
+    assert {"aime24": 32, "livecodebench": 8}.get(
+        name, task.defaults.samples
+    ) == task.defaults.samples
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"gsm8k"}))
 def test_only_gsm8k_can_be_trained_on(name: str) -> None:
-    with pytest.raises(LabError, match=r"is a benchmark and has no problems to train on; train on gsm8k"):
+    with pytest.raises(
+        LabError, match=r"is a benchmark and has no problems to train on; train on gsm8k"
+    ):
         build_task(name, {}).problems("train")
 
 
@@ -191,19 +249,24 @@ try:
 except LabError as error:
     print(error)
 print("slept for", sum(slept), file=sys.stderr)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
 def hub() -> Iterator[tuple[str, list[str]]]:
-    """A server that answers as the Hub does for one file of one commit; its address and what it was asked."""
+    """A server that answers as the Hub does for one file of one commit; its address and what it was
+    asked.
+    """
     asked: list[str] = []
     content = b'{"n": 1}\n{"n": 2}\n'
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             asked.append(self.path)
-            found = self.path == "/datasets/some/where/resolve/0123456789abcdef0123456789abcdef01234567/part/rows.jsonl"
+            found = (
+                self.path
+                == "/datasets/some/where/resolve/0123456789abcdef0123456789abcdef01234567/part/rows.jsonl"  # noqa: E501
+            )
             self.send_response(200 if found else 404)
             self.send_header("X-Repo-Commit", "0123456789abcdef0123456789abcdef01234567")
             self.send_header("ETag", '"0123456789abcdef0123456789abcdef"')
@@ -230,30 +293,47 @@ def hub() -> Iterator[tuple[str, list[str]]]:
 
 def fetched(endpoint: str, home: Path, digest: str, offline: str = "0") -> str:
     """What the program above says; however long it takes, nothing in it waits to try again."""
-    environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    environment = os.environ | {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+    }
     environment |= {"HF_HUB_OFFLINE": offline}
     environment.pop("GSPO_LAB_DATA", None)
     done = subprocess.run(
-        [sys.executable, "-c", FETCH, digest], env=environment, capture_output=True, text=True, timeout=240, check=True
+        [sys.executable, "-c", FETCH, digest],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     assert done.stderr.endswith("slept for 0\n"), "the client alone tries again for half a minute"
     return done.stdout.strip()
 
 
-def test_fetching_from_the_hub_and_from_its_cache(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_fetching_from_the_hub_and_from_its_cache(
+    hub: tuple[str, list[str]], tmp_path: Path
+) -> None:
     pytest.importorskip("huggingface_hub")
     endpoint, asked = hub
     digest = sha256(b'{"n": 1}\n{"n": 2}\n').hexdigest()
     assert fetched(endpoint, tmp_path, digest) == "[1, 2]"
     assert [path for path in asked if "/resolve/" in path]
     asked.clear()
-    assert fetched(endpoint, tmp_path, digest) == "[1, 2]", "a pinned commit in the cache needs no network"
+    assert fetched(endpoint, tmp_path, digest) == "[1, 2]", (
+        "a pinned commit in the cache needs no network"
+    )
     assert [path for path in asked if "/resolve/" in path] == []
-    assert "not the published 000000000000...; delete it and fetch it again" in fetched(endpoint, tmp_path, "0" * 64)
+    assert "not the published 000000000000...; delete it and fetch it again" in fetched(
+        endpoint, tmp_path, "0" * 64
+    )
 
 
 @pytest.mark.parametrize("offline", ["1", "0"], ids=["offline by choice", "nobody answers"])
-def test_without_network_and_cache_one_line_names_both_ways_out(tmp_path: Path, offline: str) -> None:
+def test_without_network_and_cache_one_line_names_both_ways_out(
+    tmp_path: Path, offline: str
+) -> None:
     pytest.importorskip("huggingface_hub")
     said = fetched("http://127.0.0.1:9", tmp_path, "0" * 64, offline)
     assert "\n" not in said

@@ -29,7 +29,7 @@ def nothing():
     return object()
 
 seven = 7
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
@@ -55,18 +55,37 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
         ),
         ("guess", {"zzz": 2}, "task 'guess': unknown option 'zzz'; known: digits, width"),
         *(
-            (gone, {"numbers": 3}, f"task '{gone}': it is no longer built in; write it as a task of your own")
+            (
+                gone,
+                {"numbers": 3},
+                f"task '{gone}': it is no longer built in; write it as a task of your own",
+            )
             for gone in ("countdown", "calculator")
         ),
-        ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, aime24, aime25"),
+        (
+            "adition",
+            {},
+            (
+                r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, aime24,"
+                r" aime25"
+            ),
+        ),
         *(
-            ("addition", {"digits": digits}, f"task 'addition': digits = {digits!r} must be a whole number from")
+            (
+                "addition",
+                {"digits": digits},
+                f"task 'addition': digits = {digits!r} must be a whole number from",
+            )
             for digits in (0, 7, "3", True, 3.0)
         ),
         ("addition", {"terms": 1}, "task 'addition': terms = 1 must be a whole number from"),
         ("addition", {"train": 0}, "task 'addition': train = 0 must be a whole number from"),
         *(
-            ("chain", {"length": length}, f"task 'chain': length = {length} must be a whole number from")
+            (
+                "chain",
+                {"length": length},
+                f"task 'chain': length = {length} must be a whole number from",
+            )
             for length in (15, 4000, 1e3)
         ),
         ("chain", {"digits": 0}, "digits = 0"),
@@ -105,14 +124,23 @@ def test_a_class_or_factory_of_the_users_own(parity: Task, tmp_path: Path) -> No
     for task in (parity, build_task("own.py:Parity", {"largest": 6}, tmp_path)):
         assert [problem.prompt for problem in task.problems("train")] == ["0?", "2?", "4?"]
         assert task.grade(task.problems("held-out")[0], "odd").reward == 1.0
-        assert (task.prompt_version, task.data_digest, task.chat, task.cut_is_wrong) == ("bare/1", None, False, False)
+        assert (task.prompt_version, task.data_digest, task.chat, task.cut_is_wrong) == (
+            "bare/1",
+            None,
+            False,
+            False,
+        )
         assert task.defaults == Defaults(samples=1, temperature=1.0, top_p=1.0, max_tokens=None)
 
 
 def test_key_counts_defaults_and_ignores_order() -> None:
     assert task_key("addition", {}) == task_key("addition", {"digits": 3, "terms": 2})
-    assert task_key("addition", {"train": 5, "digits": 2}) == task_key("addition", {"digits": 2, "train": 5})
-    keys = {task_key("addition", {"digits": digits}) for digits in (1, 2, 3)} | {task_key("chain", {})}
+    assert task_key("addition", {"train": 5, "digits": 2}) == task_key(
+        "addition", {"digits": 2, "train": 5}
+    )
+    keys = {task_key("addition", {"digits": digits}) for digits in (1, 2, 3)} | {
+        task_key("chain", {})
+    }
     assert len(keys) == 4
     options = {"digits": 3, "terms": 2, "train": 20000, "held_out": 1000, "hasty": 0.0}
     assert json.loads(task_key("addition", {}))["options"] == options

@@ -19,7 +19,11 @@ GIVEN = Problem("chain2-train-0", "37 55:", "25")
         ("4:92 3:4", 1, 1),  # cut in the middle of an item, which is left out
         ("4:92 3:48 2:40 1:88 0:28", 4, 5),  # one wrong sum; those behind it follow from it
         ("4:92 2:47 1:39", 1, 3),  # the counter skips one
-        ("4:92 x 2:47 1:39 0:86", 4, 5),  # what is no item is one, and the chain goes on as if it were not there
+        (
+            "4:92 x 2:47 1:39 0:86",
+            4,
+            5,
+        ),  # what is no item is one, and the chain goes on as if it were not there
         ("04:92 3:47", 1, 2),
         ("4:92 3:147 2:39", 1, 3),
         ("4:92 3:47 2:39 1:86 0:25 -1:11", 5, 6),
@@ -39,7 +43,8 @@ def test_an_answer_without_an_item_is_wrong(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "width", "count"), [(16, 1, 3), (50, 1, 10), (60, 2, 10), (64, 2, 10), (1024, 3, 146)]
+    ("length", "width", "count"),
+    [(16, 1, 3), (50, 1, 10), (60, 2, 10), (64, 2, 10), (1024, 3, 146)],
 )
 def test_the_whole_answer_fills_its_length_with_the_narrowest_counter_that_counts_it(
     length: int, width: int, count: int
@@ -56,12 +61,18 @@ def test_a_cut_answer_is_the_beginning_of_a_longer_one_and_graded_alike() -> Non
     task = Chain(length=1024)
     for problem in (task.problems("train")[5], task.problems("held-out")[5]):
         whole = problem.demonstration
-        assert [task.grade(problem, whole[:limit]).reward for limit in (16, 64, 256)] == [1.0, 1.0, 1.0]
+        assert [task.grade(problem, whole[:limit]).reward for limit in (16, 64, 256)] == [
+            1.0,
+            1.0,
+            1.0,
+        ]
 
 
 def test_no_pair_in_either_order_is_on_both_sides() -> None:
     task = Chain(digits=1)
-    train, held = ({problem.prompt for problem in task.problems(split)} for split in ("train", "held-out"))
+    train, held = (
+        {problem.prompt for problem in task.problems(split)} for split in ("train", "held-out")
+    )
     assert len(train) + len(held) == 100
     assert 0 < len(held) < 30
     assert not {f"{prompt[2]} {prompt[0]}:" for prompt in held} & train

@@ -1,4 +1,6 @@
-"""CodeForces problems: rows of the published shape, generated tests beside them, checkers in the sandbox."""
+"""CodeForces problems: rows of the published shape, generated tests beside them, checkers in the
+sandbox.
+"""
 
 import json
 import tracemalloc
@@ -77,15 +79,21 @@ def made(write_rows: Write, can_isolate: None) -> Callable[..., Task]:
 def write_generated(folder: Path, tests: list[tuple[str, int, str, str]]) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [dict(zip(("problem_id", "test_i", "input", "output"), test, strict=True)) for test in tests]
+    rows = [
+        dict(zip(("problem_id", "test_i", "input", "output"), test, strict=True)) for test in tests
+    ]
     (folder / "generated_tests").mkdir(exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "generated_tests" / "test_cases_0001.parquet")
+    parquet.write_table(
+        pyarrow.Table.from_pylist(rows), folder / "generated_tests" / "test_cases_0001.parquet"
+    )
 
 
 @pytest.fixture
 def own(made: Callable[..., Task], tmp_path: Path) -> Task:
     """Three problems, the third with generated tests in its contest's parquet file."""
-    write_generated(tmp_path, [("1/C", 1, "20\n", "60\n"), ("1/A", 0, "0\n", "7\n"), ("1/C", 0, "2\n", "6\n")])
+    write_generated(
+        tmp_path, [("1/C", 1, "20\n", "60\n"), ("1/A", 0, "0\n", "7\n"), ("1/C", 0, "2\n", "6\n")]
+    )
     return made(DOUBLE, SPLIT, TRIPLE)
 
 
@@ -123,16 +131,30 @@ def test_a_checker_that_gives_a_hundred_gives_no_prize_for_one(made: Callable[..
 @pytest.mark.parametrize(
     ("checker", "error"),
     [
-        ("1 / 0", "test 1 of 2: the checker gives the correct output no number above 0: exit 1: ZeroDivisionError"),
-        ("print('yes')", "test 1 of 2: the checker gives the correct output no number above 0: b'yes"),
+        (
+            "1 / 0",
+            (
+                "test 1 of 2: the checker gives the correct output no number above 0: exit 1:"
+                " ZeroDivisionError"
+            ),
+        ),
+        (
+            "print('yes')",
+            "test 1 of 2: the checker gives the correct output no number above 0: b'yes",
+        ),
         ("print(0)", "test 1 of 2: the checker gives the correct output no number above 0"),
-        (CHECKER.format(full=1) + "assert number != 9\n", "test 2 of 2: the checker gives the correct output no"),
+        (
+            CHECKER.format(full=1) + "assert number != 9\n",
+            "test 2 of 2: the checker gives the correct output no",
+        ),
     ],
 )
 def test_a_broken_checker_leaves_no_answer_to_its_problem_graded(
     made: Callable[..., Task], checker: str, error: str
 ) -> None:
-    """Else those that fail before the checker is asked would count, and those that pass would not."""
+    """Else those that fail before the checker is asked would count, and those that pass would
+    not.
+    """
     task = made(DOUBLE, SPLIT | {"generated_checker": checker})
     sound, broken = task.problems("held-out")
     for answer in (fenced("n = int(input())\nprint(0, n)"), fenced("1 / 0"), "no program at all"):
@@ -149,7 +171,9 @@ def test_a_checker_sees_every_test_s_correct_output_once(
     runs: list[tuple[bool, int]] = []
     run = Sandbox.run
 
-    def count(opened: Sandbox, program: Program, inputs: Sequence[bytes], *more: Any, **named: Any) -> Any:
+    def count(
+        opened: Sandbox, program: Program, inputs: Sequence[bytes], *more: Any, **named: Any
+    ) -> Any:
         outcomes = run(opened, program, inputs, *more, **named)
         runs.append(("checker.py" in program.source, len(outcomes)))
         return outcomes
@@ -165,7 +189,9 @@ def test_a_checker_sees_every_test_s_correct_output_once(
 
 
 def test_large_outputs_are_checked_before_the_next_ones_are_made(made: Callable[..., Task]) -> None:
-    """Each of 8 outputs has 5 MB; this process holds one at a time, with what is sent to the checker."""
+    """Each of 8 outputs has 5 MB; this process holds one at a time, with what is sent to the
+    checker.
+    """
     tests = [{"input": f"{number}\n", "output": f"0 {number}\n"} for number in range(8)]
     task = made(SPLIT | {"official_tests": tests, "time_limit": 20.0})
     (problem,) = task.problems("held-out")
@@ -181,7 +207,10 @@ def test_large_outputs_are_checked_before_the_next_ones_are_made(made: Callable[
 
 
 def test_a_checker_cannot_leave_its_sandbox(made: Callable[..., Task], tmp_path: Path) -> None:
-    task = made(SPLIT | {"generated_checker": f"open({str(tmp_path / 'written')!r}, 'w').write('x')\nprint(1)"})
+    task = made(
+        SPLIT
+        | {"generated_checker": f"open({str(tmp_path / 'written')!r}, 'w').write('x')\nprint(1)"}
+    )
     assert task.grade(task.problems("held-out")[0], fenced("print(1)")).correct is None
     assert not (tmp_path / "written").exists()
 
@@ -199,11 +228,17 @@ def test_what_is_asked(own: Task) -> None:
 
 
 def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
-    other = [DOUBLE | {"id": "1/D", "interaction_format": "Ask."}, DOUBLE | {"id": "1/E", "input_mode": "file"}]
+    other = [
+        DOUBLE | {"id": "1/D", "interaction_format": "Ask."},
+        DOUBLE | {"id": "1/E", "input_mode": "file"},
+    ]
     path = str(write_rows("own.jsonl", [DOUBLE, *other, TRIPLE]))
     task = build_task("codeforces", {"data": path, "tests": "official"})
     assert [one.id for one in task.problems("held-out")] == ["1/A"]
-    with pytest.raises(LabError, match=r"its generated tests are missing: no file .*test_cases_0001.parquet; or use"):
+    with pytest.raises(
+        LabError,
+        match=r"its generated tests are missing: no file .*test_cases_0001.parquet; or use",
+    ):
         build_task("codeforces", {"data": path}).problems("held-out")
 
 
@@ -213,7 +248,10 @@ def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
         (DOUBLE | {"id": 3}, "no text in id or description; is this open-r1/codeforces"),
         (DOUBLE | {"time_limit": None}, "time_limit or memory_limit is not a number"),
         (DOUBLE | {"official_tests": []}, "1/A has no tests"),
-        (DOUBLE | {"official_tests": [{"input": "1"}]}, "a test without the texts input and output"),
+        (
+            DOUBLE | {"official_tests": [{"input": "1"}]},
+            "a test without the texts input and output",
+        ),
         (TRIPLE | {"contest_id": "x"}, "the contest_id 'x' is not a number"),
         (DOUBLE | {"input_mode": "file"}, "no problem in .* that reads stdin and has tests"),
     ],
@@ -223,7 +261,9 @@ def test_damaged_rows_are_errors(write_rows: Write, row: dict[str, Any], message
         build_task("codeforces", {"data": str(write_rows("own.jsonl", [row]))}).problems("held-out")
 
 
-def test_generated_tests_are_counted_and_read_once_for_all_answers(own: Task, tmp_path: Path) -> None:
+def test_generated_tests_are_counted_and_read_once_for_all_answers(
+    own: Task, tmp_path: Path
+) -> None:
     problem, answer = own.problems("held-out")[2], fenced("print(3 * int(input()))")
     first = own.grade(problem, answer)
     write_generated(tmp_path, [("1/C", 0, "2\n", "6\n")])

@@ -76,7 +76,9 @@ def numbered(count: int, **more: Any) -> str:
     return lines(*({"prompt": f"{n}+1=", "reference": n + 1, **more} for n in range(count)))
 
 
-def write(folder: Path, problems: str, grader: str = "def grade(problem, answer):\n    return 1.0\n") -> Path:
+def write(
+    folder: Path, problems: str, grader: str = "def grade(problem, answer):\n    return 1.0\n"
+) -> Path:
     (folder / "graders.py").write_text(grader)
     (folder / "problems.jsonl").write_text(problems)
     return folder
@@ -100,7 +102,9 @@ def test_what_a_grader_may_return(task: Task, answer: str, reward: float, correc
 
 
 @pytest.mark.parametrize(("answer", "error"), FAILING)
-def test_a_failing_grader_is_an_error_and_no_wrong_answer(task: Task, answer: str, error: str) -> None:
+def test_a_failing_grader_is_an_error_and_no_wrong_answer(
+    task: Task, answer: str, error: str
+) -> None:
     grade = task.grade(task.problems("train")[0], answer)
     assert (grade.reward, grade.correct) == (None, None)
     assert grade.error
@@ -119,7 +123,9 @@ def test_a_failing_grader_is_an_error_and_no_wrong_answer(task: Task, answer: st
         (float("nan"), "the grader returned nan, beyond float32"),
     ],
 )
-def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(reward: float, error: str | None) -> None:
+def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(
+    reward: float, error: str | None
+) -> None:
     class Own(Task):
         name, grader, stop, max_tokens = "own", "own/1", (), 4
 
@@ -137,20 +143,32 @@ def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(reward: float
 
 def test_a_grade_is_passed_on_and_the_grader_named_by_its_file(task: Task, tmp_path: Path) -> None:
     problem = task.problems("train")[0]
-    assert task.grade(problem, "Grade(0.25, True, 'x', 'because')") == Grade(0.25, True, "x", "because")
+    assert task.grade(problem, "Grade(0.25, True, 'x', 'because')") == Grade(
+        0.25, True, "x", "because"
+    )
     assert task.grade(problem, "Grade(1, None, extracted=12)").extracted == "12"
-    assert task.grade(problem, "problem.reference == str(int(problem.prompt[:-3]) + 1)").correct is True
+    assert (
+        task.grade(problem, "problem.reference == str(int(problem.prompt[:-3]) + 1)").correct
+        is True
+    )
     assert task.grader == "grade@" + hashlib.sha256(GRADERS.encode()).hexdigest()[:8]
     (tmp_path / "other").mkdir()
-    assert build(write(tmp_path / "other", numbered(10), GRADERS + "# changed\n")).grader != task.grader
+    assert (
+        build(write(tmp_path / "other", numbered(10), GRADERS + "# changed\n")).grader
+        != task.grader
+    )
 
 
 @given(st.floats(0.15, 0.85), st.integers(30, 60))
-def test_the_share_is_disjoint_complete_and_stable(tmp_path_factory: Any, share: float, count: int) -> None:
+def test_the_share_is_disjoint_complete_and_stable(
+    tmp_path_factory: Any, share: float, count: int
+) -> None:
     folder = write(tmp_path_factory.mktemp("share"), numbered(count))
     task = build(folder, held_out=share)
     train, held = task.problems("train"), task.problems("held-out")
-    assert {one.prompt for one in train} | {one.prompt for one in held} == {f"{n}+1=" for n in range(count)}
+    assert {one.prompt for one in train} | {one.prompt for one in held} == {
+        f"{n}+1=" for n in range(count)
+    }
     assert not {one.id for one in train} & {one.id for one in held}
     write(folder, numbered(count + 20))
     more = build(folder, held_out=share)
@@ -159,7 +177,10 @@ def test_the_share_is_disjoint_complete_and_stable(tmp_path_factory: Any, share:
 
 
 def test_a_second_file(tmp_path: Path) -> None:
-    write(tmp_path, lines({"id": 1, "prompt": "a", "reference": "b"}, {"prompt": "c", "reference": 2.5}))
+    write(
+        tmp_path,
+        lines({"id": 1, "prompt": "a", "reference": "b"}, {"prompt": "c", "reference": 2.5}),
+    )
     (tmp_path / "held.jsonl").write_text(
         "\ufeff\n" + lines({"id": "h", "prompt": "d\u2028e", "reference": ""}) + "\n\n"
     )
@@ -194,15 +215,33 @@ ONE = '{"prompt": "a", "reference": "b"}\n'
         ('{"prompt": 7, "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
         ('{"prompt": "a"}\n', 'problems.jsonl:1: "reference" is missing'),
         ('{"prompt": "a", "reference": true}\n', 'problems.jsonl:1: "reference" is missing'),
-        ('{"prompt": "a", "reference": "b", "demonstration": 1}\n', '1: "demonstration" must be text'),
-        ('{"prompt": "a", "reference": "b", "id": 1.5}\n', '1: "id" must be text or a whole number'),
+        (
+            '{"prompt": "a", "reference": "b", "demonstration": 1}\n',
+            '1: "demonstration" must be text',
+        ),
+        (
+            '{"prompt": "a", "reference": "b", "id": 1.5}\n',
+            '1: "id" must be text or a whole number',
+        ),
         ('{"prompt": "a", "reference": "b", "id": ""}\n', '1: "id" must be text or a whole number'),
-        ('{"question": "a", "answer": "b"}\n', "1: unknown key 'question'; known: id, prompt, reference"),
+        (
+            '{"question": "a", "answer": "b"}\n',
+            "1: unknown key 'question'; known: id, prompt, reference",
+        ),
         (ONE + "\n" + ONE, "problems.jsonl:3: the prompt is also that of line 1"),
-        (ONE[:-2] + ', "id": 7}\n' + ONE[:-2] + ', "id": "7"}\n', "2: the id '7' is also that of line 1"),
+        (
+            ONE[:-2] + ', "id": 7}\n' + ONE[:-2] + ', "id": "7"}\n',
+            "2: the id '7' is also that of line 1",
+        ),
         ('{"prompt": "\\ud800", "reference": "b"}\n', "1: half a surrogate pair"),
         ("", "problems.jsonl: no problems; write one JSON object per line"),
-        (ONE, "problems.jsonl: no held-out problems with held_out = 0.2; add problems or change held_out"),
+        (
+            ONE,
+            (
+                "problems.jsonl: no held-out problems with held_out = 0.2; add problems or change"
+                " held_out"
+            ),
+        ),
     ],
 )
 def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
@@ -216,7 +255,10 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
     [
         ({"problem": "problems.jsonl"}, r"unknown option 'problem' \(did you mean 'problems'\?\)"),
         ({"problems": 3}, "problems must name a file of JSON lines"),
-        ({"problems": "none.jsonl"}, "no file .*none.jsonl; a path is taken from the study's folder"),
+        (
+            {"problems": "none.jsonl"},
+            "no file .*none.jsonl; a path is taken from the study's folder",
+        ),
         ({"problems": "."}, "cannot be read"),
         ({"held_out": "none.jsonl"}, "no file .*none.jsonl"),
         ({"held_out": 0.0}, "held_out = 0.0 must be a share between 0 and 1, or a file's name"),
@@ -225,7 +267,10 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
             {"held_out": "problems.jsonl"},
             "problems.jsonl:1: this held-out problem has the id of the train problem .*:1$",
         ),
-        ({"held_out": "leak.jsonl"}, r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$"),
+        (
+            {"held_out": "leak.jsonl"},
+            r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$",
+        ),
         ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
         ({"stop": [1]}, r"stop = \[1\] must be"),
         ({"max_tokens": 0}, "max_tokens = 0 must be a whole number"),
@@ -275,7 +320,7 @@ def verl_without_the_rest(solution_str, ground_truth):
 
 def grade(problem, answer):
     return 1.0
-'''
+'''  # noqa: E501
 SUM = Problem("a", "7+9=", "16")
 
 
@@ -285,7 +330,9 @@ def make(tmp_path: Path) -> Any:
     write(tmp_path, numbered(40))
 
     def made(function: str, **options: Any) -> Task:
-        return build_task(f"rewards.py:{function}", {"problems": "problems.jsonl", **options}, tmp_path)
+        return build_task(
+            f"rewards.py:{function}", {"problems": "problems.jsonl", **options}, tmp_path
+        )
 
     return made
 
@@ -323,18 +370,25 @@ def test_a_dict_of_verl_says_what_is_correct(make: Any) -> None:
         ("trl_of_messages", "string indices must be integers"),
     ],
 )
-def test_what_it_returns_wrongly_is_an_error_of_that_grade(make: Any, function: str, error: str) -> None:
+def test_what_it_returns_wrongly_is_an_error_of_that_grade(
+    make: Any, function: str, error: str
+) -> None:
     grade = make(function).grade(SUM, "16")
     assert grade.reward is None
     assert error in grade.error
 
 
 def test_what_does_not_fit_is_one_line(make: Any) -> None:
-    with pytest.raises(LabError, match=r"parameter 'difficulty' is not a column of a problem; it can be completions"):
+    with pytest.raises(
+        LabError,
+        match=r"parameter 'difficulty' is not a column of a problem; it can be completions",
+    ):
         make("trl_of_a_column_that_is_not_there")
     with pytest.raises(LabError, match="messages belongs to reward functions of TRL; leave it out"):
         make("grade", messages=True)
-    with pytest.raises(LabError, match="data_source belongs to reward functions of verl; leave it out"):
+    with pytest.raises(
+        LabError, match="data_source belongs to reward functions of verl; leave it out"
+    ):
         make("trl", data_source="sums")
 
 
@@ -391,5 +445,7 @@ def test_one_thread_makes_all_calls_of_a_grading_thread(tmp_path: Path) -> None:
     task = build_task("hangs.py:thread", {"problems": "problems.jsonl"}, tmp_path)
     problem = task.problems("train")[0]
     with ThreadPoolExecutor(1) as pool:
-        rewards = list(pool.map(lambda _: grade_answer(task, problem, "", truncated=False).reward, range(3)))
+        rewards = list(
+            pool.map(lambda _: grade_answer(task, problem, "", truncated=False).reward, range(3))
+        )
     assert len(set(rewards)) == 1

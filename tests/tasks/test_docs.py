@@ -1,4 +1,6 @@
-"""docs/reference/tasks.md is run: its files are written out and used, its tables are compared with the code."""
+"""docs/reference/tasks.md is run: its files are written out and used, its tables are compared with
+the code.
+"""
 
 import inspect
 import json
@@ -45,7 +47,12 @@ JAPAN = ("The capital of Japan is", "Tokyo", " Tokyo.\n")
 def test_the_grader_that_says_more(folder: Path) -> None:
     task = build_task("graded.py:grade", {"problems": "problems.jsonl", "held_out": 0.5}, folder)
     grade = task.grade(Problem("fr", *FRANCE), " Paris.\n")
-    assert (grade.reward, grade.correct, grade.extracted, grade.reason) == (1.0, True, "Paris", "compared as text")
+    assert (grade.reward, grade.correct, grade.extracted, grade.reason) == (
+        1.0,
+        True,
+        "Paris",
+        "compared as text",
+    )
 
 
 def test_the_parrot_replies_until_it_hears_the_reference(folder: Path) -> None:
@@ -63,24 +70,35 @@ def test_the_first_block_is_a_task() -> None:
 
 
 def rows(section: str, columns: int) -> list[list[str]]:
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line[:1] == "|"
+    ]
     return [row for row in cells if len(row) == columns and row[0].startswith("`")]
 
 
 def test_the_examples_are_the_codes_own() -> None:
     for prompt, shown in rows(SECTIONS["addition"], 2):
-        assert demonstration([int(text) for text in prompt.strip("`=").split("+")]) == shown.strip("`") + "\n"
+        assert (
+            demonstration([int(text) for text in prompt.strip("`=").split("+")])
+            == shown.strip("`") + "\n"
+        )
 
 
 def test_every_option_of_a_task_has_its_line() -> None:
     for name in TASKS:
         parameters = inspect.signature(look_up("task", name, TASKS)).parameters.values()
-        expected = [(f"`{one.name}`", json.dumps(one.default)) for one in parameters]  # as TOML writes it
+        expected = [
+            (f"`{one.name}`", json.dumps(one.default)) for one in parameters
+        ]  # as TOML writes it
         assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected
     assert {row[0].strip("`") for row in rows(SECTIONS["Your own task"], 3)} == set(OPTIONS)
 
 
-BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text(encoding="utf-8")
+BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text(
+    encoding="utf-8"
+)
 
 
 def options_of(name: str) -> list[str]:
@@ -88,7 +106,9 @@ def options_of(name: str) -> list[str]:
 
 
 def test_every_option_of_a_benchmark_has_its_line() -> None:
-    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", BENCHMARK_PAGE, flags=re.MULTILINE | re.DOTALL))
+    sections = dict(
+        re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", BENCHMARK_PAGE, flags=re.MULTILINE | re.DOTALL)
+    )
     for name, title in {"livecodebench": "LiveCodeBench", "codeforces": "CodeForces"}.items():
         assert [row[0] for row in rows(sections[title], 3)] == options_of(name)
     small = rows(sections["AIME, MATH-500, GSM8K"], 4)

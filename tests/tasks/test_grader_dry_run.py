@@ -60,7 +60,9 @@ def base(tmp_path: Path) -> Path:
         ("hangs", 1.5, "it has not graded 8 answers after 1.5 s"),
     ],
 )
-def test_it_says_on_what_a_grader_fails(base: Path, grader: str, seconds: float, told: str | None) -> None:
+def test_it_says_on_what_a_grader_fails(
+    base: Path, grader: str, seconds: float, told: str | None
+) -> None:
     began = time.monotonic()
     failure = first_failure(f"g.py:{grader}", {"problems": "p.jsonl"}, base, seconds)
     assert failure is None if told is None else failure.endswith(told)
@@ -85,9 +87,10 @@ def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None
     held_out = len(build_task("g.py:index", {"problems": "p.jsonl"}, base).problems("held-out"))
     refused = gspo_lab("check", base / "s.toml", "--set", "bench.held-out.problems=100000")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == (
-        f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out} held-out problems; "
-        "give no more, or leave the key out for all of them\n"
+    assert (
+        refused.err
+        == f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out}"
+        " held-out problems; give no more, or leave the key out for all of them\n"
     )
 
 
@@ -98,4 +101,6 @@ def test_the_study_is_refused_for_it(base: Path) -> None:
     assert error.level == "error"
     assert "task 'g.py:index': its grader fails: problem p" in error.message
     study.write_text(study.read_text() + '[waive]\ngrader-fails = "it is meant to"\n')
-    assert [one.level for one in lint_findings(load_study(study)) if one.name == "grader-fails"] == ["warn"]
+    assert [
+        one.level for one in lint_findings(load_study(study)) if one.name == "grader-fails"
+    ] == ["warn"]

@@ -23,10 +23,21 @@ RIGHT = [
         r"\boxed{1080.00}",
         r"\boxed{x = 1080}",
     ),
-    *(r"\boxed{1080 \text{ dollars}}", "so\n#### 1080", "so\n#### $1,080.", "#### 5\n\\boxed{1080}"),
+    *(
+        r"\boxed{1080 \text{ dollars}}",
+        "so\n#### 1080",
+        "so\n#### $1,080.",
+        "#### 5\n\\boxed{1080}",
+    ),
     *("\\boxed{5}\n#### 1080", "<think>#### 5</think>#### 1080"),
     # Lenient: a per cent sign, words, stars within, what the chain begins with.
-    *(r"\boxed{1080\%}", r"\boxed{1080 apples}", r"\boxed{1080 / day}", r"\boxed{10*80}", r"\boxed{5 = 1080}"),
+    *(
+        r"\boxed{1080\%}",
+        r"\boxed{1080 apples}",
+        r"\boxed{1080 / day}",
+        r"\boxed{10*80}",
+        r"\boxed{5 = 1080}",
+    ),
 ]
 WRONG = [
     *(
@@ -37,7 +48,14 @@ WRONG = [
         r"\boxed{1080 or 1081}",
         r"\boxed{1080/1}",
     ),
-    *("1080", "####", "#### 1080\n\\boxed{10", "\\boxed{1080}\n#### 5", "<think>#### 1080", "\\boxed{１０８０}"),
+    *(
+        "1080",
+        "####",
+        "#### 1080\n\\boxed{10",
+        "\\boxed{1080}\n#### 5",
+        "<think>#### 1080",
+        "\\boxed{１０８０}",
+    ),
 ]
 
 
@@ -49,13 +67,22 @@ def test_answers_graded_by_hand(answer: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("$18.", "18"), (".5", "0.5"), ("−3", "-3"), ("1,000,000", "1000000"), ("5%", "5"), ("+7", "7")],
+    [
+        ("$18.", "18"),
+        (".5", "0.5"),
+        ("−3", "-3"),
+        ("1,000,000", "1000000"),
+        ("5%", "5"),
+        ("+7", "7"),
+    ],
 )
 def test_numbers(text: str, number: str) -> None:
     assert read_number(text) == Decimal(number)
 
 
-@pytest.mark.parametrize("text", ["", "-", ".", "2,5", "1,00", "1e3", "NaN", "1_0", "two", "1 2", "9" * 200])
+@pytest.mark.parametrize(
+    "text", ["", "-", ".", "2,5", "1,00", "1e3", "NaN", "1_0", "two", "1 2", "9" * 200]
+)
 def test_what_is_no_number(text: str) -> None:
     assert read_number(text) is None
 
@@ -74,8 +101,15 @@ def test_the_published_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task.data_digest is not None
 
 
-def test_a_gold_without_its_mark_is_an_error(write_rows: Callable[[str, Iterable[Any]], Path]) -> None:
-    rows = [{"question": f"How many are {n}?", "answer": f"They are {n}.\n#### {n}"} for n in range(1_318)]
+def test_a_gold_without_its_mark_is_an_error(
+    write_rows: Callable[[str, Iterable[Any]], Path],
+) -> None:
+    rows = [
+        {"question": f"How many are {n}?", "answer": f"They are {n}.\n#### {n}"}
+        for n in range(1_318)
+    ]
     path = write_rows("own.jsonl", [*rows, {"question": "And now?", "answer": "They are 5."}])
-    with pytest.raises(LabError, match=r"own.jsonl, row 1319: the answer must end in '#### NUMBER'"):
+    with pytest.raises(
+        LabError, match=r"own.jsonl, row 1319: the answer must end in '#### NUMBER'"
+    ):
         Gsm8k(data=str(path)).problems("held-out")

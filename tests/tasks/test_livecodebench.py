@@ -1,4 +1,6 @@
-"""LiveCodeBench: releases and windows of the published sizes, damaged files, and grading in the real sandbox."""
+"""LiveCodeBench: releases and windows of the published sizes, damaged files, and grading in the
+real sandbox.
+"""
 
 import base64
 import json
@@ -34,7 +36,9 @@ TWICE: dict[str, Any] = {
     "contest_date": "2024-12-01T00:00:00",
     "starter_code": "",
     "difficulty": "easy",
-    "public_test_cases": json.dumps([{"input": "2\n3\n4\n", "output": "6\n8\n", "testtype": "stdin"}]),
+    "public_test_cases": json.dumps(
+        [{"input": "2\n3\n4\n", "output": "6\n8\n", "testtype": "stdin"}]
+    ),
     "private_test_cases": json.dumps([{"input": "1\n5\n", "output": "10\n", "testtype": "stdin"}]),
     "metadata": "{}",
 }
@@ -43,11 +47,16 @@ PAIRS = TWICE | {
     "question_title": "find-the-peaks",
     "question_content": "Return the pairs of neighbours.",
     "platform": "leetcode",
-    "starter_code": "class Solution:\n    def pairs(self, values: List[int], gap: int) -> List[List[int]]:\n        ",
+    "starter_code": (
+        "class Solution:\n    def pairs(self, values: List[int], gap: int) -> List[List[int]]:\n   "
+        "     "
+    ),
     "public_test_cases": json.dumps(
         [{"input": "[1, 2, 3]\n1", "output": "[[1, 2], [2, 3]]", "testtype": "functional"}]
     ),
-    "private_test_cases": json.dumps([{"input": "[4]\n1", "output": "[]", "testtype": "functional"}]),
+    "private_test_cases": json.dumps(
+        [{"input": "[4]\n1", "output": "[]", "testtype": "functional"}]
+    ),
     "metadata": '{"func_name": "pairs"}',
 }
 
@@ -67,7 +76,9 @@ def own(write_rows: Write, can_isolate: None) -> Task:
 
 @pytest.fixture
 def release(write_rows: Write) -> Path:
-    """The folder of release_v5 with its real ids, dates and titles, and statements and tests of our own."""
+    """The folder of release_v5 with its real ids, dates and titles, and statements and tests of our
+    own.
+    """
     rows = [json.loads(line) for line in public("lcb_v5_metadata.jsonl").read_text().splitlines()]
     start = 0
     for number, count in enumerate(PER_FILE, start=1):
@@ -75,7 +86,9 @@ def release(write_rows: Write) -> Path:
         write_rows(f"livecodebench/{name}", [TWICE | row for row in rows[start : start + count]])
         start += count
     assert start == len(rows) == 880
-    return write_rows("livecodebench/test6.jsonl", [TWICE | {"question_id": f"later{n}"} for n in range(175)]).parent
+    return write_rows(
+        "livecodebench/test6.jsonl", [TWICE | {"question_id": f"later{n}"} for n in range(175)]
+    ).parent
 
 
 @pytest.mark.parametrize(
@@ -88,7 +101,9 @@ def release(write_rows: Write) -> Path:
         ("livecodebench-v4-all", 713),
     ],
 )
-def test_the_published_counts(release: Path, name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_counts(
+    release: Path, name: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GSPO_LAB_DATA", str(release.parent))
     problems = build_task(name, {}).problems("held-out")
     assert len(problems) == len({one.id for one in problems}) == count
@@ -98,7 +113,9 @@ def test_the_published_counts(release: Path, name: str, count: int, monkeypatch:
 
 def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
     options = {"data": str(release)}
-    one, other = (build_task(name, options) for name in ("livecodebench", "livecodebench-v5-2408-2502"))
+    one, other = (
+        build_task(name, options) for name in ("livecodebench", "livecodebench-v5-2408-2502")
+    )
     assert [one.name, other.name] == ["livecodebench-v5-2410-2502", "livecodebench-v5-2408-2502"]
     assert one.grader == "livecodebench-lcb-6s/1"
     assert one.data_digest != other.data_digest
@@ -107,7 +124,12 @@ def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
 
 @pytest.mark.parametrize(
     ("date", "inside"),
-    [("09-30T23:59:59", False), ("10-01T00:00:00", True), ("12-31T00:00:00", True), ("12-31T19:30:00", False)],
+    [
+        ("09-30T23:59:59", False),
+        ("10-01T00:00:00", True),
+        ("12-31T00:00:00", True),
+        ("12-31T19:30:00", False),
+    ],
 )
 def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, inside: bool) -> None:
     assert ReleaseWindow.named("2410-2412").holds(f"2024-{date}") is inside
@@ -117,7 +139,11 @@ def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, insid
     ("name", "options", "message"),
     [
         ("", {"release": "v7"}, r"no release 'v7' \(did you mean 'v1'|no release 'v7'"),
-        ("", {"release": "file"}, "release = 'file' takes the rows of your own file; name it with data"),
+        (
+            "",
+            {"release": "file"},
+            "release = 'file' takes the rows of your own file; name it with data",
+        ),
         ("", {"window": "2410"}, "window = '2410' must be YYMM-YYMM"),
         ("", {"window": "2413-2501"}, "must be YYMM-YYMM"),
         ("", {"window": "2502-2410"}, "the window 2502-2410 ends before it begins"),
@@ -126,7 +152,11 @@ def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, insid
         ("", {"windows": "all"}, r"unknown option 'windows' \(did you mean 'window'\?\)"),
         ("-2410-2502-v5", {}, "a livecodebench is called like livecodebench-v5-2410-2502"),
         ("-", {}, "a livecodebench is called like livecodebench-v5-2410-2502"),
-        ("-v5-2410-2502", {"window": "2408-2502"}, "window = '2408-2502' is not what the name says"),
+        (
+            "-v5-2410-2502",
+            {"window": "2408-2502"},
+            "window = '2408-2502' is not what the name says",
+        ),
     ],
 )
 def test_mistakes_in_names_and_options(name: str, options: dict[str, Any], message: str) -> None:
@@ -136,15 +166,30 @@ def test_mistakes_in_names_and_options(name: str, options: dict[str, Any], messa
 
 DAMAGED: dict[str, tuple[list[Any], str]] = {
     "a problem twice": ([TWICE, TWICE], r"own.jsonl:2: the problem own_a is also at .*own.jsonl:1"),
-    "a column missing": ([{k: v for k, v in TWICE.items() if k != "metadata"}], "no text in metadata; is this a file"),
+    "a column missing": (
+        [{k: v for k, v in TWICE.items() if k != "metadata"}],
+        "no text in metadata; is this a file",
+    ),
     "a column of another kind": ([TWICE | {"difficulty": 3}], "no text in difficulty"),
     "no object": ([3], "no text in question_id"),
-    "a date that is none": ([TWICE | {"contest_date": "soon"}], "contest_date 'soon' is not an ISO date"),
+    "a date that is none": (
+        [TWICE | {"contest_date": "soon"}],
+        "contest_date 'soon' is not an ISO date",
+    ),
     "metadata that are none": ([TWICE | {"metadata": "x"}], "the metadata are no JSON object"),
     "metadata of another kind": ([TWICE | {"metadata": "[]"}], "the metadata are no JSON object"),
-    "a function's name that is code": ([PAIRS | {"metadata": '{"func_name": "a()"}'}], "is not the name of a function"),
-    "no tests": ([TWICE | {"public_test_cases": "[]", "private_test_cases": "[]"}], "no tests; without any"),
-    "tests that cannot be decoded": ([TWICE | {"private_test_cases": "eJw"}], "private_test_cases cannot be decoded"),
+    "a function's name that is code": (
+        [PAIRS | {"metadata": '{"func_name": "a()"}'}],
+        "is not the name of a function",
+    ),
+    "no tests": (
+        [TWICE | {"public_test_cases": "[]", "private_test_cases": "[]"}],
+        "no tests; without any",
+    ),
+    "tests that cannot be decoded": (
+        [TWICE | {"private_test_cases": "eJw"}],
+        "private_test_cases cannot be decoded",
+    ),
     "nothing": ([], "no problem of the release lies in the window"),
 }
 
@@ -176,7 +221,9 @@ def test_a_file_that_changes_behind_the_index_is_noticed(own: Task, tmp_path: Pa
         own.grade(problem, fenced("print(1)"))
 
 
-def test_the_index_is_made_again_for_a_changed_file_and_may_not_be_kept(write_rows: Write, tmp_path: Path) -> None:
+def test_the_index_is_made_again_for_a_changed_file_and_may_not_be_kept(
+    write_rows: Write, tmp_path: Path
+) -> None:
     path = write_rows("own.jsonl", [TWICE])
     assert made(path).data_digest == made(path).data_digest
     write_rows("own.jsonl", [TWICE, PAIRS])
@@ -230,7 +277,11 @@ def test_the_program_in_an_answer(answer: str, program: str | None) -> None:
 EACH = "for _ in range(int(input())): "
 SCRIPTS = [
     (f"{EACH}print(2 * int(input()))\nsys.exit()", True, "passed all 2 tests"),
-    (f"print()\n{EACH}print('', 2.0 * int(input()), '')", True, "passed all 2 tests [strict: wrong]"),
+    (
+        f"print()\n{EACH}print('', 2.0 * int(input()), '')",
+        True,
+        "passed all 2 tests [strict: wrong]",
+    ),
     (f"{EACH}print(2 * int(input()) + 1e-9)", False, "test 1 of 2: wrong output [tolerant: right]"),
     ("print(6)\nprint(8)", False, "test 2 of 2: wrong output"),
     ("1 / 0", False, "test 1 of 2: exit 1: ZeroDivisionError: division by zero"),
@@ -254,8 +305,16 @@ FUNCTIONS = [
         True,
         "passed all 2 tests",
     ),
-    ("pairs(self, values, gap): return tuple([a, a + 1] for a in values[:-1])", True, "passed all 2 tests"),
-    ("pairs(self, values, gap): return [(a, a + 1) for a in values[:-1]]", False, "test 1 of 2: wrong output [toler"),
+    (
+        "pairs(self, values, gap): return tuple([a, a + 1] for a in values[:-1])",
+        True,
+        "passed all 2 tests",
+    ),
+    (
+        "pairs(self, values, gap): return [(a, a + 1) for a in values[:-1]]",
+        False,
+        "test 1 of 2: wrong output [toler",
+    ),
     ("pairs(self, values, gap): sys.exit(0)", False, "test 1 of 2: wrong output"),
     ("other(self, values, gap): return []", False, "test 1 of 2: exit 1"),
     ("pairs(self, values, gap): print([])", False, "test 1 of 2: wrong"),
@@ -299,7 +358,9 @@ print(len(found), len(set(map(id, found))))
 
 
 def test_threads_share_one_sandbox_from_the_first_answer_on() -> None:
-    said = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=240, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=240, check=True
+    )
     assert said.stdout.split() == ["4", "1"]
 
 
@@ -307,7 +368,10 @@ def test_the_genuine_row(can_isolate: None) -> None:
     task = made(public("lcb_one_row.jsonl"))
     (problem,) = task.problems("held-out")
     assert problem.id == "1873_A"
-    right = "for _ in range(int(input())):\n    print('YES' if sum(map(str.__ne__, input(), 'abc')) < 3 else 'NO')"
+    right = (
+        "for _ in range(int(input())):\n    print('YES' if sum(map(str.__ne__, input(), 'abc')) < 3"
+        " else 'NO')"
+    )
     assert task.grade(problem, fenced(right)).reason == "passed all 5 tests"
     assert task.grade(problem, fenced(right.replace("< 3", "< 9"))).correct is False
     assert task.grade(problem, "no program").reason == "no program between two lines with ```"
@@ -337,13 +401,17 @@ class Bomb:
 
 
 def test_the_tests_of_the_genuine_row() -> None:
-    cases = decode_cases("row", json.loads(public("lcb_one_row.jsonl").read_text()), functional=False)
+    cases = decode_cases(
+        "row", json.loads(public("lcb_one_row.jsonl").read_text()), functional=False
+    )
     assert len(cases) == 5
     assert cases[0] == Case(b"6\nabc\nacb\nbac\nbca\ncab\ncba\n", b"YES\nYES\nYES\nNO\nNO\nYES\n")
     assert all(case.input.endswith(b"\n") for case in cases)
 
 
-@pytest.mark.parametrize("private", [json.dumps(STDIN), packed(json.dumps(STDIN)), "[]", packed("[]")])
+@pytest.mark.parametrize(
+    "private", [json.dumps(STDIN), packed(json.dumps(STDIN)), "[]", packed("[]")]
+)
 def test_both_encodings(private: str) -> None:
     cases = decoded(json.dumps(STDIN), private)
     assert cases == [Case(b"1\n", b"2\n")] * (1 if private in ("[]", packed("[]")) else 2)
@@ -364,11 +432,21 @@ def test_both_encodings(private: str) -> None:
         ("[]", packed("[1, 2"), "private_test_cases is not a JSON list"),
         ("[]", packed(packed), "refused"),
         ('[{"input": "1"}]', "[]", "a test is not an object with the texts"),
-        ('[{"input": 1, "output": "2", "testtype": "stdin"}]', "[]", "a test is not an object with the texts"),
-        (json.dumps(FUNCTIONAL), "[]", "of type 'functional' where the problem's metadata say 'stdin'"),
+        (
+            '[{"input": 1, "output": "2", "testtype": "stdin"}]',
+            "[]",
+            "a test is not an object with the texts",
+        ),
+        (
+            json.dumps(FUNCTIONAL),
+            "[]",
+            "of type 'functional' where the problem's metadata say 'stdin'",
+        ),
     ],
 )
-def test_what_cannot_be_decoded_is_an_error_and_never_an_empty_list(public: str, private: str, message: str) -> None:
+def test_what_cannot_be_decoded_is_an_error_and_never_an_empty_list(
+    public: str, private: str, message: str
+) -> None:
     with pytest.raises(LabError, match=message):
         decoded(public, private)
 
@@ -388,5 +466,8 @@ def test_a_pickle_that_would_run_code_runs_none(tmp_path: Path, protocol: int) -
 
 
 def test_the_digest_tells_tests_apart() -> None:
-    digests = {cases_digest(cases) for cases in ([Case(b"1", b"2")], [Case(b"12", b"")], [Case(b"2", b"1")], [])}
+    digests = {
+        cases_digest(cases)
+        for cases in ([Case(b"1", b"2")], [Case(b"12", b"")], [Case(b"2", b"1")], [])
+    }
     assert len(digests) == 4

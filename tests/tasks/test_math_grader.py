@@ -27,7 +27,12 @@ TABLE = [
     (r"\text{(C)}", r"\boxed{C}", True, "a choice"),
     (r"6,-5", r"\boxed{-5, 6}", True, "several values, any order"),
     (r"1 \pm \sqrt{19}", r"\boxed{1+\sqrt{19}, 1-\sqrt{19}}", True, "plus or minus, written out"),
-    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\boxed{\begin{bmatrix}1\\2\end{bmatrix}}", True, "other brackets"),
+    (
+        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        r"\boxed{\begin{bmatrix}1\\2\end{bmatrix}}",
+        True,
+        "other brackets",
+    ),
     (r"25", r"\boxed{x = 25}", True, "named"),
     (r"2516_8", r"\boxed{2516}", True, "lenient: math-verify does not see the base"),
     (r"(1,2)", r"\boxed{\{1,2\}}", True, "lenient: math-verify takes a set for a pair"),
@@ -53,7 +58,12 @@ TABLE = [
     (r"[-2,7]", r"\boxed{[-2,7)}", False, "an open end"),
     (r"25", r"\boxed{25} no, \boxed{24}", False, "the last box is wrong"),
     (r"25", r"The answer is 25.", False, "no box; math-verify alone would take the prose"),
-    (r"25", r"<think>\boxed{25}", False, "thinking that never ends; math-verify alone would take it"),
+    (
+        r"25",
+        r"<think>\boxed{25}",
+        False,
+        "thinking that never ends; math-verify alone would take it",
+    ),
     (r"25", r"\boxed{25", False, "cut off"),
     (r"3", "\\boxed{三}", False, "another script"),
     (r"25", r"\boxed{" + "(" * 900 + ")" * 900 + "}", False, "too long to be looked at"),
@@ -70,7 +80,9 @@ def task() -> Iterator[Math500]:
 @pytest.mark.parametrize(("gold", "answer", "right", "why"), TABLE)
 def test_the_table(task: Math500, gold: str, answer: str, right: bool, why: str) -> None:
     grade = task.grade(Problem("x", "?", gold), answer)
-    assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), f"{why}: {grade.reason}"
+    assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), (
+        f"{why}: {grade.reason}"
+    )
 
 
 def cpu_seconds(pid: int) -> float:
@@ -106,12 +118,16 @@ def test_hostile_answers_are_wrong_in_bounded_time(hostile: str, expressions: Ex
     assert now.ru_utime + now.ru_stime - ended.ru_utime - ended.ru_stime - before < 3
 
 
-def test_no_reply_at_all_is_the_graders_failure_and_not_a_wrong_answer(expressions: Expressions) -> None:
+def test_no_reply_at_all_is_the_graders_failure_and_not_a_wrong_answer(
+    expressions: Expressions,
+) -> None:
     usual = expressions._cpu_seconds, expressions._wall_seconds
     expressions._cpu_seconds, expressions._wall_seconds = 600, 1.0
     with pytest.raises(WorkerFailed, match="no reply within 1 s"):
         expressions.equal("25", "9^{9^{9^9}}")
-    expressions._cpu_seconds, expressions._wall_seconds = usual  # a busy machine may need long for what is easy
+    expressions._cpu_seconds, expressions._wall_seconds = (
+        usual  # a busy machine may need long for what is easy
+    )
 
 
 def test_a_reference_that_reads_as_nothing_is_an_error(task: Math500) -> None:
@@ -137,7 +153,10 @@ def test_a_killed_process_is_an_error_of_that_answer_alone(expressions: Expressi
 
 def test_threads_get_their_own_verdicts(task: Math500) -> None:
     def right(number: int) -> bool:
-        return all(task.expressions.equal(f"{number}", f"{other}+0") is (number == other) for other in range(8))
+        return all(
+            task.expressions.equal(f"{number}", f"{other}+0") is (number == other)
+            for other in range(8)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(right, range(8)))

@@ -34,14 +34,23 @@ def test_shuffled_is_a_permutation(count: int, seed: int) -> None:
 @pytest.mark.parametrize(("digits", "terms"), [(2, 2), (6, 5)])
 def test_operands_are_uniform_and_unrelated(digits: int, terms: int) -> None:
     task = Addition(digits=digits, terms=terms, train=5000, held_out=10)
-    rows = [[int(text) for text in problem.prompt[:-1].split("+")] for problem in task.problems("train")]
+    rows = [
+        [int(text) for text in problem.prompt[:-1].split("+")] for problem in task.problems("train")
+    ]
     side = 10**digits
     for term in range(terms):
         column = [row[term] / (side - 1) for row in rows]
-        assert abs(sum(column) / len(column) - 0.5) < 0.025  # standard error 0.29 / sqrt(5000) = 0.0041
-        for shift in (0, 1):  # against the next term of the same problem, and of the problem after it
+        assert (
+            abs(sum(column) / len(column) - 0.5) < 0.025
+        )  # standard error 0.29 / sqrt(5000) = 0.0041
+        for shift in (
+            0,
+            1,
+        ):  # against the next term of the same problem, and of the problem after it
             other = [row[(term + 1) % terms] / (side - 1) for row in rows[shift:]]
-            covariance = sum((a - 0.5) * (b - 0.5) for a, b in zip(column, other, strict=False)) / len(other)
+            covariance = sum(
+                (a - 0.5) * (b - 0.5) for a, b in zip(column, other, strict=False)
+            ) / len(other)
             assert abs(covariance * 12) < 0.07  # correlation; standard error 0.014
         last = collections.Counter(row[term] % 10 for row in rows)
         assert all(400 < last[digit] < 600 for digit in range(10))
@@ -51,7 +60,9 @@ def test_place_is_a_hash_of_the_text() -> None:
     expected = int(hashlib.blake2b(b"1+2", digest_size=6).hexdigest(), 16) / 2**48
     assert hash_fraction("1+2") == expected
     places = [hash_fraction(str(number)) for number in range(5000)]
-    assert abs(sum(one < HELD_OUT_SHARE for one in places) / 5000 - HELD_OUT_SHARE) < 0.017  # four standard errors
+    assert (
+        abs(sum(one < HELD_OUT_SHARE for one in places) / 5000 - HELD_OUT_SHARE) < 0.017
+    )  # four standard errors
 
 
 def test_deal_stops_drawing_when_both_are_full() -> None:

@@ -1,4 +1,6 @@
-"""Tasks of several turns: what a grade of them must hold, and a user's own with a function that replies."""
+"""Tasks of several turns: what a grade of them must hold, and a user's own with a function that
+replies.
+"""
 
 import json
 from pathlib import Path
@@ -25,7 +27,7 @@ def reply(problem, turns):
         while True:
             time.sleep(0.01)
     return {"raise": 1 / (said != "raise"), "number": 7, "half": "\\ud800", "end": None}.get(said, f"heard {said}")
-"""
+"""  # noqa: E501
 PROBLEM = Problem("a", "?", "yes")
 
 
@@ -50,7 +52,9 @@ def test_a_function_of_the_graders_file_replies(folder: Path) -> None:
     assert task.reply(PROBLEM, [Turn("hello")]) == "heard hello"
     assert task.reply(PROBLEM, [Turn("end")]) is None
     assert task.grade_turns(PROBLEM, [Turn("no"), Turn("yes")]).reward == 1.0
-    assert own(folder, "grade_all").grade_turns(PROBLEM, [Turn("no"), Turn("yes")]).reward == pytest.approx(1.2)
+    assert own(folder, "grade_all").grade_turns(
+        PROBLEM, [Turn("no"), Turn("yes")]
+    ).reward == pytest.approx(1.2)
     assert task.problems("train")[0].demonstrated_turns == ("x", "heard x", "yes")
     assert own(folder, max_turns=3).max_turns == 3
 
@@ -64,13 +68,17 @@ def test_a_function_of_the_graders_file_replies(folder: Path) -> None:
         ("half", "not Unicode text"),
     ],
 )
-def test_a_reply_that_fails_is_an_error_of_that_one_response(folder: Path, said: str, told: str) -> None:
+def test_a_reply_that_fails_is_an_error_of_that_one_response(
+    folder: Path, said: str, told: str
+) -> None:
     with pytest.raises(ReplyError, match=told):
         own(folder).reply(PROBLEM, [Turn(said)])
 
 
 def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None:
-    grade = grade_answer(own(folder), PROBLEM, "yes", truncated=False, turns=[Turn("yes", error="it broke")])
+    grade = grade_answer(
+        own(folder), PROBLEM, "yes", truncated=False, turns=[Turn("yes", error="it broke")]
+    )
     assert grade == Grade(None, None, error="it broke")
 
 
@@ -89,7 +97,9 @@ def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None
         (1.0, (float("-inf"), float("inf")), "add up to nan"),
     ],
 )
-def test_the_reward_is_the_sum_of_its_turns(reward: float, rewards: tuple[float, ...], told: str | None) -> None:
+def test_the_reward_is_the_sum_of_its_turns(
+    reward: float, rewards: tuple[float, ...], told: str | None
+) -> None:
     task = build_task("guess", {})
     task.grade_turns = lambda problem, turns: Grade(reward, True, turn_rewards=rewards)  # type: ignore[method-assign]
     grade = grade_answer(task, PROBLEM, "", truncated=False, turns=[Turn(""), Turn("")])
@@ -116,8 +126,13 @@ def test_senseless_options_are_refused(folder: Path, options: dict[str, Any], to
 
 
 def test_a_class_with_turns_needs_a_reply(tmp_path: Path) -> None:
-    body = "name='t'; grader='t/1'; stop=(); max_tokens=4; max_turns=2\n    def problems(self, split): return []\n"
-    (tmp_path / "t.py").write_text(f"class T:\n    {body}    def grade(self, problem, answer): pass\n")
+    body = (
+        "name='t'; grader='t/1'; stop=(); max_tokens=4; max_turns=2\n    def problems(self, split):"
+        " return []\n"
+    )
+    (tmp_path / "t.py").write_text(
+        f"class T:\n    {body}    def grade(self, problem, answer): pass\n"
+    )
     with pytest.raises(LabError, match="has 2 turns and no 'reply'"):
         build_task("t.py:T", {}, tmp_path)
 
@@ -176,7 +191,9 @@ def test_a_reply_compares_and_says_what_is_left(texts: tuple[str, ...], reply: s
         (("",), (-0.1,), False),
     ],
 )
-def test_each_turn_has_its_reward(texts: tuple[str, ...], rewards: tuple[float, ...], correct: bool) -> None:
+def test_each_turn_has_its_reward(
+    texts: tuple[str, ...], rewards: tuple[float, ...], correct: bool
+) -> None:
     grade = GUESS.grade_turns(NUMBER, said(*texts))
     assert (grade.turn_rewards, grade.correct) == (rewards, correct)
     assert grade.reward == pytest.approx(sum(rewards))
@@ -206,7 +223,9 @@ def test_hasty_demonstrations_do_not_listen_and_held_out_ones_are_never_hasty() 
 
 def test_a_range_with_all_its_numbers_is_on_one_side() -> None:
     task = build_task("guess", {"digits": 1, "width": 9})
-    train, held = ({problem.prompt for problem in task.problems(split)} for split in ("train", "held-out"))
+    train, held = (
+        {problem.prompt for problem in task.problems(split)} for split in ("train", "held-out")
+    )
     assert train
     assert held
     assert not train & held

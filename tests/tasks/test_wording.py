@@ -45,7 +45,9 @@ def test_every_task_asks_in_words(name: str) -> None:
 def test_the_same_problems_are_asked_either_way(name: str) -> None:
     bare, words = (build_task(name, {"words": words}) for words in (False, True))
     for split in ("train", "held-out"):
-        assert [one.id for one in bare.problems(split)[:50]] == [one.id for one in words.problems(split)[:50]]
+        assert [one.id for one in bare.problems(split)[:50]] == [
+            one.id for one in words.problems(split)[:50]
+        ]
 
 
 def test_a_key_without_words_is_as_it_was() -> None:
@@ -56,21 +58,34 @@ def test_a_key_without_words_is_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "reward"),
-    [("16", 1.0), ("7 plus 9 is 16.", 1.0), ("16 is 7 + 9", 0.0), ("#16", 1.0), ("16.5", 0.0), ("sixteen", 0.0)],
+    [
+        ("16", 1.0),
+        ("7 plus 9 is 16.", 1.0),
+        ("16 is 7 + 9", 0.0),
+        ("#16", 1.0),
+        ("16.5", 0.0),
+        ("sixteen", 0.0),
+    ],
 )
 def test_sums_are_graded_by_their_last_number(answer: str, reward: float) -> None:
-    grade = build_task("addition", {"words": True}).grade(Problem("", "What is 7 plus 9?", "16"), answer)
+    grade = build_task("addition", {"words": True}).grade(
+        Problem("", "What is 7 plus 9?", "16"), answer
+    )
     assert (grade.reward, grade.correct) == (reward, reward == 1)
 
 
 def test_chains_are_graded_number_by_number() -> None:
-    """37 + 55 = 92, 55 + 92 = 147 -> 47, 92 + 47 = 139 -> 39; an error costs its own number alone."""
+    """37 + 55 = 92, 55 + 92 = 147 -> 47, 92 + 47 = 139 -> 39; an error costs its own number
+    alone.
+    """
     task = build_task("chain", {"words": True, "length": 25})
     prompt = "A sequence begins with 37, 55. Each next number ..."
     problem = Problem("", prompt, "25")
     assert task.grade(problem, "92, 47, 39, 86, 25").correct
     assert task.grade(problem, "92, 48, 40, 88").reward == pytest.approx(3 / 4)
-    assert task.grade(problem, "92, 47, 39, 86, 25, 11").reward == pytest.approx(5 / 6), "five were asked for"
+    assert task.grade(problem, "92, 47, 39, 86, 25, 11").reward == pytest.approx(5 / 6), (
+        "five were asked for"
+    )
     assert task.grade(problem, "none").reward == 0.0
 
 
@@ -78,9 +93,13 @@ def test_a_guess_in_words_has_replies_in_words() -> None:
     task = build_task("guess", {"words": True})
     problem = Problem("", "I think of a whole number from 12 to 42. Guess it.", "31")
     turns = [Turn("Is it 27?")]
-    assert task.reply(problem, turns).startswith("It is greater. It lies from 28 to 42. Guess again. Answer with")
+    assert task.reply(problem, turns).startswith(
+        "It is greater. It lies from 28 to 42. Guess again. Answer with"
+    )
     turns = [Turn("Is it 27?"), Turn("hm"), Turn("31")]
-    assert task.reply(problem, turns[:2]).startswith("That is no number. It lies from 28 to 42. Guess again.")
+    assert task.reply(problem, turns[:2]).startswith(
+        "That is no number. It lies from 28 to 42. Guess again."
+    )
     assert task.reply(problem, turns) is None
     grade = task.grade_turns(problem, turns)
     assert grade.reward == pytest.approx(0.9)

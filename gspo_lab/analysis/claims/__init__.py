@@ -1,4 +1,7 @@
-"""Claims: statements fixed before a run, and what its evidence says of each. `LIBRARY` has those of the literature."""
+"""Claims: statements fixed before a run, and what its evidence says of each.
+
+`LIBRARY` has those of the literature.
+"""
 
 from gspo_lab.analysis.claims.estimates import Estimate
 from gspo_lab.analysis.claims.evaluate_claims import Result, answer, judge

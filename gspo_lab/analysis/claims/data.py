@@ -1,4 +1,6 @@
-"""A study as claims read it: finished runs of the deciding seeds, settled steps, one number per seed."""
+"""A study as claims read it: finished runs of the deciding seeds, settled steps, one number per
+seed.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,9 +10,26 @@ import numpy as np
 
 from gspo_lab.analysis.claims.estimates import Estimate, Region, Untestable, over_seeds
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes, stabilities
-from gspo_lab.analysis.readings import Source, average, by_minibatch, by_step, deciding, once, read, runs
+from gspo_lab.analysis.readings import (
+    Source,
+    average,
+    by_minibatch,
+    by_step,
+    deciding,
+    once,
+    read,
+    runs,
+)
 from gspo_lab.analysis.readings.answers import answers_variance, counted_wrong, evaluations
-from gspo_lab.analysis.readings.reading import Curve, Minibatch, Reading, Steps, Value, Weight, Window
+from gspo_lab.analysis.readings.reading import (
+    Curve,
+    Minibatch,
+    Reading,
+    Steps,
+    Value,
+    Weight,
+    Window,
+)
 from gspo_lab.analysis.readings.runs import deciding_runs, first_settled
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import Stability
@@ -40,7 +59,9 @@ class ClaimData:
 
     def seeds(self, arms: Iterable[str]) -> list[int]:
         """The deciding seeds on which all of these arms have finished."""
-        return sorted({run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))})
+        return sorted(
+            {run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))}
+        )
 
     def run(self, arm: str, seed: int) -> str:
         """The id of a finished run of a deciding seed."""
@@ -58,7 +79,9 @@ class ClaimData:
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
             later = reading.window.minibatch is Minibatch.LATER
             warm_up, planned = first_settled(self.of)[run], self.settings(arm).steps
-            raise Untestable("only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later)
+            raise Untestable(
+                "only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later
+            )
         raise Untestable("never finite", metric=reading.metric, arm=arm, seed=seed)
 
     def number(self, reading: Reading, arm: str, seed: int) -> float:
@@ -76,7 +99,9 @@ class ClaimData:
         return by_step(self.of, reading)[self.run(arm, seed)]
 
     def scores(self, arm: str, seed: int, bench: str | None = None) -> tuple[Floats, Floats]:
-        """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones carried."""
+        """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones
+        carried.
+        """
         name = bench or self.of.declaration.primary
         if name is None:
             raise Untestable("no benchmark for a score")
@@ -111,14 +136,21 @@ class ClaimData:
     ) -> Estimate:
         """The estimate of one number per seed at the study's level.
 
-        `scores_of` names the two arms of a difference of primary scores, whose interval includes the answers' variance.
+        `scores_of` names the two arms of a difference of primary scores, whose interval includes
+        the answers' variance.
         """
         variance = None
         if len(scores_of) == 2 and not ratio:
             weights = dict(zip(scores_of, (1, -1), strict=True))
             variance = answers_variance(self.of, weights, list(values), counted_wrong=self.wrong)
         return over_seeds(
-            name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
+            name,
+            values,
+            supported,
+            contradicted,
+            alpha=self.verdict.alpha,
+            ratio=ratio,
+            items_variance=variance,
         )
 
     def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
@@ -136,10 +168,17 @@ class ClaimData:
 
 @once
 def mixtures(source: Source) -> dict[str, bool | None]:
-    """Per arm whether its model routed tokens to experts; None while no finished run of it has an update."""
+    """Per arm whether its model routed tokens to experts; None while no finished run of it has an
+    update.
+    """
     pools = by_minibatch(source, Reading("expert_change", Window(Steps.ALL)))
     out: dict[str, bool | None] = {}
     for arm in source.declaration.arms:
-        rows = [mean for (name, _), run in deciding_runs(source).items() if name == arm for mean in pools[run].values()]
+        rows = [
+            mean
+            for (name, _), run in deciding_runs(source).items()
+            if name == arm
+            for mean in pools[run].values()
+        ]
         out[arm] = any(mean.value is not None for mean in rows) if rows else None
     return out

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from gspo_lab.analysis.stats import holm, paired_t
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.power import detectable_factor
-from gspo_lab.analysis.stats.simulation_cells import NOISE, UNEVEN, Cell, Conclusion, Method, draw_arms
+from gspo_lab.analysis.stats.simulation_cells import (
+    NOISE,
+    UNEVEN,
+    Cell,
+    Conclusion,
+    Method,
+    draw_arms,
+)
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL, Reason
 
 Side = Literal["supported", "contradicted"]
@@ -36,7 +43,9 @@ class Region:
 
     def contains(self, low: float, high: float) -> bool:
         """Whether an interval, open at its ends, lies wholly in the region."""
-        return (self.above is None or low > self.above) and (self.below is None or high < self.below)
+        return (self.above is None or low > self.above) and (
+            self.below is None or high < self.below
+        )
 
     @property
     def bounds(self) -> tuple[float, ...]:
@@ -57,7 +66,9 @@ class Region:
 
     def log(self) -> "Region":
         """The same region of the natural logarithm."""
-        above, below = (None if bound is None else math.log(bound) for bound in (self.above, self.below))
+        above, below = (
+            None if bound is None else math.log(bound) for bound in (self.above, self.below)
+        )
         return Region(above, below)
 
 
@@ -65,9 +76,10 @@ class Region:
 class Estimate:
     """One number of a claim over `n` seeds (runs, if `exact`), and the side on which it lies.
 
-    `side` is the region of the estimate, `p` the largest two-sided p against that region's bounds. If p < `alpha`, the
-    whole interval lies in the region. An identity and a count have no p: they hold or not. `detectable` is the
-    difference (with `ratio`: the factor) that these seeds detect with power .8.
+    `side` is the region of the estimate, `p` the largest two-sided p against that region's bounds.
+    If p < `alpha`, the whole interval lies in the region. An identity and a count have no p: they
+    hold or not. `detectable` is the difference (with `ratio`: the factor) that these seeds detect
+    with power .8.
     """
 
     name: str
@@ -128,10 +140,11 @@ def over_seeds(
 ) -> Estimate:
     """The paired t interval of one number per seed, against the regions of the claim.
 
-    By default the claim is contradicted outside the region of support. `items_variance` is the variance of a difference
-    of scores due to finitely many answers. With `ratio` values and bounds are positive: the interval is that of their
-    logarithms, and is shown as ratios. A region of contradiction that holds the whole interval goes before one of
-    support. Without a region of support nothing supports.
+    By default the claim is contradicted outside the region of support. `items_variance` is the
+    variance of a difference of scores due to finitely many answers. With `ratio` values and bounds
+    are positive: the interval is that of their logarithms, and is shown as ratios. A region of
+    contradiction that holds the whole interval goes before one of support. Without a region of
+    support nothing supports.
     """
     if contradicted is None:
         contradicted = () if supported is None else supported.outside
@@ -141,9 +154,14 @@ def over_seeds(
     x = np.array(list(values.values()), dtype=np.float64)
     if ratio:
         x = np.log(x)
-        supported, contradicted = supported and supported.log(), [region.log() for region in contradicted]
+        supported, contradicted = (
+            supported and supported.log(),
+            [region.log() for region in contradicted],
+        )
     back = math.exp if ratio else float
-    paired = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
+    paired = paired_t(
+        x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance
+    )
     estimate = None if paired.estimate is None else back(paired.estimate)
     if paired.estimate is None or paired.low is None or paired.high is None:
         why = Reason(NO_INTERVAL, {"why": paired.reason})
@@ -151,7 +169,9 @@ def over_seeds(
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
     wholly = [part for part in against + in_favour if part[1].contains(paired.low, paired.high)]
-    partly = [part for part in in_favour + against if part[1].contains(paired.estimate, paired.estimate)]
+    partly = [
+        part for part in in_favour + against if part[1].contains(paired.estimate, paired.estimate)
+    ]
     side, region = next(iter(wholly + partly), (None, Region()))
     detectable = detectable_factor(len(x), alpha) * paired.sd if paired.sd else None
     return Estimate(
@@ -169,8 +189,12 @@ def over_seeds(
     )
 
 
-def _p(x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None) -> float | None:
-    p_values = [paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds]
+def _p(
+    x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None
+) -> float | None:
+    p_values = [
+        paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds
+    ]
     return max((p for p in p_values if p is not None), default=None)
 
 
@@ -184,12 +208,22 @@ def exact(name: str, values: Mapping[str, float], limit: float, *, unit: str) ->
 
 
 def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float) -> Estimate:
-    """A count beside the statistics: without it the claim is not supported; alone it contradicts nothing."""
-    return Estimate(name, "must hold for support", n, estimate, side="supported" if holds else None, reason=reason)
+    """A count beside the statistics: without it the claim is not supported; alone it contradicts
+    nothing.
+    """
+    return Estimate(
+        name,
+        "must hold for support",
+        n,
+        estimate,
+        side="supported" if holds else None,
+        reason=reason,
+    )
 
 
 def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
-    """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x parts).
+    """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x
+    parts).
 
     A broken identity contradicts without a p. (None, None): some part lies on neither side.
     """
@@ -205,9 +239,14 @@ def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
 
 
 def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
-    """Of M claims "this arm ends above the baseline", declared together, whether any is supported or contradicted."""
+    """Of M claims "this arm ends above the baseline", declared together, whether any is supported
+    or contradicted.
+    """
     differences = [dict(enumerate((b_S - a_S).tolist())) for b_S in b_MS]
-    p_values = [weigh((over_seeds("difference", d, Region(above=0.0), alpha=alpha),))[1] for d in differences]
+    p_values = [
+        weigh((over_seeds("difference", d, Region(above=0.0), alpha=alpha),))[1]
+        for d in differences
+    ]
     return Conclusion(any(p is not None and p < alpha for p in holm(p_values, len(p_values))), None)
 
 

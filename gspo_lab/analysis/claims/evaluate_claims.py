@@ -23,10 +23,11 @@ ClaimLabel = Literal["supported", "contradicted", "not resolved", "not testable 
 
 @dataclass(frozen=True)
 class Result:
-    """The verdict of a study on one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family.
+    """The verdict of a study on one claim. `p` is the claim's own, `p_adjusted` Holm's over the
+    declared family.
 
-    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` blocks support. `unstable` has per
-    arm the unstable runs, and the judged ones."""
+    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` blocks support.
+    `unstable` has per arm the unstable runs, and the judged ones."""
 
     claim: Claim
     word: ClaimLabel
@@ -69,13 +70,18 @@ class Result:
 def judge(source: Source, *, every: bool = False) -> list[Result]:
     """The study's declared claims; with `every` also the remaining library, which is descriptive.
 
-    Claims compare only arms that the certificate calls matched. The declared claims are a family: Holm's rule over all
-    that can be tested statistically. Claims that the data then do not allow count too, since the family was fixed
-    before the run.
+    Claims compare only arms that the certificate calls matched. The declared claims are a family:
+    Holm's rule over all that can be tested statistically. Claims that the data then do not allow
+    count too, since the family was fixed before the run.
     """
-    data = [ClaimData(source), *([ClaimData(source, wrong=True)] if scores(source)["errors"].any() else [])]
+    data = [
+        ClaimData(source),
+        *([ClaimData(source, wrong=True)] if scores(source)["errors"].any() else []),
+    ]
     results = [_declared(data, table) for table in source.declaration.claims]
-    tested = [result for result in results if result.claim.id not in UNTESTED and not result.claim.exact]
+    tested = [
+        result for result in results if result.claim.id not in UNTESTED and not result.claim.exact
+    ]
     p_values = [None if result.claim.exact else result.p for result in results]
     adjusted = holm(p_values, len(tested))
     results = [_adjust(result, p) for result, p in zip(results, adjusted, strict=True)]
@@ -95,10 +101,13 @@ def _declared(data: Sequence[ClaimData], table: ClaimTable) -> Result:
     return _read(data, claim, table.arms or {}, declared=True)
 
 
-def _read(readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str], *, declared: bool) -> Result:
+def _read(
+    readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str], *, declared: bool
+) -> Result:
     """The claim's estimates, without its label, which `_adjust` gives.
 
-    A second reading counts ungraded answers as wrong. Where it disagrees, the claim is not testable.
+    A second reading counts ungraded answers as wrong. Where it disagrees, the claim is not
+    testable.
     """
     data, *later = readings
     routed = mixtures(data.of).values()
@@ -108,7 +117,13 @@ def _read(readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str],
     missing = tuple(role for role in claim.roles if role not in arms)
     roles = {role: arms[role] for role in claim.roles if role in arms}
     if missing:
-        return Result(claim, "not testable here", (Reason("no arm plays", {"roles": missing}),), declared, roles)
+        return Result(
+            claim,
+            "not testable here",
+            (Reason("no arm plays", {"roles": missing}),),
+            declared,
+            roles,
+        )
     unmet = (*_unmatched(data.of, roles), *_unmet(claim.needs, data, roles))
     if unmet:
         return Result(claim, "not testable here", unmet, declared, roles)
@@ -116,7 +131,10 @@ def _read(readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str],
     try:
         reading = claim.evaluate(data, roles)
         for counted_wrong in later:
-            words = {"left_out": _alone(reading), "counted_wrong": _alone(claim.evaluate(counted_wrong, roles))}
+            words = {
+                "left_out": _alone(reading),
+                "counted_wrong": _alone(claim.evaluate(counted_wrong, roles)),
+            }
             if words["left_out"] != words["counted_wrong"]:
                 raise Untestable("ungraded answers decide a claim", **words)
     except Untestable as untestable:
@@ -125,7 +143,9 @@ def _read(readings: Sequence[ClaimData], claim: Claim, named: Mapping[str, str],
     if lacking and side != "contradicted":
         p = None
     counts = {} if claim.exact else unstable(data, roles)
-    return Result(claim, "not resolved", (), declared, roles, reading, p, lacking=lacking, unstable=counts)
+    return Result(
+        claim, "not resolved", (), declared, roles, reading, p, lacking=lacking, unstable=counts
+    )
 
 
 def _alone(reading: Estimates) -> Side | None:
@@ -135,7 +155,9 @@ def _alone(reading: Estimates) -> Side | None:
 
 
 def _unmet(needs: Sequence[str], data: ClaimData, roles: Roles) -> tuple[Reason, ...]:
-    """What is measured of the needs that are unmet; nothing after the first where no run could show the others."""
+    """What is measured of the needs that are unmet; nothing after the first where no run could show
+    the others.
+    """
     out: list[Reason] = []
     for name in needs:
         try:
@@ -167,8 +189,12 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
     decides = deciding is None or deciding < result.reading.alpha
     word: ClaimLabel = side if side is not None and decides else "not resolved"
     if result.lacking and word != "contradicted":
-        return replace(result, word="not testable here", reasons=result.lacking, p_adjusted=adjusted)
-    return replace(result, word=word, reasons=_reasons(result, word, side, p, adjusted), p_adjusted=adjusted)
+        return replace(
+            result, word="not testable here", reasons=result.lacking, p_adjusted=adjusted
+        )
+    return replace(
+        result, word=word, reasons=_reasons(result, word, side, p, adjusted), p_adjusted=adjusted
+    )
 
 
 def _reasons(
@@ -192,9 +218,15 @@ def _reasons(
     if side is not None and raised:
         out.append(Reason("Holm's rule", {"p": p, "adjusted": adjusted}))
     out += [Reason("support lacks", {"reason": reason}) for reason in result.lacking]
-    out += [Reason("of a number", {"name": part.name, "reason": part.reason}) for part in parts if part.reason]
+    out += [
+        Reason("of a number", {"name": part.name, "reason": part.reason})
+        for part in parts
+        if part.reason
+    ]
     beside = [part for part in reading.also if part.word == "contradicted"]
-    out += [Reason("beside it", {"name": part.name, "criterion": part.criterion}) for part in beside]
+    out += [
+        Reason("beside it", {"name": part.name, "criterion": part.criterion}) for part in beside
+    ]
     if any(count for count, _ in result.unstable.values()):
         out.append(Reason("unstable runs beside a claim", {"counts": result.unstable}))
     return (*out, *reading.reasons)
@@ -216,7 +248,11 @@ def _unresolved(reading: Estimates) -> list[Reason]:
 def answer(source: Source) -> StudyAnswer:
     """The study's answer: by the score, by stability, or by the claims that the question names."""
     question = source.declaration.verdict.question
-    named = [] if isinstance(question, str) else [result for result in judge(source) if result.claim.id in question]
+    named = (
+        []
+        if isinstance(question, str)
+        else [result for result in judge(source) if result.claim.id in question]
+    )
     return answer_of(source, [result.verdict for result in named])
 
 
@@ -227,13 +263,16 @@ LEVEL = "objective.importance_sampling_level"
 def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
     """Role -> arm for each role that an arm of the study plays; the roles in `named` come first.
 
-    With `moe` only arms with a routed model count. A rule's arm with replay differs from it only in that.
+    With `moe` only arms with a routed model count. A rule's arm with replay differs from it only in
+    that.
     """
     declared = source.declaration
     settings = {name: arm.settings for name, arm in declared.arms.items()}
     known = [arm for arm in settings if declared.is_known(arm, LEVEL)]
     pool = [arm for arm in known if not moe or mixtures(source)[arm] is not False]
-    pool.sort(key=lambda arm: _off_policy_settings(settings[arm]))  # the least stale arm plays a rule's part
+    pool.sort(
+        key=lambda arm: _off_policy_settings(settings[arm])
+    )  # the least stale arm plays a rule's part
     out: dict[str, str] = {}
 
     def play(role: str, fits: Callable[[Settings], bool], arms: list[str]) -> None:
@@ -250,16 +289,29 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
         arm
         for arm in pool
         if grpo is None
-        or (grpo.model, _off_policy_settings(grpo)) == (settings[arm].model, _off_policy_settings(settings[arm]))
+        or (grpo.model, _off_policy_settings(grpo))
+        == (settings[arm].model, _off_policy_settings(settings[arm]))
     ]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
-        play(role, _plain, [arm for arm in alike if settings[arm].objective.importance_sampling_level == level])
+        play(
+            role,
+            _plain,
+            [arm for arm in alike if settings[arm].objective.importance_sampling_level == level],
+        )
     dumped = {name: arm.settings.model_dump(mode="json") for name, arm in declared.arms.items()}
     for role in ("grpo", "gspo"):
         base = dumped.get(out.get(role, ""))
-        twins = [arm for arm in pool if base is not None and alike_but(dumped[arm], base, ("routing_replay",))]
+        twins = [
+            arm
+            for arm in pool
+            if base is not None and alike_but(dumped[arm], base, ("routing_replay",))
+        ]
         for replay in ("rollout", "old-policy"):
-            play(f"{role}-replay", lambda _: True, [arm for arm in twins if settings[arm].routing_replay == replay])
+            play(
+                f"{role}-replay",
+                lambda _: True,
+                [arm for arm in twins if settings[arm].routing_replay == replay],
+            )
     for role, usual in (("of", "gspo"), ("against", "grpo")):  # of a claim that is written in place
         arm = named.get(role, out.get(usual))
         if arm in settings:
@@ -268,7 +320,9 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
 
 
 def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
-    """How its rollouts differ from plain ones: age in weights, then in pieces, dropped groups, a cost of length."""
+    """How its rollouts differ from plain ones: age in weights, then in pieces, dropped groups, a
+    cost of length.
+    """
     rollout = settings.rollout
     budget = rollout.tokens_per_step
     return (
@@ -278,7 +332,9 @@ def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
 
 
 def _plain(settings: Settings) -> bool:
-    """Whether an arm has the clip, no replay, no factors of token terms, and another aggregation than LUSPO's."""
+    """Whether an arm has the clip, no replay, no factors of token terms, and another aggregation
+    than LUSPO's.
+    """
     objective, unreplayed = settings.objective, settings.routing_replay == "none"
     plain = objective.policy_loss == "clip" and not objective.weighs_tokens
     return plain and unreplayed and objective.aggregation != LUSPO

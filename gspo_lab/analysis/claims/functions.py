@@ -9,7 +9,16 @@ from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import Estimate, Estimates, Region, Untestable, condition
 from gspo_lab.analysis.claims.preconditions import Roles
 from gspo_lab.analysis.findings.clip_fractions import active_share, saturated
-from gspo_lab.analysis.readings import Minibatch, Reading, Reduce, Steps, Window, average, by_layer, pooled
+from gspo_lab.analysis.readings import (
+    Minibatch,
+    Reading,
+    Reduce,
+    Steps,
+    Window,
+    average,
+    by_layer,
+    pooled,
+)
 from gspo_lab.analysis.readings.curves import band_counts
 from gspo_lab.analysis.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.analysis.stats.array_checks import Floats
@@ -28,15 +37,21 @@ LEVEL = 10.0
 DEEP = 48
 """Layers of the model whose 10 % of changed experts the paper reports."""
 AGREEMENT = 1.4
-"""Within this factor of 1/sqrt(L) the spread of a response's mean counts as that of independent tokens."""
+"""Within this factor of 1/sqrt(L) the spread of a response's mean counts as that of independent
+tokens.
+"""
 
 
 def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
-    """The clip fraction cf of each arm's own rule and range, token-weighted over all settled updates, GSPO / GRPO."""
+    """The clip fraction cf of each arm's own rule and range, token-weighted over all settled
+    updates, GSPO / GRPO.
+    """
     ratios, floors = {}, []
     for seed in data.seeds(roles.values()):
         shares = (data.value(CLIP_EVERYWHERE, roles[role], seed) for role in PAIR)
-        (grpo, grpo_tokens), (gspo, gspo_tokens) = ((round(share.total), share.weight) for share in shares)
+        (grpo, grpo_tokens), (gspo, gspo_tokens) = (
+            (round(share.total), share.weight) for share in shares
+        )
         if grpo == gspo == 0:
             raise Untestable("nothing clipped", seed=seed)
         floors += [] if grpo else [seed]
@@ -48,15 +63,21 @@ def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
     ]
     if floors:
         reasons.append(Reason("a lower bound", {"arm": roles["grpo"], "seeds": tuple(floors)}))
-    gap = data.over_seeds("cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True)
-    published = data.over_seeds("cf GSPO / cf GRPO, as published", ratios, Region(30, 1000), ratio=True)
+    gap = data.over_seeds(
+        "cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True
+    )
+    published = data.over_seeds(
+        "cf GSPO / cf GRPO, as published", ratios, Region(30, 1000), ratio=True
+    )
     return Estimates((gap,), () if floors else (published,), tuple(reasons))
 
 
 def gap_on_the_grid(data: ClaimData, roles: Roles) -> Estimates:
-    """Both ranges x {1/4 .. 4} on the batches of both arms: the ratio that 80 % of the 25 cells reach, and half.
+    """Both ranges x {1/4 .. 4} on the batches of both arms: the ratio that 80 % of the 25 cells
+    reach, and half.
 
-    A count of 0 stands as one token. A cell in which neither rule would clip counts as LEVEL: it is on neither side.
+    A count of 0 stands as one token. A cell in which neither rule would clip counts as LEVEL: it is
+    on neither side.
     """
     most: dict[int, float] = {}
     half: dict[int, float] = {}
@@ -80,7 +101,9 @@ def gap_on_the_grid(data: ClaimData, roles: Roles) -> Estimates:
 
 
 def expert_change(data: ClaimData, roles: Roles) -> Estimates:
-    """Share of the natural experts that one update changes (mini-batch 1), and its slope over the layers."""
+    """Share of the natural experts that one update changes (mini-batch 1), and its slope over the
+    layers.
+    """
     arm = roles["grpo"]
     one_update = Reading("expert_change", Window(minibatch=Minibatch.SECOND))
     last_update = Reading("expert_change", Window(minibatch=Minibatch.FINAL))
@@ -98,14 +121,18 @@ def expert_change(data: ClaimData, roles: Roles) -> Estimates:
         parts.append(data.over_seeds("its slope over the layers", slope, above))
     also = [data.over_seeds("expert change at the last mini-batch", last, above)]
     if layers >= DEEP:
-        parts.append(data.over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15)))
+        parts.append(
+            data.over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15))
+        )
     else:
         reasons.insert(0, Reason("few layers", {"layers": layers, "least": DEEP}))
     return Estimates(tuple(parts), tuple(also), tuple(reasons))
 
 
 def _by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> list[float]:
-    layers = by_layer(data.of, reading, range(data.settings(arm).steps)).get(data.run(arm, seed), ())
+    layers = by_layer(data.of, reading, range(data.settings(arm).steps)).get(
+        data.run(arm, seed), ()
+    )
     if not layers or None in layers:
         raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
     return [float(value or 0.0) for value in layers]
@@ -118,11 +145,15 @@ def gained_by_grpo_alone(data: ClaimData, roles: Roles) -> Estimate:
     for seed in data.seeds(roles.values()):
         of = {role: data.number(area, arm, seed) for role, arm in roles.items()}
         values[seed] = (of["grpo-replay"] - of["grpo"]) - (of["gspo-replay"] - of["gspo"])
-    return data.over_seeds("what replay gives GRPO more than GSPO, reward AUC", values, Region(above=0))
+    return data.over_seeds(
+        "what replay gives GRPO more than GSPO, reward AUC", values, Region(above=0)
+    )
 
 
 def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
-    """Runs that collapsed with routing replay less those without, on the seeds that all arms have."""
+    """Runs that collapsed with routing replay less those without, on the seeds that all arms
+    have.
+    """
     pairs = data.seeds(roles.values())
     without, replayed = (
         sum(data.stability(roles[role], seed).collapse is not None for seed in pairs)
@@ -130,21 +161,34 @@ def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
     )
     counts = Reason("collapses", {"replayed": replayed, "without": without, "runs": len(pairs)})
     fewer = float(replayed - without)
-    return condition("collapses, with replay - without", fewer < 0, n=len(pairs), reason=counts, estimate=fewer)
+    return condition(
+        "collapses, with replay - without", fewer < 0, n=len(pairs), reason=counts, estimate=fewer
+    )
 
 
 def tolerates_precision(data: ClaimData, roles: Roles) -> Estimates:
-    """The spread of a response's mean mismatch against independent tokens', and the clips that the other program's old
-    log-probs would change, both rules on the same batches of both arms."""
-    of_means, alone = (Reading(f"mismatch_std_{kind}", Window(Steps.ALL)) for kind in ("responses", "independent"))
+    """The spread of a response's mean mismatch against independent tokens', and the clips that the
+    other program's old log-probs would change, both rules on the same batches of both arms."""
+    of_means, alone = (
+        Reading(f"mismatch_std_{kind}", Window(Steps.ALL)) for kind in ("responses", "independent")
+    )
     spread: dict[int, float] = {}
     flips: dict[str, dict[int, float]] = {rule: {} for rule in PAIR}
     for seed in data.seeds(roles.values()):
-        ratios = [data.number(of_means, arm, seed) / data.number(alone, arm, seed) for arm in roles.values()]
+        ratios = [
+            data.number(of_means, arm, seed) / data.number(alone, arm, seed)
+            for arm in roles.values()
+        ]
         spread[seed] = average(ratios) or 0.0
         for rule, by_seed in flips.items():
-            shares = [data.value(Reading(f"flip_fraction_tokens_{rule}"), arm, seed) for arm in roles.values()]
-            by_seed[seed] = pooled(*np.transpose([[share.value, share.weight] for share in shares])).value or 0.0
+            shares = [
+                data.value(Reading(f"flip_fraction_tokens_{rule}"), arm, seed)
+                for arm in roles.values()
+            ]
+            by_seed[seed] = (
+                pooled(*np.transpose([[share.value, share.weight] for share in shares])).value
+                or 0.0
+            )
     fewer = {seed: flips["gspo"][seed] - flips["grpo"][seed] for seed in spread}
     independent = "spread of a response's mean mismatch / that of independent tokens"
     changed = "share of tokens whose clip the other's log-probs change, GSPO - GRPO"
@@ -154,19 +198,27 @@ def tolerates_precision(data: ClaimData, roles: Roles) -> Estimates:
             data.over_seeds(independent, spread, Region(1 / AGREEMENT, AGREEMENT), (), ratio=True),
             data.over_seeds(changed, fewer, Region(below=0)),
         ),
-        also=tuple(data.over_seeds(f"that share under {rule.upper()}", of, above) for rule, of in flips.items()),
+        also=tuple(
+            data.over_seeds(f"that share under {rule.upper()}", of, above)
+            for rule, of in flips.items()
+        ),
     )
 
 
 def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
-    """Area under the primary score against prompts, and the prompts until half of the common gain is made."""
+    """Area under the primary score against prompts, and the prompts until half of the common gain
+    is made.
+    """
     pairs = data.seeds(roles.values())
     totals = {"prompts": "prompts_total", "tokens": "tokens_sampled_total", "FLOPs": "flops_total"}
     curves = {
         axis: {seed: [_curve(data, roles[role], seed, total) for role in PAIR] for seed in pairs}
         for axis, total in totals.items()
     }
-    area = {axis: {seed: _area_gained(*both) for seed, both in by_seed.items()} for axis, by_seed in curves.items()}
+    area = {
+        axis: {seed: _area_gained(*both) for seed, both in by_seed.items()}
+        for axis, by_seed in curves.items()
+    }
     start = average(y[0] for both in curves["prompts"].values() for _, y in both) or 0.0
     finals = [average(data.final(roles[role], seed) for seed in pairs) or 0.0 for role in PAIR]
     threshold = start + 0.5 * (min(finals) - start)
@@ -184,15 +236,21 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
         reason=Reason("prompts needed", {"gspo": gspo, "grpo": grpo}),
         estimate=gspo - grpo,
     )
-    also = [data.over_seeds(f"the same against {axis}", area[axis], above) for axis in ("tokens", "FLOPs")]
-    return Estimates((first, later), tuple(also), (Reason("within the margin", {"margin": margin}),) * within)
+    also = [
+        data.over_seeds(f"the same against {axis}", area[axis], above)
+        for axis in ("tokens", "FLOPs")
+    ]
+    return Estimates(
+        (first, later), tuple(also), (Reason("within the margin", {"margin": margin}),) * within
+    )
 
 
 def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
-    """The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of the midpoints.
+    """The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of
+    the midpoints.
 
-    Beside them are the asymptote and exponent of both arms. Every other arm has its asymptote and its midpoint's ratio
-    to GRPO's, on the seeds whose curve can be fitted.
+    Beside them are the asymptote and exponent of both arms. Every other arm has its asymptote and
+    its midpoint's ratio to GRPO's, on the seeds whose curve can be fitted.
     """
     seeds = data.seeds(roles.values())
     fits = {arm: {seed: _fitted(data, arm, seed) for seed in seeds} for arm in roles.values()}
@@ -208,25 +266,43 @@ def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
 
     grpo, gspo = (roles[role] for role in PAIR)
     first = of(grpo, "midpoint")
-    later = {arm: {seed: mid / first[seed] for seed, mid in of(arm, "midpoint").items()} for arm in fits}
-    apart = {seed: value - of(grpo, "asymptote")[seed] for seed, value in of(gspo, "asymptote").items()}
+    later = {
+        arm: {seed: mid / first[seed] for seed, mid in of(arm, "midpoint").items()} for arm in fits
+    }
+    apart = {
+        seed: value - of(grpo, "asymptote")[seed] for seed, value in of(gspo, "asymptote").items()
+    }
     also = [
         data.over_seeds("FLOPs until half of the gain, GSPO / GRPO", later[gspo], None, ratio=True),
-        *(data.over_seeds(f"asymptote of {arm}", of(arm, "asymptote"), None) for arm in (grpo, gspo)),
-        *(data.over_seeds(f"exponent of {arm}", of(arm, "exponent"), None, ratio=True) for arm in (grpo, gspo)),
+        *(
+            data.over_seeds(f"asymptote of {arm}", of(arm, "asymptote"), None)
+            for arm in (grpo, gspo)
+        ),
+        *(
+            data.over_seeds(f"exponent of {arm}", of(arm, "exponent"), None, ratio=True)
+            for arm in (grpo, gspo)
+        ),
     ]
     for arm in [arm for arm in fits if arm not in roles.values() and fits[arm]]:
         also.append(data.over_seeds(f"asymptote of {arm}", of(arm, "asymptote"), None))
-        also.append(data.over_seeds(f"FLOPs until half of the gain, {arm} / {grpo}", later[arm], None, ratio=True))
+        also.append(
+            data.over_seeds(
+                f"FLOPs until half of the gain, {arm} / {grpo}", later[arm], None, ratio=True
+            )
+        )
     within = Region(-data.verdict.margin, data.verdict.margin)
-    return Estimates((data.over_seeds("asymptote of the score, GSPO - GRPO", apart, within),), tuple(also))
+    return Estimates(
+        (data.over_seeds("asymptote of the score, GSPO - GRPO", apart, within),), tuple(also)
+    )
 
 
 def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
     fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
     if fit is None:
         steps, _ = data.scores(arm, seed)
-        raise Untestable("too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS)
+        raise Untestable(
+            "too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS
+        )
     return fit
 
 
@@ -241,5 +317,8 @@ def _curve(data: ClaimData, arm: str, seed: int, total: str) -> tuple[Floats, Fl
 def _area_gained(grpo: tuple[Floats, Floats], gspo: tuple[Floats, Floats]) -> float:
     """GSPO's normalised area minus GRPO's, up to where the smaller budget is spent."""
     end = min(x[-1] for x, _ in (grpo, gspo))
-    areas = [normalised_auc([*x[x < end], end], [*y[x < end], float(np.interp(end, x, y))]) for x, y in (gspo, grpo)]
+    areas = [
+        normalised_auc([*x[x < end], end], [*y[x < end], float(np.interp(end, x, y))])
+        for x, y in (gspo, grpo)
+    ]
     return areas[0] - areas[1]

@@ -1,4 +1,5 @@
-"""The claims that a study may name or write: what a claim is, the grammar of its rows, and the library.
+"""The claims that a study may name or write: what a claim is, the grammar of its rows, and the
+library.
 
 library.toml says how to add a claim. Installed packages bring libraries of their own.
 """
@@ -25,8 +26,8 @@ from gspo_lab.study import ClaimTable
 from gspo_lab.study.claim_validation import library_files
 
 EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]
-"""A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of experts or long
-responses."""
+"""A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of
+experts or long responses."""
 
 OF, AGAINST = "of", "against"
 """The roles of a claim that is written in place."""
@@ -39,7 +40,8 @@ FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 """Where a metric's figure is not named after it."""
 
 EQUAL = 1e-6
-"""Numbers of two arms that agree to this, relatively, are identical: training computes in float32."""
+"""Numbers of two arms that agree to this, relatively, are identical: training computes in float32.
+"""
 
 LAST_EVALUATIONS = "mean over the last evaluations"
 """The score of a run's end; without a metric that of the primary benchmark."""
@@ -56,8 +58,10 @@ STATISTICS: Mapping[str, tuple[Window, Reduce]] = {
     "largest with minibatch = 0": (Window(Steps.ALL, Minibatch.FIRST), Reduce.LARGEST),
     "largest with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.LARGEST),
 }
-"""How a metric becomes a number of one run: the rows that count, and their reduction. "Over updates" means those after
-the learning rate's warm-up. A curve is the metric per step (of updates their mean), or a benchmark's scores."""
+"""How a metric becomes a number of one run: the rows that count, and their reduction. "Over
+updates" means those after the learning rate's warm-up. A curve is the metric per step (of updates
+their mean), or a benchmark's scores.
+"""
 OF_RESPONSES = {"responses clipped in part": "partly_clipped", "std within responses": "spread"}
 """Statistics without a metric, of the recorded responses of settled updates with minibatch >= 1."""
 
@@ -74,9 +78,10 @@ class CounterEvidence:
 class Claim:
     """One entry of the library, or a claim that a study writes in place; `evaluate` reads it.
 
-    An arm must play each of the `roles`. `needs` are preconditions (`preconditions.NEEDS`): unless all are met, the
-    claim is not testable. An unmet one in `for_support` blocks only support. With `moe` only arms with a routed model
-    play roles. `figure` is the figure of the report that shows the claim, linked if the study has it.
+    An arm must play each of the `roles`. `needs` are preconditions (`preconditions.NEEDS`): unless
+    all are met, the claim is not testable. An unmet one in `for_support` blocks only support. With
+    `moe` only arms with a routed model play roles. `figure` is the figure of the report that shows
+    the claim, linked if the study has it.
     """
 
     id: str
@@ -113,8 +118,13 @@ class Claim:
         }
 
 
-def run_statistic(data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None) -> float:
-    """A run's number by a statistic's name, of a metric or benchmark where the statistic has one. May be Untestable."""
+def run_statistic(
+    data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None
+) -> float:
+    """A run's number by a statistic's name, of a metric or benchmark where the statistic has one.
+
+    May be Untestable.
+    """
     if statistic == LAST_EVALUATIONS:
         return data.final(arm, seed, metric)
     if statistic in OF_RESPONSES:
@@ -136,12 +146,14 @@ def run_statistic(data: ClaimData, arm: str, seed: int, statistic: str, metric: 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """One number per seed, and the region that must hold its whole interval: `above`, `below` or `inside`.
+    """One number per seed, and the region that must hold its whole interval: `above`, `below` or
+    `inside`.
 
-    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's number is that of the
-    arm in role `of`, minus or divided by that of `against` if there is one. Without `contradicted` the claim is
-    contradicted outside the region of support. A bound is a number or one that the study declares: "margin" (score),
-    "reward margin" (training reward), or "1 + clip_high" of the arm `of`. An undeclared bound makes an empty region.
+    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's
+    number is that of the arm in role `of`, minus or divided by that of `against` if there is one.
+    Without `contradicted` the claim is contradicted outside the region of support. A bound is a
+    number or one that the study declares: "margin" (score), "reward margin" (training reward), or
+    "1 + clip_high" of the arm `of`. An undeclared bound makes an empty region.
     """
 
     name: str | None = None
@@ -181,24 +193,30 @@ class Expectation:
         values = [run_statistic(data, arm, seed, self.statistic, self.metric) for arm in arms]
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
-            raise Untestable("a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True)))
+            raise Untestable(
+                "a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True))
+            )
         if len(values) == 2 and math.isclose(*values, rel_tol=EQUAL):
             values = [values[0]] * 2
         value = values[0]
         for second in values[1:]:
             value = value / second if ratio else value - second
         if not np.isfinite(value):
-            raise Untestable("not finite", metric=self.metric or self.name, arms=tuple(arms), seed=seed)
+            raise Untestable(
+                "not finite", metric=self.metric or self.name, arms=tuple(arms), seed=seed
+            )
         return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A number that must be `at_most` so large in each run, or a difference of two arms that must be, seed by seed.
+    """A number that must be `at_most` so large in each run, or a difference of two arms that must
+    be, seed by seed.
 
-    Without `against`, `statistic` makes the number of each run of the arm `of` (without `of`, of all arms). With it the
-    metric of both arms is compared in the "first update", or in each update of the "first rollout batch". A "relative
-    difference" is taken wherever one of the two is above 0.
+    Without `against`, `statistic` makes the number of each run of the arm `of` (without `of`, of
+    all arms). With it the metric of both arms is compared in the "first update", or in each update
+    of the "first rollout batch". A "relative difference" is taken wherever one of the two is above
+    0.
     """
 
     name: str
@@ -210,23 +228,32 @@ class Identity:
     at_most: float
 
     def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
-        """The largest number over runs, or difference over seeds, against `at_most`. May be Untestable."""
+        """The largest number over runs, or difference over seeds, against `at_most`.
+
+        May be Untestable.
+        """
         values = {}
         for seed in data.seeds(roles.values()):
             if self.against is None:
                 for arm in roles.values() if self.of is None else [roles[self.of]]:
-                    values[f"{arm}/s{seed}"] = run_statistic(data, arm, seed, self.statistic, self.metric)
+                    values[f"{arm}/s{seed}"] = run_statistic(
+                        data, arm, seed, self.statistic, self.metric
+                    )
             elif apart := self._apart(data, [roles[self.of or ""], roles[self.against]], seed):
                 values[f"s{seed}"] = max(apart)
         if not values:  # no response had an advantage
             raise Untestable(
-                "no advantage", first="mini-batch" if self.statistic == "first update" else "rollout batch"
+                "no advantage",
+                first="mini-batch" if self.statistic == "first update" else "rollout batch",
             )
         limit = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
         return exact(self.name, values, self.at_most, unit=limit)
 
     def _apart(self, data: ClaimData, arms: Sequence[str], seed: int) -> list[float]:
-        """The differences by mini-batch. Untestable where the arms have different numbers of mini-batches."""
+        """The differences by mini-batch.
+
+        Untestable where the arms have different numbers of mini-batches.
+        """
         split = {data.settings(arm).update.minibatches for arm in arms}
         if len(split) > 1:
             raise Untestable("other mini-batches", counts=tuple(sorted(split)))
@@ -237,7 +264,11 @@ class Identity:
             estimates.append(by_minibatch(data.of, reading)[data.run(arm, seed)])
         first, second = estimates
         shared = [0] if self.statistic == "first update" else sorted(first.keys() & second.keys())
-        pairs = [(first[index].value, second[index].value) for index in shared if index in first and index in second]
+        pairs = [
+            (first[index].value, second[index].value)
+            for index in shared
+            if index in first and index in second
+        ]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if self.comparison == "difference":
             return [abs(a - b) for a, b in known]
@@ -245,7 +276,9 @@ class Identity:
 
 
 def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> Region | None:
-    """The region `above`, `below` or `inside` these bounds; None where the study does not declare a named bound."""
+    """The region `above`, `below` or `inside` these bounds; None where the study does not declare a
+    named bound.
+    """
     inside = bounds.get("inside")
     if isinstance(inside, str):
         reach = declared[inside]
@@ -271,13 +304,17 @@ def noted(evaluate: Evaluate, notes: Sequence[str]) -> Evaluate:
 
     def with_notes(data: ClaimData, roles: Roles) -> Estimates:
         reading = evaluate(data, roles)
-        return replace(reading, reasons=(*reading.reasons, *(Reason("note", {"text": text}) for text in notes)))
+        return replace(
+            reading, reasons=(*reading.reasons, *(Reason("note", {"text": text}) for text in notes))
+        )
 
     return with_notes
 
 
 def from_table(table: ClaimTable) -> Claim:
-    """The claim of a `[[claim]]` table that names a metric; the table has passed the study's own checks."""
+    """The claim of a `[[claim]]` table that names a metric; the table has passed the study's own
+    checks.
+    """
     metric, statistic = table.metric, table.statistic
     assert metric is not None
     assert statistic is not None
@@ -285,7 +322,14 @@ def from_table(table: ClaimTable) -> Claim:
     bounds: dict[str, Any] = {"above": table.above, "below": table.below, "inside": table.inside}
     expected = region(bounds, {})
     assert expected is not None
-    row = Expectation(metric=metric, statistic=statistic, of=OF, against=AGAINST, comparison=table.comparison, **bounds)
+    row = Expectation(
+        metric=metric,
+        statistic=statistic,
+        of=OF,
+        against=AGAINST,
+        comparison=table.comparison,
+        **bounds,
+    )
     named = FIGURES.get(metric, f"m-{metric.replace('_', '-')}")
     recorded = {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}
     return Claim(
@@ -294,7 +338,9 @@ def from_table(table: ClaimTable) -> Claim:
         statement=f"{metric}, {statistic}: the {table.comparison} of the two arms lies {expected}.",
         source=table.source or "this study",
         value="the study's own expectation",
-        criterion=f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}",
+        criterion=(
+            f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}"
+        ),
         evaluate=all_of([row]),
         roles=(OF, AGAINST),
         needs=("3 seeds",),
@@ -313,19 +359,27 @@ def read_library(text: str) -> dict[str, Claim]:
 def _claim(name: str, counter: Mapping[str, CounterEvidence], entry: dict[str, Any]) -> Claim:
     code, notes = entry.pop("code", None), entry.pop("notes", ())
     rows, also = ([_row(row) for row in entry.pop(key, ())] for key in ("rows", "also"))
-    listed: dict[str, Any] = {key: tuple(entry.pop(key, ())) for key in ("roles", "needs", "for_support")}
+    listed: dict[str, Any] = {
+        key: tuple(entry.pop(key, ())) for key in ("roles", "needs", "for_support")
+    }
     against = tuple(counter[key] for key in entry.pop("counter", ()))
     evaluate = noted(_function(code) if code else all_of(rows, also), notes)
     return Claim(id=name, evaluate=evaluate, counter=against, **listed, **entry)
 
 
 def _row(row: Any) -> Read:
-    read: Read = _function(row) if isinstance(row, str) else (Identity if "at_most" in row else Expectation)(**row)
+    read: Read = (
+        _function(row)
+        if isinstance(row, str)
+        else (Identity if "at_most" in row else Expectation)(**row)
+    )
     return read
 
 
 def _function(name: str) -> Any:
-    """A function of functions.py, or "module:function" of another package: of a whole claim, or of one row."""
+    """A function of functions.py, or "module:function" of another package: of a whole claim, or of
+    one row.
+    """
     return look_up("function of a claim", name, {}) if ":" in name else getattr(functions, name)
 
 
@@ -333,4 +387,7 @@ TEXTS = [path.read_text(encoding="utf-8") for path in library_files()]
 _claims = {name: claim for text in reversed(TEXTS) for name, claim in read_library(text).items()}
 LIBRARY: Mapping[str, Claim] = {name: _claims[name] for name in sorted(_claims)}
 UNTESTED: Mapping[str, str] = tomllib.loads(TEXTS[0])["untested"]
-"""Statements of the literature that gspo-lab cannot test, each with what a test lacks. Studies may name them."""
+"""Statements of the literature that gspo-lab cannot test, each with what a test lacks.
+
+Studies may name them.
+"""

@@ -17,7 +17,9 @@ Check = Callable[[ClaimData, Roles], Reason | None]
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
-"""Tokens: the paper's sequence range belongs to responses of thousands of tokens; below this it is another range."""
+"""Tokens: the paper's sequence range belongs to responses of thousands of tokens; below this it is
+another range.
+"""
 LEAST_CHANGE = 0.05
 EVERY_STEP = Window(Steps.ALL)
 
@@ -29,11 +31,19 @@ def _seeds(data: ClaimData, roles: Roles, least: int) -> Reason | None:
 
 def _updates(data: ClaimData, arm: str, least: int) -> Reason | None:
     count = data.settings(arm).update.per_rollout_batch
-    return Reason("few updates", {"arm": arm, "count": count, "least": least}) if count < least else None
+    return (
+        Reason("few updates", {"arm": arm, "count": count, "least": least})
+        if count < least
+        else None
+    )
 
 
 def _mixture(data: ClaimData, arm: str) -> Reason | None:
-    return None if mixtures(data.of)[arm] else Reason("dense model", {"arm": arm, "model": data.settings(arm).model})
+    return (
+        None
+        if mixtures(data.of)[arm]
+        else Reason("dense model", {"arm": arm, "model": data.settings(arm).model})
+    )
 
 
 def _trainer_old_logprobs(data: ClaimData, arm: str) -> Reason | None:
@@ -51,7 +61,9 @@ def _same_reinforce(data: ClaimData, arm: str) -> Reason | None:
 
 
 def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
-    """Match level 4: what the arms sampled before the first update is the same text, seed by seed."""
+    """Match level 4: what the arms sampled before the first update is the same text, seed by
+    seed.
+    """
     evidence = data.of.evidence
     evidence.columns("steps", ["rollout_digest"])
     query = "SELECT rollout_digest FROM steps WHERE run_id = ? AND step = 0"
@@ -59,14 +71,17 @@ def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
         digests = {arm: evidence.rows(query, (data.run(arm, seed),)) for arm in roles.values()}
         for arm, rows in digests.items():
             if rows in ([], [(None,)]):
-                return Reason("not recorded", {"metric": "rollout_digest", "arm": arm, "seed": seed})
+                return Reason(
+                    "not recorded", {"metric": "rollout_digest", "arm": arm, "seed": seed}
+                )
         if len({rows[0] for rows in digests.values()}) > 1:
             return Reason("other first rollouts", {"roles": tuple(roles), "seed": seed})
     return None
 
 
 def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
-    """The range is calibrated or chosen for this study; the paper's sequence range counts only at its lengths.
+    """The range is calibrated or chosen for this study; the paper's sequence range counts only at
+    its lengths.
 
     A token ratio does not depend on length, so the paper's token range counts everywhere."""
     objective = data.settings(arm).objective
@@ -85,7 +100,9 @@ def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
 
 
 def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
-    """A run of any arm was unstable, not only of the arm that the claim expects, which another may have replaced."""
+    """A run of any arm was unstable, not only of the arm that the claim expects, which another may
+    have replaced.
+    """
     counts = unstable(data, roles).values()
     judged = sum(judged for _, judged in counts)
     lacking = Reason("no unstable runs", {"arms": tuple(roles.values()), "judged": judged})
@@ -97,14 +114,19 @@ def unstable(data: ClaimData, roles: Roles) -> dict[str, tuple[int, int]]:
     seeds = data.seeds(roles.values())
     runs = {arm: [data.outcome(arm, seed) for seed in seeds] for arm in roles.values()}
     judged = {arm: [run for run in of_arm if run.stability_judged] for arm, of_arm in runs.items()}
-    return {arm: (sum(run.unstable for run in of_arm), len(of_arm)) for arm, of_arm in judged.items()}
+    return {
+        arm: (sum(run.unstable for run in of_arm), len(of_arm)) for arm, of_arm in judged.items()
+    }
 
 
 def _no_collapse(data: ClaimData, roles: Roles) -> Reason | None:
     for arm, seed in product(roles.values(), data.seeds(roles.values())):
         known = data.stability(arm, seed)
         if known.collapse is not None:
-            return Reason("a collapse", {"arm": arm, "seed": seed, "step": known.collapse, "cause": known.cause})
+            return Reason(
+                "a collapse",
+                {"arm": arm, "seed": seed, "step": known.collapse, "cause": known.cause},
+            )
     return None
 
 
@@ -126,9 +148,15 @@ def _for_each_arm(check: Callable[..., Reason | None], *keys: str, **bounds: Any
 
     def of_arm(data: ClaimData, arm: str) -> Reason | None:
         unknown = [key for key in keys if not data.of.declaration.is_known(arm, key)]
-        return Reason("unknown setting", {"arm": arm, "key": unknown[0]}) if unknown else check(data, arm, **bounds)
+        return (
+            Reason("unknown setting", {"arm": arm, "key": unknown[0]})
+            if unknown
+            else check(data, arm, **bounds)
+        )
 
-    return lambda data, roles: next(filter(None, (of_arm(data, arm) for arm in roles.values())), None)
+    return lambda data, roles: next(
+        filter(None, (of_arm(data, arm) for arm in roles.values())), None
+    )
 
 
 UPDATES = ("update.minibatches", "update.epochs")

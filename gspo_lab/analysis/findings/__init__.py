@@ -1,1 +1,3 @@
-"""What was found in a study: functions of its `readings.Source`, each of which finds its answer once."""
+"""What was found in a study: functions of its `readings.Source`, each of which finds its answer
+once.
+"""

@@ -1,7 +1,8 @@
-"""The answer to a study's declared question, as codes and data: for report, terminal, digest and Python.
+"""The answer to a study's declared question, as codes and data: for report, terminal, digest and
+Python.
 
-`[verdict] question` names what answers: the final score, the stability of runs, or claims. The package `claims` judges
-claims; call its `answer`. `words` turns the answer into English.
+`[verdict] question` names what answers: the final score, the stability of runs, or claims. The
+package `claims` judges claims; call its `answer`. `words` turns the answer into English.
 """
 
 import shlex
@@ -41,8 +42,8 @@ HERE = ("run", "plan", "check", "replicate", "regrade")
 class StudyAnswer:
     """`word` is a code. `verdicts` answer the question; without any, `why` says why not.
 
-    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab command. Imported runs have
-    none; `instead` says what to do.
+    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab
+    command. Imported runs have none; `instead` says what to do.
     """
 
     word: str
@@ -60,18 +61,30 @@ class StudyAnswer:
 
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
-    """The answer by the declared rule. `claims` are the verdicts on the claims that the question names."""
+    """The answer by the declared rule.
+
+    `claims` are the verdicts on the claims that the question names.
+    """
     answer = _answer(source, claims)
     # GSPO's arm comes first: the answer's sentence is about it.
     subject = None if (rules := rule_arms(source)) is None else rules[1]
-    answer = replace(answer, verdicts=tuple(sorted(answer.verdicts, key=lambda verdict: verdict.subject != subject)))
-    if (logged := imported_metrics(source)) is not None and (primary := source.declaration.primary) is not None:
+    answer = replace(
+        answer,
+        verdicts=tuple(sorted(answer.verdicts, key=lambda verdict: verdict.subject != subject)),
+    )
+    if (logged := imported_metrics(source)) is not None and (
+        primary := source.declaration.primary
+    ) is not None:
         trained = logged.scored_rewards(score_named(primary).bench)
         grounds = (Reason("score is a reward", {"names": trained}),) if trained else ()
         answer = replace(answer, grounds=(*answer.grounds, *grounds))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
-        advice = "import complete logs of every run" if answer.colour == "red" else f"import more seeds{few}"
+        advice = (
+            "import complete logs of every run"
+            if answer.colour == "red"
+            else f"import more seeds{few}"
+        )
         return replace(answer, next=(), instead=advice)
     return answer
 
@@ -81,15 +94,25 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = Reason("runs", {"runs": len(states)})
     if declared.trials_of is not None:
-        return StudyAnswer("trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason)
+        return StudyAnswer(
+            "trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason
+        )
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):
-        data = {"finished": states.count(State.FINISHED), "planned": planned, "collapsed": runs.collapsed}
+        data = {
+            "finished": states.count(State.FINISHED),
+            "planned": planned,
+            "collapsed": runs.collapsed,
+        }
         watch = ("report", declared.name, "--watch")
-        return StudyAnswer("running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running"))
+        return StudyAnswer(
+            "running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running")
+        )
     if runs.all_collapsed and runs.finished == planned:
         why = Reason("all collapsed", {"runs": runs.finished})
-        return StudyAnswer("all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why)
+        return StudyAnswer(
+            "all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why
+        )
     if claims:
         return _of_claims(source, claims)
     if decided.doses is not None:
@@ -97,17 +120,24 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     if not decided.verdicts:
         why = decided.reason or Reason("swept", {"decided": decided})
         return StudyAnswer("no verdict", "grey", _rerun(source, "check"), (count,), why=why)
-    return _withheld(source) or (_of_stability if declared.verdict.question == "stability" else _of_scores)(source)
+    return _withheld(source) or (
+        _of_stability if declared.verdict.question == "stability" else _of_scores
+    )(source)
 
 
 def _withheld(source: Source) -> StudyAnswer | None:
-    """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too few."""
+    """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too
+    few.
+    """
     decided, verdicts = decision(source), decision(source).answering
     if any(verdict.word != "withheld" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
     if lacking:
-        why, runs = Reason("runs missing", {"runs": len(lacking)}), Reason("these runs", {"runs": lacking})
+        why, runs = (
+            Reason("runs missing", {"runs": len(lacking)}),
+            Reason("these runs", {"runs": lacking}),
+        )
         return StudyAnswer("withheld", "red", _rerun(source, "run"), (runs,), why=why)
     measured = (Reason("differences", {"verdicts": verdicts}),)
     barred = [verdict for verdict in verdicts if verdict.barred]
@@ -117,7 +147,10 @@ def _withheld(source: Source) -> StudyAnswer | None:
         return StudyAnswer("withheld", "red", (command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
-        word, why = "one seed" if seeds == 1 else f"{seeds} seeds", Reason("too few seeds", {"seeds": seeds})
+        word, why = (
+            "one seed" if seeds == 1 else f"{seeds} seeds",
+            Reason("too few seeds", {"seeds": seeds}),
+        )
         return StudyAnswer(word, "grey", _more_seeds(source, 5), measured, why=why)
     return None
 
@@ -134,14 +167,24 @@ def _of_scores(source: Source) -> StudyAnswer:
     bounded = words == {"practically equivalent"} and len(verdicts) == 1
     ranking = None if decision(source).contrast is not None else ranked(source)
     best = () if ranking is None else (Reason("best arms", {"ranking": ranking}),)
-    grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(source, bounded=not bounded))
+    grounds = (
+        Reason("differences", {"verdicts": verdicts}),
+        *best,
+        _unstable(source, bounded=not bounded),
+    )
     if words == {"withheld"}:
         return StudyAnswer("withheld", "grey", _replicate(source), grounds, verdicts)
     if words <= {"not resolved", "withheld"}:
-        needed = max((verdict.more_seeds or 0 for verdict in verdicts), default=0) + len(decision(source).seeds)
+        needed = max((verdict.more_seeds or 0 for verdict in verdicts), default=0) + len(
+            decision(source).seeds
+        )
         return StudyAnswer("not resolved", "grey", _more_seeds(source, needed), grounds, verdicts)
-    partly = bool(words & {"not resolved", "withheld", "better, size not resolved against the margin"})
-    return StudyAnswer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
+    partly = bool(
+        words & {"not resolved", "withheld", "better, size not resolved against the margin"}
+    )
+    return StudyAnswer(
+        _word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts
+    )
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:
@@ -159,18 +202,31 @@ def _of_stability(source: Source) -> StudyAnswer:
     words = {verdict.word for verdict in verdicts}
     if not count_unstable_runs(source).judged:
         count = Reason("runs", {"runs": count_unstable_runs(source).finished})
-        return StudyAnswer(NOT_JUDGED, "grey", _rerun(source, "check"), (count,), why=Reason("stability not judged"))
+        return StudyAnswer(
+            NOT_JUDGED,
+            "grey",
+            _rerun(source, "check"),
+            (count,),
+            why=Reason("stability not judged"),
+        )
     if not count_unstable_runs(source).reached and not words & {"more stable", "less stable"}:
         scores = Reason("scores alone", {"verdicts": tuple(decision(source).verdicts.values())})
         command, why = _other_rate(source, 2.0, "further"), Reason("stability unknown")
-        return StudyAnswer("regime not reached", "grey", command, (_unstable(source), scores), why=why)
-    grounds = (Reason("unstable by arm", {"verdicts": verdicts}), Reason("drops", {"verdicts": verdicts}))
+        return StudyAnswer(
+            "regime not reached", "grey", command, (_unstable(source), scores), why=why
+        )
+    grounds = (
+        Reason("unstable by arm", {"verdicts": verdicts}),
+        Reason("drops", {"verdicts": verdicts}),
+    )
     if words <= {"not resolved", "withheld"}:
         more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
         return StudyAnswer("not resolved", "grey", more, grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld"})
     word = verdicts[0].word if len(words) == 1 else "resolved in part" if partly else "arm by arm"
-    return StudyAnswer(word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts)
+    return StudyAnswer(
+        word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts
+    )
 
 
 def _of_doses(source: Source) -> StudyAnswer:
@@ -178,13 +234,22 @@ def _of_doses(source: Source) -> StudyAnswer:
     assert doses is not None
     why = Reason("swept", {"decided": decision(source)})
     if not decision(source).matched.on(decision(source).seeds).ok:
-        return StudyAnswer("withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why)
-    grounds = (_unstable(source), Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}))
+        return StudyAnswer(
+            "withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why
+        )
+    grounds = (
+        _unstable(source),
+        Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}),
+    )
     resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
     if all(resolved) and resolved:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
-        word = "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
-        return StudyAnswer(word, "blue" if signs == {False} else "green", _replicate(source), grounds, why=why)
+        word = (
+            "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
+        )
+        return StudyAnswer(
+            word, "blue" if signs == {False} else "green", _replicate(source), grounds, why=why
+        )
     if any(resolved):
         return StudyAnswer("resolved in part", "blue", _replicate(source), grounds, why=why)
     if not count_unstable_runs(source).reached:
@@ -193,7 +258,12 @@ def _of_doses(source: Source) -> StudyAnswer:
 
 
 def _excludes_one(ratio: DoseLimits) -> bool:
-    return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
+    return (
+        ratio.resolved
+        and ratio.low is not None
+        and ratio.high is not None
+        and not ratio.low <= 1 <= ratio.high
+    )
 
 
 def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
@@ -202,13 +272,19 @@ def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     decided = [claim for claim in claims if claim.resolved]
     if not decided:
         untested = set(words) == {"not testable here"}
-        stable = untested and any(reason.code == "no unstable runs" for claim in claims for reason in claim.reasons)
-        word = "regime not reached" if stable else "not testable here" if untested else "not resolved"
+        stable = untested and any(
+            reason.code == "no unstable runs" for claim in claims for reason in claim.reasons
+        )
+        word = (
+            "regime not reached" if stable else "not testable here" if untested else "not resolved"
+        )
         command = _other_rate(source, 2.0, "further") if stable else ("claims", source.study)
         return StudyAnswer(word, "grey", command, grounds, tuple(claims))
     word = decided[0].word if len({*words}) == 1 else "claim by claim"
     partly = len(decided) < len(claims)
-    return StudyAnswer(word, _colour(claims, partly=partly), _replicate(source), grounds, tuple(claims))
+    return StudyAnswer(
+        word, _colour(claims, partly=partly), _replicate(source), grounds, tuple(claims)
+    )
 
 
 def _unstable(source: Source, *, bounded: bool = True) -> Reason:
@@ -219,12 +295,20 @@ def _unstable(source: Source, *, bounded: bool = True) -> Reason:
 def _causes(source: Source) -> Reason:
     known = [run.stability for run in decision(source).ended if run.stability is not None]
     steps = [stability.collapse for stability in known if stability.collapse is not None]
-    causes = tuple(dict.fromkeys(stability.cause for stability in known if stability.cause is not None))
-    return Reason("causes", {"steps": (min(steps), max(steps)) if steps else None, "causes": causes})
+    causes = tuple(
+        dict.fromkeys(stability.cause for stability in known if stability.cause is not None)
+    )
+    return Reason(
+        "causes", {"steps": (min(steps), max(steps)) if steps else None, "causes": causes}
+    )
 
 
 def _commands(source: Source) -> tuple[str, ...]:
-    return source.declaration.commands[-1] if source.declaration.commands else (f"studies/{source.study}.toml",)
+    return (
+        source.declaration.commands[-1]
+        if source.declaration.commands
+        else (f"studies/{source.study}.toml",)
+    )
 
 
 def _rerun(source: Source, command: str) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ NO_CLIP = "no clip"
 """Stands for the clip fraction of an arm whose loss does not clip."""
 
 SATURATED = 0.45
-"""Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly clip more."""
+"""Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly
+clip more.
+"""
 
 
 def clips(declared: Declaration, arm: str) -> bool:
@@ -21,7 +23,9 @@ def clips(declared: Declaration, arm: str) -> bool:
 
 
 def active_share(source: Source, arm: str) -> float | None:
-    """The clipped share of the active tokens of the deciding seeds, by which saturation is judged."""
+    """The clipped share of the active tokens of the deciding seeds, by which saturation is
+    judged.
+    """
     return summarise(source, CLIP_ACTIVE, arm, deciding(source.declaration)).mean
 
 
@@ -32,20 +36,29 @@ def saturated(source: Source, arm: str) -> bool:
 
 
 def warm_up_only(source: Source) -> Iterator[Reason]:
-    """The clipping arms without a clip fraction, because all steps of their finished runs lie in the warm-up."""
+    """The clipping arms without a clip fraction, because all steps of their finished runs lie in
+    the warm-up.
+    """
     declared, settled = source.declaration, first_settled(source)
     for name, arm in declared.arms.items():
-        starts, steps = [settled[run.id] for run in runs(source, FINISHED) if run.arm == name], arm.settings.steps
+        starts, steps = (
+            [settled[run.id] for run in runs(source, FINISHED) if run.arm == name],
+            arm.settings.steps,
+        )
         if starts and clips(declared, name) and min(starts) >= steps:
             yield Reason("no clip fraction", {"arm": name, "steps": steps, "planned": steps})
 
 
 @once
 def arms_by_level(source: Source) -> dict[str, str]:
-    """The first clipping arm of each level of the ratio ("token": GRPO, "sequence": GSPO), without routing replay if
-    there is one."""
+    """The first clipping arm of each level of the ratio ("token": GRPO, "sequence": GSPO), without
+    routing replay if there is one."""
     declared = source.declaration
-    arms = [arm for arm in declared.arms.values() if declared.is_known(arm.name, "objective.importance_sampling_level")]
+    arms = [
+        arm
+        for arm in declared.arms.values()
+        if declared.is_known(arm.name, "objective.importance_sampling_level")
+    ]
     clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
     plain = sorted(clipping, key=lambda arm: arm.settings.routing_replay != "none")
     return {arm.settings.objective.importance_sampling_level: arm.name for arm in reversed(plain)}

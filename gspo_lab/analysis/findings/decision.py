@@ -1,7 +1,8 @@
-"""The decision on a study: which pairs of runs count, what withholds a verdict, and the resulting verdicts.
+"""The decision on a study: which pairs of runs count, what withholds a verdict, and the resulting
+verdicts.
 
-Scores leave ungraded answers out. A grader that fails on the answers of one arm alone raises its score, so a verdict
-must also hold if they count as wrong.
+Scores leave ungraded answers out. A grader that fails on the answers of one arm alone raises its
+score, so a verdict must also hold if they count as wrong.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,9 +30,10 @@ from gspo_lab.study.contrast import side_names, sides
 class Ungraded:
     """Ungraded answers of two arms at the deciding evaluations, over the seeds that both finished.
 
-    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts for each the problems on which its
-    share of ungraded answers is larger. `p` is the exact two-sided binomial of these counts, a sign test over problems;
-    None without such a problem. `verdict` is the one with ungraded answers counted as wrong.
+    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts for each the
+    problems on which its share of ungraded answers is larger. `p` is the exact two-sided binomial
+    of these counts, a sign test over problems; None without such a problem. `verdict` is the one
+    with ungraded answers counted as wrong.
     """
 
     labels: tuple[str, str]
@@ -57,7 +59,9 @@ class Ungraded:
         reasons = []
         if self.uneven:
             data = {"counts": self.counts, "subject": self.labels[1], "baseline": self.labels[0]}
-            reasons.append(Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p}))
+            reasons.append(
+                Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p})
+            )
         if (verdict.word, verdict.direction) != (self.verdict.word, self.verdict.direction):
             both = {"left_out": verdict, "counted_wrong": self.verdict}
             reasons.append(Reason("ungraded answers decide", {"counts": self.counts, **both}))
@@ -86,9 +90,10 @@ class Ungraded:
 class Decision:
     """A study's verdicts so far, as codes and data.
 
-    `seeds` are those declared before the first step, up to the look that resolved every arm. `verdicts` has each arm
-    but the baseline, judged on the final scores in `ended`; `missing` names the runs without a score. These three are
-    empty where no score can decide: `reason` says why, or a sweep has `doses` or `lengths` instead.
+    `seeds` are those declared before the first step, up to the look that resolved every arm.
+    `verdicts` has each arm but the baseline, judged on the final scores in `ended`; `missing` names
+    the runs without a score. These three are empty where no score can decide: `reason` says why, or
+    a sweep has `doses` or `lengths` instead.
     """
 
     baseline: str
@@ -108,7 +113,9 @@ class Decision:
     described: tuple[Reason, ...] = ()
     """Descriptive: what the runs of the remaining seeds show."""
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
-    """Per arm the ungraded answers of it or of the baseline, with the verdict that counts them as wrong."""
+    """Per arm the ungraded answers of it or of the baseline, with the verdict that counts them as
+    wrong.
+    """
 
     @property
     def runs(self) -> Seeds:
@@ -117,7 +124,9 @@ class Decision:
 
     @property
     def resolved(self) -> bool:
-        """Whether the question has an answer: on the contrast where one is declared, else on every arm."""
+        """Whether the question has an answer: on the contrast where one is declared, else on every
+        arm.
+        """
         return bool(self.verdicts) and all(verdict.resolved for verdict in self.answering)
 
     @property
@@ -131,21 +140,29 @@ class Decision:
         return self.doses is not None or self.lengths is not None
 
     def ends(self) -> bool:
-        """Whether later looks can be skipped: the study is resolved, or runs are missing at this look already."""
+        """Whether later looks can be skipped: the study is resolved, or runs are missing at this
+        look already.
+        """
         return any(self.missing.values()) or self.resolved
 
     @property
     def stopped(self) -> bool:
-        """Whether an early look has resolved the study, so that the runs of later seeds are not needed."""
+        """Whether an early look has resolved the study, so that the runs of later seeds are not
+        needed.
+        """
         return self.resolved and len(self.seeds) < self.planned
 
 
 @once
 def decision(source: Source) -> Decision:
-    """Each arm against the baseline by the declared rule, on the seeds that were declared before the first step."""
+    """Each arm against the baseline by the declared rule, on the seeds that were declared before
+    the first step.
+    """
     declared, seeds = source.declaration, source.declaration.deciding
     bench, matched = declared.primary, study_certificate(source)
-    start = Decision(declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source))
+    start = Decision(
+        declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
+    )
     reason = None
     if declared.trials_of is not None:
         reason = Reason("trials", {"of": declared.trials_of})
@@ -154,10 +171,16 @@ def decision(source: Source) -> Decision:
     elif not start.swept and not declared.treatments:
         reason = Reason("one arm", {"arm": declared.baseline})
     if reason is not None or start.swept:
-        return replace(start, described=(*not_counted(source), *warm_up_only(source)), reason=reason)
+        return replace(
+            start, described=(*not_counted(source), *warm_up_only(source)), reason=reason
+        )
     ended = outcomes(source, bench)
-    _, judged = first_resolving(declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends)
-    return replace(judged, described=(*_described(declared, ended, judged.seeds), *warm_up_only(source)))
+    _, judged = first_resolving(
+        declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends
+    )
+    return replace(
+        judged, described=(*_described(declared, ended, judged.seeds), *warm_up_only(source))
+    )
 
 
 S = TypeVar("S", bound=Source)
@@ -170,13 +193,23 @@ def against(of: S, baseline: str) -> S:
     changed.base = of
     # Keep the answers that do not depend on the baseline.
     changed.known = {key: answer for key, answer in of.known.items() if key[1] not in DEPENDENT}
-    # Keep the deciding seeds: with another baseline a later look could decide, whose runs may not exist.
-    changed.__dict__["declaration"] = replace(of.declaration, verdict=rule, seeds=decision(of).seeds, added=())
+    # Keep the deciding seeds: with another baseline a later look could decide, whose runs may not
+    # exist.
+    changed.__dict__["declaration"] = replace(
+        of.declaration, verdict=rule, seeds=decision(of).seeds, added=()
+    )
     return changed
 
 
 DEPENDENT = {
-    *("decision", "study_certificate", "deciding_runs", "dose_response", "lengths", "stability_verdicts"),
+    *(
+        "decision",
+        "study_certificate",
+        "deciding_runs",
+        "dose_response",
+        "lengths",
+        "stability_verdicts",
+    ),
     *("count_unstable_runs", "ranked", "new_problems", "compared", "all_executions"),
 }
 """The functions of a source whose answers change with the baseline or with the deciding seeds."""
@@ -186,7 +219,11 @@ Pairs = dict[int, tuple[float, float]]
 
 
 def _pairs(
-    ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str, absent: str = "not begun"
+    ended: Sequence[RunOutcome],
+    seeds: Sequence[int],
+    baseline: str,
+    arm: str,
+    absent: str = "not begun",
 ) -> tuple[Pairs, tuple[str, ...]]:
     """The final scores of each seed whose two runs have one, and in words the runs without one."""
     by_run = {(run.arm, run.seed): run for run in ended}
@@ -199,19 +236,29 @@ def _pairs(
             if run is not None and run.final is not None:
                 scores.append(run.final)
             else:
-                state = absent if run is None else "without a score" if run.state == State.FINISHED else run.state
+                state = (
+                    absent
+                    if run is None
+                    else "without a score"
+                    if run.state == State.FINISHED
+                    else run.state
+                )
                 missing.append(f"{name} seed {seed} {state}")
         if len(scores) == 2:
             pairs[seed] = (scores[0], scores[1])
     return pairs, tuple(missing)
 
 
-def _judged(source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]) -> Decision:
+def _judged(
+    source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]
+) -> Decision:
     """One look: these seeds by the declared rule, with and without ungraded answers."""
     declared, model = source.declaration, starting_models(source.declaration)
     absent = "not begun" if declared.recorded is None else "not imported"
     looked_at = tuple(run for run in ended if run.seed in seeds)
-    verdicts, ungraded = _judge_twice(source, looked_at, lambda scored, wrong: _verdicts(source, scored, seeds, wrong))
+    verdicts, ungraded = _judge_twice(
+        source, looked_at, lambda scored, wrong: _verdicts(source, scored, seeds, wrong)
+    )
     contrast = _contrast(source, looked_at, seeds, verdicts)
     return replace(
         start,
@@ -219,7 +266,10 @@ def _judged(source: Source, ended: Sequence[RunOutcome], start: Decision, seeds:
         ended=looked_at,
         verdicts={arm: replace(verdict, about=model) for arm, verdict in verdicts.items()},
         contrast=contrast and replace(contrast, about=model),
-        missing={arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1] for arm in declared.treatments},
+        missing={
+            arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1]
+            for arm in declared.treatments
+        },
         ungraded=ungraded,
     )
 
@@ -229,15 +279,18 @@ def _judge_twice(
     ended: Sequence[RunOutcome],
     judge: Callable[[Sequence[RunOutcome], bool], Mapping[str, Comparison]],
 ) -> tuple[dict[str, Comparison], dict[str, Ungraded]]:
-    """The verdicts of `judge` on the final scores, withheld where ungraded answers could change them.
+    """The verdicts of `judge` on the final scores, withheld where ungraded answers could change
+    them.
 
-    Also, per arm, the ungraded answers of it and of the baseline, where there are any. `judge` is told whether the
-    scores that it is given count ungraded answers as wrong.
+    Also, per arm, the ungraded answers of it and of the baseline, where there are any. `judge` is
+    told whether the scores that it is given count ungraded answers as wrong.
     """
     verdicts = dict(judge(ended, False))
     if not any(run.errors for run in ended):
         return verdicts, {}
-    second = judge([run if run.final is None else replace(run, final=run.counted_wrong) for run in ended], True)
+    second = judge(
+        [run if run.final is None else replace(run, final=run.counted_wrong) for run in ended], True
+    )
     lacking = {}
     for arm, verdict in verdicts.items():
         ungraded = _ungraded(source, (str(verdict.baseline), verdict.subject), ended, second[arm])
@@ -250,7 +303,9 @@ def _judge_twice(
     return verdicts, lacking
 
 
-def _ungraded(source: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison) -> Ungraded:
+def _ungraded(
+    source: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison
+) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
     scored = {(run.arm, run.seed): run.steps for run in ended if run.final is not None}
     seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
@@ -258,11 +313,16 @@ def _ungraded(source: Source, labels: tuple[str, str], ended: Sequence[RunOutcom
     counts = counts_by_problem(source, source.declaration.primary or "", deciding)
     first, second = (counts.get(arm, {}) for arm in labels)
     both = [(first[problem], second[problem]) for problem in first.keys() & second.keys()]
-    apart = [errors * answers_0 - errors_0 * answers for (answers_0, errors_0), (answers, errors) in both]
+    apart = [
+        errors * answers_0 - errors_0 * answers for (answers_0, errors_0), (answers, errors) in both
+    ]
     more = (sum(share < 0 for share in apart), sum(share > 0 for share in apart))
     return Ungraded(
         labels,
-        (sum(answers for answers, _ in first.values()), sum(answers for answers, _ in second.values())),
+        (
+            sum(answers for answers, _ in first.values()),
+            sum(answers for answers, _ in second.values()),
+        ),
         (sum(errors for _, errors in first.values()), sum(errors for _, errors in second.values())),
         more,
         binomial_p(more[1], sum(more)) if any(more) else None,
@@ -273,7 +333,8 @@ def _ungraded(source: Source, labels: tuple[str, str], ended: Sequence[RunOutcom
 def _verdicts(
     source: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
 ) -> dict[str, Comparison]:
-    """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are unmatched.
+    """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or
+    runs are unmatched.
 
     `counted_wrong`: whether the scores of `ended` count ungraded answers as wrong.
     """
@@ -289,7 +350,9 @@ def _verdicts(
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
         first, second = ([scored[place] for scored in pairs.values()] for place in (0, 1))
-        variance = answers_variance(source, {both[0]: -1, arm: 1}, list(pairs), counted_wrong=counted_wrong)
+        variance = answers_variance(
+            source, {both[0]: -1, arm: 1}, list(pairs), counted_wrong=counted_wrong
+        )
         collapsed, unstable = (
             (_counts(ended, pairs, both[0], *names), _counts(ended, pairs, arm, *names))
             for names in (("judged", "collapsed"), ("stability_judged", "unstable"))
@@ -301,7 +364,9 @@ def _verdicts(
                 both,
                 variance,
                 # Where only scores can judge the runs, collapses are unknown.
-                collapsed=None if not any(n for _, n in collapsed) and any(n for _, n in unstable) else collapsed,
+                collapsed=None
+                if not any(n for _, n in collapsed) and any(n for _, n in unstable)
+                else collapsed,
                 unstable=unstable,
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,
@@ -311,10 +376,14 @@ def _verdicts(
 
 
 def _incomplete(running: bool, complete: Collection[int], seeds: Collection[int]) -> Reason:
-    return Reason("pairs incomplete", {"running": running, "complete": len(complete), "planned": len(seeds)})
+    return Reason(
+        "pairs incomplete", {"running": running, "complete": len(complete), "planned": len(seeds)}
+    )
 
 
-def _counts(ended: Sequence[RunOutcome], seeds: Pairs, arm: str, judged: str, event: str) -> tuple[int, int]:
+def _counts(
+    ended: Sequence[RunOutcome], seeds: Pairs, arm: str, judged: str, event: str
+) -> tuple[int, int]:
     runs = [run for run in ended if run.arm == arm and run.seed in seeds and getattr(run, judged)]
     return sum(getattr(run, event) for run in runs), len(runs)
 
@@ -325,11 +394,16 @@ def _rule(declared: Declaration) -> Rule:
 
 
 def _contrast(
-    source: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], verdicts: Mapping[str, Comparison]
+    source: Source,
+    ended: Sequence[RunOutcome],
+    seeds: Sequence[int],
+    verdicts: Mapping[str, Comparison],
 ) -> Comparison | None:
-    """The declared contrast as a comparison of two weighted means, which has the whole alpha; None without one.
+    """The declared contrast as a comparison of two weighted means, which has the whole alpha; None
+    without one.
 
-    A reason that withholds the verdict on one of its arms withholds it too, and so do ungraded answers that change it.
+    A reason that withholds the verdict on one of its arms withholds it too, and so do ungraded
+    answers that change it.
     """
     weights = source.declaration.verdict.contrast
     if weights is None:
@@ -339,30 +413,49 @@ def _contrast(
     barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
     running = any(run.state == State.RUNNING for run in ended)
     unproven = study_certificate(source).on(seeds).unproven
-    labels, rule = side_names(source.declaration.verdict), replace(_rule(source.declaration), order=())
+    labels, rule = (
+        side_names(source.declaration.verdict),
+        replace(_rule(source.declaration), order=()),
+    )
 
     def weighed(wrong: bool) -> Comparison:
         finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
-        whole = [seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)]
+        whole = [
+            seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)
+        ]
         first, second = (
-            [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
+            [
+                sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items())
+                for seed in whole
+            ]
             for side in (negative, positive)
         )
         variance = answers_variance(source, signed, whole, counted_wrong=wrong)
-        why = barred[0] if barred else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
+        why = (
+            barred[0]
+            if barred
+            else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
+        )
         scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
         return replace(decide_all([scores], rule)[0], question="contrast")
 
     judged, wrong = weighed(False), weighed(True)
     if (judged.word, judged.direction) != (wrong.word, wrong.direction):
         counts = f"{sum(run.errors for run in ended if run.arm in weights)} of its arms"
-        why = Reason("ungraded answers decide", {"counts": counts, "left_out": judged, "counted_wrong": wrong})
+        why = Reason(
+            "ungraded answers decide",
+            {"counts": counts, "left_out": judged, "counted_wrong": wrong},
+        )
         return replace(judged, word="withheld", direction=0, reasons=(why,))
     return judged
 
 
-def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> Iterator[str]:
-    """Why the final scores of imported runs cannot be subtracted: logs of unequal length end at other steps."""
+def _of_other_steps(
+    declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str
+) -> Iterator[str]:
+    """Why the final scores of imported runs cannot be subtracted: logs of unequal length end at
+    other steps.
+    """
     if declared.recorded is None:
         return
     last = {(run.arm, run.seed): run.steps[-1] for run in ended if run.steps}
@@ -373,7 +466,9 @@ def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: P
         yield f"final scores are of {steps} (seed {seed})"
 
 
-def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[Reason]:
+def _described(
+    declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]
+) -> Iterator[Reason]:
     extra_seeds = [seed for seed in declared.seeds if seed not in seeds]
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, extra_seeds, declared.baseline, arm)

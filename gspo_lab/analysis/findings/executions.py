@@ -1,4 +1,6 @@
-"""All executions of one declaration with their verdicts: originals, replications, archived and on other machines."""
+"""All executions of one declaration with their verdicts: originals, replications, archived and on
+other machines.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,9 +38,9 @@ NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, ano
 class Execution:
     """One execution of a study, and its verdicts.
 
-    `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its name is known.
-    `copy_of` names an earlier execution with the same numbers: a copy does not count. `finished` means that every
-    deciding run is finished.
+    `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its
+    name is known. `copy_of` names an earlier execution with the same numbers: a copy does not
+    count. `finished` means that every deciding run is finished.
     """
 
     name: str
@@ -64,7 +66,13 @@ class Execution:
     @property
     def numbers(self) -> tuple[object, ...]:
         """What two records of one execution have in common."""
-        return (self.seeds, *((arm, verdict.paired and verdict.paired.differences) for arm, verdict in self.verdicts))
+        return (
+            self.seeds,
+            *(
+                (arm, verdict.paired and verdict.paired.differences)
+                for arm, verdict in self.verdicts
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,12 +100,19 @@ class Executions:
     @property
     def under_way(self) -> bool:
         """Whether a declared replication is unfinished."""
-        return any(execution.relation == REPLICATION and not execution.finished for execution in self.executions)
+        return any(
+            execution.relation == REPLICATION and not execution.finished
+            for execution in self.executions
+        )
 
     @property
     def can_confirm(self) -> bool:
-        """Whether there are three or more clusters of seeds: two say next to nothing about how executions vary."""
-        finished = [execution for execution in self.executions if execution.counts and execution.finished]
+        """Whether there are three or more clusters of seeds: two say next to nothing about how
+        executions vary.
+        """
+        finished = [
+            execution for execution in self.executions if execution.counts and execution.finished
+        ]
         arms = [arm for first in finished[:1] for arm, _ in first.verdicts]
         return any(len(self._clusters(arm, finished)) > 2 for arm in arms)
 
@@ -110,16 +125,21 @@ class Executions:
             for place, first in enumerate(counted)
             for later in counted[place + 1 :]
             for arm, verdict in first.verdicts
-            if (again := later.of(arm)) is not None and (outcome := replication_outcome(verdict, again)) is not None
+            if (again := later.of(arm)) is not None
+            and (outcome := replication_outcome(verdict, again)) is not None
         )
 
     @property
     def contradicted(self) -> tuple[VerdictReplication, ...]:
         """The verdicts that a later execution contradicts."""
-        return tuple(replication for replication in self.replications if replication.fate == "taken back")
+        return tuple(
+            replication for replication in self.replications if replication.fate == "taken back"
+        )
 
     def combined(self, arm: str) -> CombinedEstimate | None:
-        """An arm's combined estimate over all executions that have an interval and do not withhold the verdict."""
+        """An arm's combined estimate over all executions that have an interval and do not withhold
+        the verdict.
+        """
         known = self._clusters(arm, self.executions)
         return combine(known, known[0].paired.alpha) if known else None
 
@@ -128,20 +148,36 @@ class Executions:
         return sum(cluster.executions for cluster in self._clusters(arm, self.executions))
 
     def welch_p(self, arm: str) -> float | None:
-        """p of executions on other seeds that differ this much if nothing but their pairs varied."""
+        """p of executions on other seeds that differ this much if nothing but their pairs
+        varied.
+        """
         known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
-        estimates, ses = [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known]
+        estimates, ses = (
+            [paired.estimate or 0.0 for paired in known],
+            [paired.se or 0.0 for paired in known],
+        )
         return welch_p(estimates, ses, [paired.n for paired in known])
 
     @staticmethod
     def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:
-        judged = [(execution.seeds, execution.of(arm)) for execution in executions if execution.counts]
-        known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict and verdict.word != "withheld"]
-        return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])
+        judged = [
+            (execution.seeds, execution.of(arm)) for execution in executions if execution.counts
+        ]
+        known = [
+            (seeds, verdict.paired)
+            for seeds, verdict in judged
+            if verdict and verdict.word != "withheld"
+        ]
+        return clusters(
+            [(seeds, paired) for seeds, paired in known if paired and paired.low is not None]
+        )
 
 
 def execution(source: Source, study: Source) -> Execution:
-    """`source` as one of several executions of `study`, named by its label. `study` names the sides of a contrast."""
+    """`source` as one of several executions of `study`, named by its label.
+
+    `study` names the sides of a contrast.
+    """
     declared, decided, judged = source.declaration, decision(source), verdicts(source)
     if decided.contrast is not None:
         negative, positive = side_names(study.declaration.verdict)
@@ -162,23 +198,35 @@ def execution(source: Source, study: Source) -> Execution:
 
 @once
 def all_executions(source: Source) -> Executions:
-    """The study and all of the same content: in its database, in its archive, and in `source.elsewhere`.
+    """The study and all of the same content: in its database, in its archive, and in
+    `source.elsewhere`.
 
-    Replications come last, each group in the order of declaration. Studies without a link are the same by content.
+    Replications come last, each group in the order of declaration. Studies without a link are the
+    same by content.
     """
-    studies = (Source(source.evidence, name) for name in source.evidence.studies() if name != source.study)
+    studies = (
+        Source(source.evidence, name) for name in source.evidence.studies() if name != source.study
+    )
     same = [source, *(study for study in studies if _same_content(study, source))]
     alike = [execution(study, source) for study in same]
-    alike += [*archived(source), *(member for path in source.elsewhere for member in executions_at(path, source))]
+    alike += [
+        *archived(source),
+        *(member for path in source.elsewhere for member in executions_at(path, source)),
+    ]
     link = source.declaration.replicates
     if link is not None and all(member.study != link.name for member in alike):
         unread = ANOTHER if link.name in source.evidence.studies() else NOT_HERE
         alike.append(Execution(link.name, ORIGINAL, "", link.name, unread=unread))
     listed: list[Execution] = []
-    for member in sorted(alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)):
+    for member in sorted(
+        alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)
+    ):
         relation = SAME if listed and member.relation == ORIGINAL else member.relation
         measured = any(verdict.paired and verdict.paired.n for _, verdict in member.verdicts)
-        twin = next((earlier.name for earlier in listed if measured and member.numbers == earlier.numbers), None)
+        twin = next(
+            (earlier.name for earlier in listed if measured and member.numbers == earlier.numbers),
+            None,
+        )
         listed.append(replace(member, relation=relation, copy_of=twin))
     return Executions(tuple(listed))
 
@@ -208,22 +256,35 @@ def archived(source: Source) -> Iterator[Execution]:
 
 
 def executions_at(path: Path, source: Source) -> list[Execution]:
-    """The same study's executions in `path`: a folder of runs, one study's folder, or another machine's lab.db.
+    """The same study's executions in `path`: a folder of runs, one study's folder, or another
+    machine's lab.db.
 
-    LabError without one, and where a study of that name differs in content; the message names the keys.
+    LabError without one, and where a study of that name differs in content; the message names the
+    keys.
     """
     if not path.exists():
         raise LabError(f"{path}: no such file or folder; name another lab.db or a folder of runs")
-    homes = [path] if (path / STUDY).is_file() else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
+    homes = (
+        [path]
+        if (path / STUDY).is_file()
+        else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
+    )
     if homes:
-        known = {home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes}
-        opened = [home for home in homes if home.name in _same_execution(known, source.declaration, path)]
+        known = {
+            home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes
+        }
+        opened = [
+            home for home in homes if home.name in _same_execution(known, source.declaration, path)
+        ]
         return [_read_at(home, f"{home.name} ({path})", source) for home in opened]
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
     with evidence_of_database(database) as evidence:
-        known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
+        known = {
+            name: Declaration.parse(evidence.study(name), f"{path}: {name}")
+            for name in evidence.studies()
+        }
         names = _same_execution(known, source.declaration, path)
         return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
@@ -238,11 +299,18 @@ def _same_execution(known: dict[str, Declaration], declared: Declaration, path: 
         return same
     if declared.recorded is not None:
         raise LabError(
-            f"{path}: {declared.name} was imported, and logs do not record enough to call two studies the same; "
-            "report it without --include"
+            f"{path}: {declared.name} was imported, and logs do not record enough to call two"
+            " studies the same; report it without --include"
         )
-    near = declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
+    near = (
+        declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
+    )
     if near is None:
-        raise LabError(f"{path}: no study there is {declared.name} by content; it has {', '.join(known) or 'none'}")
+        raise LabError(
+            f"{path}: no study there is {declared.name} by content; it has"
+            f" {', '.join(known) or 'none'}"
+        )
     keys = ", ".join(differences(known[near], declared))
-    raise LabError(f"{path}: {near} there is another study than {declared.name} here; they differ in {keys}")
+    raise LabError(
+        f"{path}: {near} there is another study than {declared.name} here; they differ in {keys}"
+    )

@@ -1,4 +1,6 @@
-"""Runs that other programs recorded: their metrics, whether two arms define them alike, and what spoils comparison."""
+"""Runs that other programs recorded: their metrics, whether two arms define them alike, and what
+spoils comparison.
+"""
 
 import json
 import re
@@ -17,8 +19,12 @@ from gspo_lab.study.import_origin import ORIGIN
 CLIP, REWARD, DISTANCE = "clip fraction", "training reward", "distance to the old policy"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
-"""A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look mistaken."""
-REWARD_NAME = re.compile(r"(?!eval|val|test)(rewards/.*|.*/reward|reward|reward_mean|mean_reward)", re.IGNORECASE)
+"""A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look
+mistaken.
+"""
+REWARD_NAME = re.compile(
+    r"(?!eval|val|test)(rewards/.*|.*/reward|reward|reward_mean|mean_reward)", re.IGNORECASE
+)
 """A training reward under a name that its program does not define; not a held-out one."""
 ENDS = "The reward of each run is read over its own rows, up to its own end."
 
@@ -27,8 +33,8 @@ ENDS = "The reward of each run is read over its own rows, up to its own end."
 class LoggedName:
     """One name of an arm's logs, `score` the benchmark whose score it is.
 
-    `value` is its mean over the last fifth of each run's rows that have it, and over the arm's runs. It is None where
-    the name became a column of gspo-lab, or has no number.
+    `value` is its mean over the last fifth of each run's rows that have it, and over the arm's
+    runs. It is None where the name became a column of gspo-lab, or has no number.
     """
 
     name: str
@@ -47,7 +53,9 @@ class LoggedName:
 
 @dataclass(frozen=True)
 class ImportedMetrics:
-    """The logs of a study's imported runs: per arm its names, and sentences on what limits the comparison."""
+    """The logs of a study's imported runs: per arm its names, and sentences on what limits the
+    comparison.
+    """
 
     names: Mapping[str, tuple[LoggedName, ...]]
     apart: tuple[str, ...]
@@ -62,7 +70,10 @@ class ImportedMetrics:
     @cached_property
     def strange(self) -> dict[str, list[str]]:
         """Per arm the names without a known meaning."""
-        unknown = {arm: [name.name for name in names if name.meaning is None] for arm, names in self.names.items()}
+        unknown = {
+            arm: [name.name for name in names if name.meaning is None]
+            for arm, names in self.names.items()
+        }
         return {arm: names for arm, names in unknown.items() if names}
 
 
@@ -106,7 +117,10 @@ def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
         base = by_arm.pop(first, set())
         for arm, definitions in by_arm.items():
             if base and not base & definitions:
-                logs = f"{first} logs {' / '.join(sorted(base))}; {arm} logs {' / '.join(sorted(definitions))}"
+                logs = (
+                    f"{first} logs {' / '.join(sorted(base))}; {arm} logs"
+                    f" {' / '.join(sorted(definitions))}"
+                )
                 yield f"{quantity}: not compared. {logs}."
 
 
@@ -115,25 +129,42 @@ def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
     yield from _of_settings(declared)
     for arm in declared.arms:
         if _ends(source, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
-            yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(source, arm, names[arm])}"
+            yield (
+                f"The clip fraction of {arm} is 0 in every row:"
+                f" {_why_nothing_clips(source, arm, names[arm])}"
+            )
     seeds = {arm: {run.seed for run in runs_of(source) if run.arm == arm} for arm in declared.arms}
     single = [arm for arm, arm_seeds in seeds.items() if len(arm_seeds) == 1]
     if trained := metrics.scored_rewards():
-        yield f"The score is {', '.join(trained)}, a training reward: it tells no learning from reward hacking."
+        yield (
+            f"The score is {', '.join(trained)}, a training reward: it tells no learning from"
+            " reward hacking."
+        )
     if single:
-        yield f"One seed of {', '.join(single)}: two runs of one arm may differ as much as these arms do."
+        yield (
+            f"One seed of {', '.join(single)}: two runs of one arm may differ as much as these"
+            " arms do."
+        )
     common = set.intersection(*seeds.values())
-    extra = {arm: sorted(arm_seeds - common) for arm, arm_seeds in seeds.items() if arm_seeds - common}
+    extra = {
+        arm: sorted(arm_seeds - common) for arm, arm_seeds in seeds.items() if arm_seeds - common
+    }
     if extra:
         listed = "; ".join(f"{arm} {', '.join(map(str, more))}" for arm, more in extra.items())
         yield f"Seeds that not all arms have, and that no pair is made of: {listed}."
     for measure, by_run in read_lengths(source.evidence, source.study).items():
         ends = {
-            arm: sorted({by_run[run.id] for run in runs_of(source) if run.arm == arm and run.id in by_run})
+            arm: sorted(
+                {by_run[run.id] for run in runs_of(source) if run.arm == arm and run.id in by_run}
+            )
             for arm in seeds
         }
         if len(set(chain(*ends.values()))) > 1:
-            known = {arm: ", ".join(f"{end:g}" for end in arm_ends) for arm, arm_ends in ends.items() if arm_ends}
+            known = {
+                arm: ", ".join(f"{end:g}" for end in arm_ends)
+                for arm, arm_ends in ends.items()
+                if arm_ends
+            }
             text = "; ".join(f"{arm} {listed}" for arm, listed in known.items())
             yield f"Logs differ in {measure}: {text}.{f' {ENDS}' if measure == LENGTH else ''}"
     benchmarks = scores(source).dropna(subset=["problems"])
@@ -152,14 +183,31 @@ def _of_settings(declared: Declaration) -> Iterator[str]:
         known = partial(declared.is_known, arm.name)
         counted = all(known(f"update.{key}") for key in ("minibatches", "epochs"))
         if counted and update.per_rollout_batch == 1:
-            yield f"{arm.name} makes one update per rollout batch: every ratio is 1 and nothing can clip."
+            yield (
+                f"{arm.name} makes one update per rollout batch: every ratio is 1 and nothing can"
+                " clip."
+            )
         if objective.policy_loss != "clip" or not known("objective.importance_sampling_level"):
             continue
-        ranges = [getattr(objective, key) for key in ("clip_low", "clip_high") if known(f"objective.{key}")]
+        ranges = [
+            getattr(objective, key)
+            for key in ("clip_low", "clip_high")
+            if known(f"objective.{key}")
+        ]
         if objective.importance_sampling_level == "token" and ranges and max(ranges) < NARROW_TOKEN:
-            yield f"{arm.name}: a token ratio with a range of {max(ranges):g}, which is a sequence ratio's."
-        if objective.importance_sampling_level != "token" and ranges and min(ranges) >= WIDE_SEQUENCE:
-            yield f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token ratio's."
+            yield (
+                f"{arm.name}: a token ratio with a range of {max(ranges):g}, which is a sequence"
+                " ratio's."
+            )
+        if (
+            objective.importance_sampling_level != "token"
+            and ranges
+            and min(ranges) >= WIDE_SEQUENCE
+        ):
+            yield (
+                f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token"
+                " ratio's."
+            )
 
 
 def _why_nothing_clips(source: Source, arm: str, names: tuple[LoggedName, ...]) -> str:
@@ -167,12 +215,26 @@ def _why_nothing_clips(source: Source, arm: str, names: tuple[LoggedName, ...]) 
     moved = [name for name in names if name.quantity == DISTANCE]
     ends = _ends(source, arm, moved)
     if any(ends):
-        return f"its ratios are not 1 ({moved[0].name} is not 0), so its clip range is wider than they vary."
+        return (
+            f"its ratios are not 1 ({moved[0].name} is not 0), so its clip range is wider than they"
+            " vary."
+        )
     if ends:
-        return f"every ratio is 1 ({moved[0].name} is 0), so nothing can clip, and GRPO and GSPO are the same program."
-    return "either it makes one update per rollout batch, so that every ratio is 1, or its clip range is wide."
+        return (
+            f"every ratio is 1 ({moved[0].name} is 0), so nothing can clip, and GRPO and GSPO are"
+            " the same program."
+        )
+    return (
+        "either it makes one update per rollout batch, so that every ratio is 1, or its clip range"
+        " is wide."
+    )
 
 
 def _ends(source: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
     runs = [run.id for run in runs_of(source) if run.arm == arm]
-    return {end for run in runs for name in names for end in read_ends(source.evidence, run, name.column, name.name)}
+    return {
+        end
+        for run in runs
+        for name in names
+        for end in read_ends(source.evidence, run, name.column, name.name)
+    }

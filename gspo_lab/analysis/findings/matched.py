@@ -19,7 +19,9 @@ def study_certificate(source: Source) -> Certificate:
 
 @once
 def trials(source: Source) -> Trials | None:
-    """The trials by which the arms chose their settings, round by round; None without trials in this database."""
+    """The trials by which the arms chose their settings, round by round; None without trials in
+    this database.
+    """
     tune = source.declaration.tune
     name = source.study if source.declaration.trials_of else tune and tune.trials
     if tune is None or name is None or name not in source.evidence.studies():
@@ -28,11 +30,17 @@ def trials(source: Source) -> Trials | None:
 
 
 def starting_models(declared: Declaration) -> Reason | None:
-    """The starting models that verdicts are limited to; None for one seed, and for one starting model per seed."""
+    """The starting models that verdicts are limited to; None for one seed, and for one starting
+    model per seed.
+    """
     checkpoints, shared = _starting_models(declared)
     if checkpoints:
         return Reason("checkpoint", {"models": checkpoints})
-    return None if not shared else Reason("one starting model" if len(shared) == 1 else "these starting models")
+    return (
+        None
+        if not shared
+        else Reason("one starting model" if len(shared) == 1 else "these starting models")
+    )
 
 
 def starting_limits(declared: Declaration) -> list[str]:
@@ -40,14 +48,14 @@ def starting_limits(declared: Declaration) -> list[str]:
     checkpoints, shared = _starting_models(declared)
     if checkpoints:
         return [
-            f"Every seed starts from {' and '.join(checkpoints)}: what is judged is this checkpoint, which is the "
-            "question, and nothing is said of another one."
+            f"Every seed starts from {' and '.join(checkpoints)}: what is judged is this"
+            " checkpoint, which is the question, and nothing is said of another one."
         ]
     if shared:
         return [
-            f"All seeds share one start of {' and '.join(shared)}: the interval leaves out what another start would "
-            "change, also one that the same recipe makes on another machine. With warm_start.per_seed = true every "
-            "seed has its own."
+            f"All seeds share one start of {' and '.join(shared)}: the interval leaves out what"
+            " another start would change, also one that the same recipe makes on another machine."
+            " With warm_start.per_seed = true every seed has its own."
         ]
     return []
 
@@ -59,6 +67,8 @@ def _starting_models(declared: Declaration) -> tuple[list[str], list[str]]:
     arms = [arm.settings for arm in declared.arms.values() if declared.is_known(arm.name, "model")]
     checkpoints = dict.fromkeys(settings.model for settings in arms if not settings.embedded)
     shared = dict.fromkeys(
-        settings.model for settings in arms if settings.embedded and not settings.warm_start.per_seed
+        settings.model
+        for settings in arms
+        if settings.embedded and not settings.warm_start.per_seed
     )
     return list(checkpoints), list(shared)

@@ -1,11 +1,19 @@
-"""Every declared number of a run as a difference between arms, paired by seed; the primary score decides."""
+"""Every declared number of a run as a difference between arms, paired by seed; the primary score
+decides.
+"""
 
 from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, once, runs
-from gspo_lab.analysis.readings.answers import answered, answers_variance, benches, in_training, noise
+from gspo_lab.analysis.readings.answers import (
+    answered,
+    answers_variance,
+    benches,
+    in_training,
+    noise,
+)
 from gspo_lab.analysis.readings.curves import reward_curves
 from gspo_lab.analysis.stats import TwoWay, holm
 from gspo_lab.analysis.stats.curve_summaries import last_fifth, normalised_auc
@@ -15,7 +23,10 @@ from gspo_lab.analysis.stats.ranking import Ranking, ranking
 
 @dataclass(frozen=True)
 class RunScalar:
-    """One number per run: (arm, seed) -> value. `scored` means a benchmark's score, else it is a training reward."""
+    """One number per run:
+
+    (arm, seed) -> value. `scored` means a benchmark's score, else it is a training reward.
+    """
 
     name: str
     values: dict[tuple[str, int], float]
@@ -32,9 +43,11 @@ class RunScalar:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A scalar's difference between an arm and the baseline over the verdict's seeds that both have.
+    """A scalar's difference between an arm and the baseline over the verdict's seeds that both
+    have.
 
-    `p_adjusted` is Holm's over all scalars and arms but the primary score, which stands by itself (None).
+    `p_adjusted` is Holm's over all scalars and arms but the primary score, which stands by itself
+    (None).
     """
 
     scalar: RunScalar
@@ -50,7 +63,11 @@ def scalars(source: Source) -> list[RunScalar]:
     benchmarks = [
         RunScalar(
             bench,
-            {(run.arm, run.seed): run.final for run in outcomes(source, bench) if run.final is not None},
+            {
+                (run.arm, run.seed): run.final
+                for run in outcomes(source, bench)
+                if run.final is not None
+            },
             scored=True,
             primary=bench == primary,
             bench=bench,
@@ -64,7 +81,11 @@ def scalars(source: Source) -> list[RunScalar]:
     return [
         *benchmarks,
         RunScalar("training reward, area under its curve", area, scored=False),
-        RunScalar(f"training reward, last fifth of {'each log' if imported else 'the steps'}", tail, scored=False),
+        RunScalar(
+            f"training reward, last fifth of {'each log' if imported else 'the steps'}",
+            tail,
+            scored=False,
+        ),
     ]
 
 
@@ -78,14 +99,21 @@ def compared(source: Source) -> list[PairedComparison]:
         if (paired := _difference(source, scalar, arm)).n
     ]
     adjusted = holm([None if scalar.primary else paired.p for scalar, _, paired in differences])
-    return [PairedComparison(*difference, p) for difference, p in zip(differences, adjusted, strict=True)]
+    return [
+        PairedComparison(*difference, p)
+        for difference, p in zip(differences, adjusted, strict=True)
+    ]
 
 
 def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
     decided, baseline = decision(source), source.declaration.baseline
     if scalar.primary and arm in decided.verdicts:
         return decided.verdicts[arm].paired
-    both = [seed for seed in decided.seeds if (baseline, seed) in scalar.values and (arm, seed) in scalar.values]
+    both = [
+        seed
+        for seed in decided.seeds
+        if (baseline, seed) in scalar.values and (arm, seed) in scalar.values
+    ]
     weights, bench = {baseline: -1, arm: 1}, scalar.bench
     answers = None if bench is None else answers_variance(source, weights, both, bench=bench)
     first, second = ([scalar.values[name, seed] for seed in both] for name in (baseline, arm))
@@ -94,27 +122,42 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
 
 @once
 def new_problems(source: Source) -> dict[str, TwoWay]:
-    """Per treatment with a finished pair its difference on the primary benchmark, with the interval of new problems."""
+    """Per treatment with a finished pair its difference on the primary benchmark, with the interval
+    of new problems.
+    """
     declared = source.declaration
     primary = in_training(source, declared.primary)
-    blocks = {} if primary is None else answered(source, primary, list(declared.arms), decision(source).seeds)
+    blocks = (
+        {}
+        if primary is None
+        else answered(source, primary, list(declared.arms), decision(source).seeds)
+    )
     base, arms = blocks.get(declared.baseline), [arm for arm in blocks if arm != declared.baseline]
-    parts = {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms} if base else {}
+    parts = (
+        {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms} if base else {}
+    )
     return {arm: part.crossed for arm, part in parts.items() if part is not None}
 
 
 @once
 def ranked(source: Source) -> Ranking | None:
-    """The ranking of three or more arms on the deciding seeds; None where a verdict is withheld for other reasons than
-    too few seeds."""
+    """The ranking of three or more arms on the deciding seeds; None where a verdict is withheld for
+    other reasons than too few seeds."""
     decided, declared = decision(source), source.declaration
     verdicts = decided.verdicts.values()
     if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:
         return None
     final = {(run.arm, run.seed): run.final for run in decided.ended if run.final is not None}
     scores = {arm: [final[arm, seed] for seed in decided.seeds] for arm in declared.arms}
-    better = {arm: verdict.better for arm, verdict in decided.verdicts.items() if verdict.better is not None}
-    resolved = [(arm_better, decided.baseline if arm_better == arm else arm) for arm, arm_better in better.items()]
+    better = {
+        arm: verdict.better
+        for arm, verdict in decided.verdicts.items()
+        if verdict.better is not None
+    }
+    resolved = [
+        (arm_better, decided.baseline if arm_better == arm else arm)
+        for arm, arm_better in better.items()
+    ]
 
     def variance(first: str, second: str) -> float | None:
         return answers_variance(source, {first: -1, second: 1}, decided.seeds)

@@ -1,4 +1,6 @@
-"""The outcome of each run: its final score by the study's declared rule, and whether it was unstable."""
+"""The outcome of each run: its final score by the study's declared rule, and whether it was
+unstable.
+"""
 
 from dataclasses import dataclass
 
@@ -16,13 +18,15 @@ NOT_JUDGED = "not judged"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
+    """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else
+    None.
 
-    `final` leaves out ungraded answers (`errors`); `counted_wrong` counts them as wrong. Both are of the evaluations
-    after `steps`. `carried` counts evaluations without any grade, which repeat the one before. `nonfinite` counts
-    updates that were skipped or not finite. `latest` is the score of an unfinished run so far. `best` is the highest
-    value that `final` would have had at any earlier end, or the start's score. It is the highest of `scores` numbers: a
-    single one shows no drop.
+    `final` leaves out ungraded answers (`errors`); `counted_wrong` counts them as wrong. Both are
+    of the evaluations after `steps`. `carried` counts evaluations without any grade, which repeat
+    the one before. `nonfinite` counts updates that were skipped or not finite. `latest` is the
+    score of an unfinished run so far. `best` is the highest value that `final` would have had at
+    any earlier end, or the start's score. It is the highest of `scores` numbers: a single one shows
+    no drop.
     """
 
     arm: str
@@ -54,7 +58,11 @@ class RunOutcome:
     @property
     def drop(self) -> float | None:
         """The best score of the run less its final one; None with fewer than two scores."""
-        return None if self.final is None or self.best is None or self.scores < 2 else self.best - self.final
+        return (
+            None
+            if self.final is None or self.best is None or self.scores < 2
+            else self.best - self.final
+        )
 
     @property
     def unstable(self) -> bool:
@@ -63,7 +71,9 @@ class RunOutcome:
 
     @property
     def regressed(self) -> bool:
-        """Whether the reward regressed, perhaps for a while; False, too, where that could not be judged."""
+        """Whether the reward regressed, perhaps for a while; False, too, where that could not be
+        judged.
+        """
         return self.stability is not None and self.stability.regression is not None
 
     @property
@@ -73,18 +83,23 @@ class RunOutcome:
 
     @property
     def judged(self) -> bool:
-        """Whether the run is long enough to show that it did not collapse; a collapse shows in any run."""
+        """Whether the run is long enough to show that it did not collapse; a collapse shows in any
+        run.
+        """
         return self.stability is not None and (self.stability.judged or self.collapsed)
 
     @property
     def stability_judged(self) -> bool:
-        """Whether the run's stability can be judged: by its reward, or by its final score beside an earlier one."""
+        """Whether the run's stability can be judged: by its reward, or by its final score beside an
+        earlier one.
+        """
         return self.judged or self.regressed or self.drop is not None
 
 
 @once
 def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
-    """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no score.
+    """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no
+    score.
 
     The starting model's score is never part of `final`.
     """
@@ -99,7 +114,8 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
         deciding = tuple(int(at) for at in step[step > 0][-last:])
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
-        # An evaluation without grades repeats the one before it. Without a start's score the first has none to repeat.
+        # An evaluation without grades repeats the one before it. Without a start's score the first
+        # has none to repeat.
         curve = score if len(start) else score[step > 0]
         if trained and not np.isnan(curve[0]):
             values, missing = carry_last_finite(curve)
@@ -138,12 +154,18 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
 
 @once
 def stabilities(source: Source) -> dict[str, Stability]:
-    """Per run id with a reward or non-finite updates its stability; an imported run is as long as its log."""
+    """Per run id with a reward or non-finite updates its stability; an imported run is as long as
+    its log.
+    """
     out = {}
     for run in runs(source):
         steps, reward = measured(source).get(run.id, ((), ()))
         fatal = nonfinite_steps(source).get(run.id, [])
-        length = int(max([*steps[-1:], *fatal])) + 1 if run.imported and (len(steps) or fatal) else run.steps_planned
+        length = (
+            int(max([*steps[-1:], *fatal])) + 1
+            if run.imported and (len(steps) or fatal)
+            else run.steps_planned
+        )
         if (len(steps) or fatal) and length is not None:
             out[run.id] = stability(steps, reward, length, nonfinite_steps=fatal)
     return out

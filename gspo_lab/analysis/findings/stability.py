@@ -17,7 +17,8 @@ from gspo_lab.analysis.stats.verdict import Rule, Verdict
 class UnstableRunCounts:
     """How many runs of the deciding seeds were unstable.
 
-    `by_reward` of the `judged` have enough training steps for their reward; the others are judged by scores alone.
+    `by_reward` of the `judged` have enough training steps for their reward; the others are judged
+    by scores alone.
     """
 
     judged: int
@@ -44,39 +45,61 @@ def count_unstable_runs(source: Source) -> UnstableRunCounts:
     finished = [run for run in ended if decision(source).runs.has(run)]
     judged = [run for run in finished if run.stability_judged]
     counts = {name: sum(getattr(run, name) for run in judged) for name in ("collapsed", "unstable")}
-    return UnstableRunCounts(len(judged), sum(run.judged for run in judged), **counts, finished=len(finished))
+    return UnstableRunCounts(
+        len(judged), sum(run.judged for run in judged), **counts, finished=len(finished)
+    )
 
 
 @once
 def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
-    """Each arm but the baseline by the declared rule (`stats.stability`); empty where no score decides."""
+    """Each arm but the baseline by the declared rule (`stats.stability`); empty where no score
+    decides.
+    """
     declared, decided = source.declaration, decision(source)
     baseline, alpha = declared.baseline, declared.verdict.alpha
-    by_arm = {arm: [run for run in decided.ended if run.arm == arm] for arm in (baseline, *decided.verdicts)}
+    by_arm = {
+        arm: [run for run in decided.ended if run.arm == arm]
+        for arm in (baseline, *decided.verdicts)
+    }
     pairs = []
     for arm, verdict in decided.verdicts.items():
-        ends = [{run.seed: run for run in by_arm[name] if run.drop is not None} for name in (baseline, arm)]
+        ends = [
+            {run.seed: run for run in by_arm[name] if run.drop is not None}
+            for name in (baseline, arm)
+        ]
         both = [seed for seed in decided.seeds if all(seed in of for of in ends)]
         first, second = (_runs([of[seed] for seed in both]) for of in ends)
         variance = answers_variance(source, {baseline: -1, arm: 1}, both)
         because = verdict.reasons if verdict.barred else ()
         pairs.append(RunPairs(first, second, (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))
-    return {verdict.subject: replace(verdict, about=starting_models(declared)) for verdict in judged}
+    return {
+        verdict.subject: replace(verdict, about=starting_models(declared)) for verdict in judged
+    }
 
 
 def verdicts(source: Source) -> Mapping[str, Verdict]:
-    """Per arm the verdict on the declared question; where claims are the question, that on scores."""
+    """Per arm the verdict on the declared question; where claims are the question, that on
+    scores.
+    """
     decided = decision(source)
     if source.declaration.verdict.question == "stability":
         return stability_verdicts(source)
-    return decided.verdicts if decided.contrast is None else {decided.contrast.subject: decided.contrast}
+    return (
+        decided.verdicts
+        if decided.contrast is None
+        else {decided.contrast.subject: decided.contrast}
+    )
 
 
 def _runs(ended: Sequence[RunOutcome]) -> ArmRuns:
     judged = [run.unstable for run in ended if run.stability_judged]
     best, final, start = (
         [math.nan if score is None else score for score in scores]
-        for scores in ([run.best for run in ended], [run.final for run in ended], [run.start for run in ended])
+        for scores in (
+            [run.best for run in ended],
+            [run.final for run in ended],
+            [run.start for run in ended],
+        )
     )
     return ArmRuns(best, final, start, (sum(judged), len(judged)))

@@ -1,14 +1,17 @@
-"""Sweeps: the swept value (dose) at which half of an arm's runs collapse, and what the length of answers changes.
+"""Sweeps: the swept value (dose) at which half of an arm's runs collapse, and what the length of
+answers changes.
 
-`stats.collapse` judges each run, `stats.ed50` fits the doses. Values and arms that were added after the first step do
-not count.
+`stats.collapse` judges each run, `stats.ed50` fits the doses. Values and arms that were added after
+the first step do not count.
 
-A law is a straight line of log y on log L through each seed's runs. Its exponent is the mean over seeds with their t
-interval. Let l_t be the token log-ratios of a response and log s their mean. If the l_t were independent, the spread of
-log s would be theirs divided by sqrt(L): exponent -1/2. Under the policy that sampled them the expected l_t is -KL at
-every length, a drift that averaging does not shrink.
+A law is a straight line of log y on log L through each seed's runs. Its exponent is the mean over
+seeds with their t interval. Let l_t be the token log-ratios of a response and log s their mean. If
+the l_t were independent, the spread of log s would be theirs divided by sqrt(L): exponent -1/2.
+Under the policy that sampled them the expected l_t is -KL at every length, a drift that averaging
+does not shrink.
 
-`predicted` extrapolates from the longest answers to still longer ones, beside the shares published for those.
+`predicted` extrapolates from the longest answers to still longer ones, beside the shares published
+for those.
 """
 
 import math
@@ -38,7 +41,9 @@ LONGER = (5_000, 10_000, 30_000)
 """Tokens to which is extrapolated: the answer lengths of published models."""
 
 PUBLISHED = {"grpo": 0.0013, "gspo": 0.15}
-"""Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four mini-batches."""
+"""Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four
+mini-batches.
+"""
 
 QUANTITIES = {
     "spread_tokens": "spread of l_t",
@@ -54,8 +59,9 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class LengthMeasurement(Movement):
-    """One run, over its updates after the learning rate's warm-up. Clipped shares, of each rule's reference range, are
-    of all mini-batches, as the paper's. `gain` is what the primary score rose by."""
+    """One run, over its updates after the learning rate's warm-up. Clipped shares, of each rule's
+    reference range, are of all mini-batches, as the paper's. `gain` is what the primary score rose
+    by."""
 
     clipped_grpo: float
     clipped_gspo: float
@@ -67,16 +73,24 @@ class LengthMeasurement(Movement):
 
     @property
     def averaging(self) -> float:
-        """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they were independent."""
+        """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they
+        were independent.
+        """
         return self.spread / self.spread_tokens
 
-    def clips(self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0) -> tuple[float, float]:
-        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the policy moved farther.
+    def clips(
+        self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0
+    ) -> tuple[float, float]:
+        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the
+        policy moved farther.
 
-        Its log-ratios are `moved` times as large and their drift `moved` squared; the spread around it is `shrunk`.
+        Its log-ratios are `moved` times as large and their drift `moved` squared; the spread around
+        it is `shrunk`.
         """
         log_s_N = moved**2 * self.expected_N + moved * shrunk * self.residual_N
-        low_N, high_N = binds(np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band)
+        low_N, high_N = binds(
+            np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band
+        )
         return float(self.share_N @ low_N), float(self.share_N @ high_N)
 
 
@@ -91,7 +105,8 @@ class Law:
 
 @dataclass(frozen=True)
 class Prediction:
-    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and the part of them with A < 0.
+    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and the part of
+    them with A < 0.
 
     `measured` is None where no run has that length.
     """
@@ -103,7 +118,11 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        limits = {name: limits_of(value) for name, value in vars(self).items() if isinstance(value, PairedT)}
+        limits = {
+            name: limits_of(value)
+            for name, value in vars(self).items()
+            if isinstance(value, PairedT)
+        }
         return {"length": self.length, "measured": None, **limits}
 
 
@@ -119,9 +138,12 @@ class Lengths:
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
     moved: PairedT | None
-    """How much farther a policy would have had to move for GRPO's range to clip the published share.
+    """How much farther a policy would have had to move for GRPO's range to clip the published
+    share.
 
-    None where its range x BAND_SCALES does not reach that share on some seed; then nothing is extrapolated."""
+    None where its range x BAND_SCALES does not reach that share on some seed; then nothing is
+    extrapolated.
+    """
     check: Prediction | None
     """The longest answers of the study, predicted from its shorter ones."""
     predicted: tuple[Prediction, ...]
@@ -133,14 +155,19 @@ class Lengths:
             "runs": {
                 family: {
                     f"{limit:g}": {
-                        str(seed): {name: getattr(run, name) for name in names} for seed, run in by_seed.items()
+                        str(seed): {name: getattr(run, name) for name in names}
+                        for seed, run in by_seed.items()
                     }
                     for limit, by_seed in limits.items()
                 }
                 for family, limits in self.runs.items()
             },
             "exponents": {
-                family: {law.quantity: limits_of(law.exponent) for law in self.laws if law.family == family}
+                family: {
+                    law.quantity: limits_of(law.exponent)
+                    for law in self.laws
+                    if law.family == family
+                }
                 for family in self.runs
             },
             "moved": None if self.moved is None else limits_of(self.moved),
@@ -157,7 +184,9 @@ def lengths(source: Source) -> Lengths | None:
     if declared.sweep is None or declared.sweep.key != LENGTH:
         return None
     gains = {(run.arm, run.seed): run.gain for run in outcomes(source, declared.primary)}
-    runs: dict[str, dict[float, dict[int, LengthMeasurement]]] = {name: {} for name in declared.families}
+    runs: dict[str, dict[float, dict[int, LengthMeasurement]]] = {
+        name: {} for name in declared.families
+    }
     for (arm, seed), run in deciding_runs(source).items():
         family, limit = declared.arms[arm].of, declared.arms[arm].dose
         measurement = _measured(source, arm, seed, run, gains[arm, seed])
@@ -178,7 +207,9 @@ def lengths(source: Source) -> Lengths | None:
     return Lengths(runs, laws, (grpo, gspo), *extrapolated)
 
 
-def _measured(source: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
+def _measured(
+    source: Source, arm: str, seed: int, run: str, gain: float | None
+) -> LengthMeasurement | None:
     moved = movement(source, run)
     if moved is None:
         return None
@@ -198,11 +229,20 @@ def _measured(source: Source, arm: str, seed: int, run: str, gain: float | None)
     )
 
 
-def exponents(by_limit: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str) -> dict[int, float]:
-    """The slope of log y on log L for each seed with a run of every length; empty where a y is not above 0."""
-    seeds = set.intersection(*(set(runs) for runs in by_limit.values())) if len(by_limit) > 1 else set()
+def exponents(
+    by_limit: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str
+) -> dict[int, float]:
+    """The slope of log y on log L for each seed with a run of every length; empty where a y is not
+    above 0.
+    """
+    seeds = (
+        set.intersection(*(set(runs) for runs in by_limit.values())) if len(by_limit) > 1 else set()
+    )
     limits = by_limit.values()
-    points = {seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in limits] for seed in seeds}
+    points = {
+        seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in limits]
+        for seed in seeds
+    }
     if not all(y > 0 for seed in seeds for _, y in points[seed]):
         return {}
     fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
@@ -212,8 +252,8 @@ def exponents(by_limit: Mapping[float, Mapping[int, LengthMeasurement]], quantit
 def moved_to(share: float, scaled: Floats) -> float | None:
     """The factor on all log-ratios with which a range would clip this share of tokens.
 
-    By a straight line of log share on log scale, between the scales at which shares were counted; None beyond them.
-    A range x 1/2 clips what the range itself would, had every log-ratio doubled.
+    By a straight line of log share on log scale, between the scales at which shares were counted;
+    None beyond them. A range x 1/2 clips what the range itself would, had every log-ratio doubled.
     """
     known = scaled > 0
     if not known.any() or not scaled[known].min() <= share <= scaled[known].max():
@@ -232,7 +272,8 @@ def _extrapolated(
     moved = {
         seed: factor
         for seed in slopes
-        if seed in grpo.get(longest, {}) and (factor := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
+        if seed in grpo.get(longest, {})
+        and (factor := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
     }
     check = None
     if len(shorter) > 1 and slopes:
@@ -240,7 +281,9 @@ def _extrapolated(
         bases, aims = gspo[shorter[-1]], gspo[longest]
         far = {seed: aims[seed].spread_tokens / bases[seed].spread_tokens for seed in slopes}
         shares = [
-            bases[seed].clips(band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed])
+            bases[seed].clips(
+                band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed]
+            )
             for seed in slopes
         ]
         measured = paired_t([aims[seed].clipped_gspo for seed in slopes])
@@ -251,14 +294,19 @@ def _extrapolated(
     predicted = tuple(
         _prediction(
             length,
-            [bases[seed].clips(band, moved[seed], (length / bases[seed].length) ** slopes[seed]) for seed in slopes],
+            [
+                bases[seed].clips(band, moved[seed], (length / bases[seed].length) ** slopes[seed])
+                for seed in slopes
+            ],
         )
         for length in LONGER
     )
     return paired_t(list(moved.values())), check, predicted
 
 
-def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None) -> Prediction:
+def _prediction(
+    length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None
+) -> Prediction:
     parts = [low / (low + high) if low + high else math.nan for low, high in shares]
     known = [part for part in parts if math.isfinite(part)]
     return Prediction(length, paired_t([sum(share) for share in shares]), paired_t(known), measured)
@@ -266,7 +314,12 @@ def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: 
 
 def limits_of(of: PairedT) -> dict[str, Any]:
     """Plain data."""
-    return {"estimate": of.estimate, "low": of.low, "high": of.high, "per_seed": list(of.differences)}
+    return {
+        "estimate": of.estimate,
+        "low": of.low,
+        "high": of.high,
+        "per_seed": list(of.differences),
+    }
 
 
 FIT = ("estimate", "low", "high", "resolved", "reason")
@@ -275,7 +328,9 @@ FIT = ("estimate", "low", "high", "resolved", "reason")
 
 @dataclass(frozen=True)
 class DosePoint:
-    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed; all final scores."""
+    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed;
+    all final scores.
+    """
 
     dose: float
     runs: int
@@ -299,9 +354,11 @@ class ArmResponse:
 
 @dataclass(frozen=True)
 class DoseResponse:
-    """All arms of a sweep over `key`, and the ratio of each arm's 50 % collapse point to the baseline's.
+    """All arms of a sweep over `key`, and the ratio of each arm's 50 % collapse point to the
+    baseline's.
 
-    `about` names the starting models where seeds share them. `added` arms came after the first step.
+    `about` names the starting models where seeds share them. `added` arms came after the first
+    step.
     """
 
     key: str
@@ -318,7 +375,10 @@ class DoseResponse:
             "baseline": self.baseline,
             "arms": {
                 arm.arm: {
-                    "points": [_fields(point, ("dose", "runs", "collapsed", "score")) for point in arm.points],
+                    "points": [
+                        _fields(point, ("dose", "runs", "collapsed", "score"))
+                        for point in arm.points
+                    ],
                     "half_collapse": None if arm.half is None else _fields(arm.half, FIT),
                 }
                 for arm in self.arms
@@ -339,7 +399,9 @@ def dose_response(source: Source) -> DoseResponse | None:
     if declared.sweep is None or declared.sweep.key == LENGTH:
         return None
     added = set(declared.arms_added)
-    counted = [arm for arm in declared.arms.values() if arm.dose is not None and arm.name not in added]
+    counted = [
+        arm for arm in declared.arms.values() if arm.dose is not None and arm.name not in added
+    ]
     names = [name for name in declared.families if any(arm.of == name for arm in counted)]
     baseline = declared.verdict.baseline or names[0]
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
@@ -347,14 +409,21 @@ def dose_response(source: Source) -> DoseResponse | None:
     deciding = deciding_runs(source)
     for run in outcomes(source, declared.primary):
         arm = by_name.get(run.arm)
-        if (run.arm, run.seed) in deciding and arm is not None and arm.of is not None and arm.dose is not None:
+        if (
+            (run.arm, run.seed) in deciding
+            and arm is not None
+            and arm.of is not None
+            and arm.dose is not None
+        ):
             runs[arm.of].append((arm.dose, run))
     doses = sorted({arm.dose for arm in counted if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)
     judged = {name: columns for name in names if (columns := _columns(runs[name]))[0]}
     base = judged.pop(baseline, None)
     ratios = {} if base is None else dose_ratios(base, judged, declared.verdict.alpha)
-    return DoseResponse(declared.sweep.key, baseline, arms, ratios, starting_models(declared), declared.arms_added)
+    return DoseResponse(
+        declared.sweep.key, baseline, arms, ratios, starting_models(declared), declared.arms_added
+    )
 
 
 def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
@@ -362,17 +431,27 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]
     for dose in doses:
         ended = [run for run_dose, run in runs if run_dose == dose]
         scores = tuple(run.final for run in ended if run.final is not None)
-        points.append(DosePoint(dose, sum(run.judged for run in ended), sum(run.collapsed for run in ended), scores))
+        points.append(
+            DosePoint(
+                dose, sum(run.judged for run in ended), sum(run.collapsed for run in ended), scores
+            )
+        )
     judged, collapsed, _ = _columns(runs)
     return ArmResponse(name, tuple(points), half_collapse(judged, collapsed) if judged else None)
 
 
 def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:
-    """Dose, collapsed and seed of every run that could be judged; none before runs at two doses could."""
+    """Dose, collapsed and seed of every run that could be judged; none before runs at two doses
+    could.
+    """
     judged = [(dose, run) for dose, run in runs if run.judged]
     if len({dose for dose, _ in judged}) < 2:
         return [], [], []
-    return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
+    return (
+        [dose for dose, _ in judged],
+        [int(run.collapsed) for _, run in judged],
+        [run.seed for _, run in judged],
+    )
 
 
 def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:

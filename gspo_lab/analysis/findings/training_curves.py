@@ -1,4 +1,6 @@
-"""A study's recorded numbers for its charts: means over spans of steps, read once for the whole report."""
+"""A study's recorded numbers for its charts: means over spans of steps, read once for the whole
+report.
+"""
 
 from dataclasses import dataclass
 
@@ -17,12 +19,24 @@ AXES = {
 """The axes of a training curve beside steps, each with the metric that counts it."""
 
 OF_STEPS = (
-    *("reward_mean", "entropy", "response_tokens_mean", "truncated_responses", "zero_variance_groups"),
+    *(
+        "reward_mean",
+        "entropy",
+        "response_tokens_mean",
+        "truncated_responses",
+        "zero_variance_groups",
+    ),
     *("mismatch_k3", "replay_bytes", "seconds_replay", "seconds_step"),
     *AXES.values(),
 )
 OF_UPDATES = (
-    *("clip_fraction_tokens", "log_ratio_std_tokens", "log_ratio_std_responses", "ratio_max_negative", "stale_k3"),
+    *(
+        "clip_fraction_tokens",
+        "log_ratio_std_tokens",
+        "log_ratio_std_responses",
+        "ratio_max_negative",
+        "stale_k3",
+    ),
     *("grad_norm", "nonfinite", "expert_change"),
 )
 TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
@@ -30,12 +44,16 @@ EXTREMES = ("grad_norm", "ratio_max_negative")
 """Metrics whose charts also show a span's lowest and highest value, because single peaks matter."""
 
 FEW_RUNS, FINE, COARSE = 10, 250, 125
-"""Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small."""
+"""Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small.
+"""
 
 
 @dataclass(frozen=True)
 class Track:
-    """One run's numbers, span by span: NaN where nothing was measured. `x` is the middle of the span's steps."""
+    """One run's numbers, span by span:
+
+    NaN where nothing was measured. `x` is the middle of the span's steps.
+    """
 
     arm: str
     seed: int
@@ -51,7 +69,9 @@ class Track:
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """Every run of a study, in the order of its arms and seeds; a point is the mean over `width` steps."""
+    """Every run of a study, in the order of its arms and seeds; a point is the mean over `width`
+    steps.
+    """
 
     tracks: tuple[Track, ...]
     width: int
@@ -85,13 +105,27 @@ def course(source: Source) -> TrainingCurves:
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (
         read_spans(
-            evidence, study, table, names, buckets=buckets, extremes=[name for name in EXTREMES if name in names]
+            evidence,
+            study,
+            table,
+            names,
+            buckets=buckets,
+            extremes=[name for name in EXTREMES if name in names],
         )
         for table, names in TABLES.items()
     )
     tracks = [
-        Track(run.arm, run.seed, run.id, steps[run].pop("x"), updates[run].pop("x"), {**steps[run], **updates[run]})
+        Track(
+            run.arm,
+            run.seed,
+            run.id,
+            steps[run].pop("x"),
+            updates[run].pop("x"),
+            {**steps[run], **updates[run]},
+        )
         for run in runs
     ]
     width = span_width(evidence, study, buckets)
-    return TrainingCurves(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)
+    return TrainingCurves(
+        tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1
+    )

@@ -1,7 +1,7 @@
 """The certificate: for every two arms and every seed, whether the two runs are a matched pair.
 
-An undeclared difference forbids a verdict, unless a person accepted it with a reason. The report then prints the reason
-beside the verdict.
+An undeclared difference forbids a verdict, unless a person accepted it with a reason. The report
+then prints the reason beside the verdict.
 """
 
 import json
@@ -41,14 +41,15 @@ SHOWN = 3
 DETAILS = 6
 """Different details of one check and state that are printed; a sweep has hundreds of pairs."""
 DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
-"""Checks that prove a match: the lab recorded the runs, and they share starting weights, prompts and first responses.
-Without them, equal settings are only a claim."""
+"""Checks that prove a match: the lab recorded the runs, and they share starting weights, prompts
+and first responses. Without them, equal settings are only a claim."""
 JOURNALS, REGRADED, SIGNATURE = "journals", "regraded", "signature"
 UNVERIFIED = tuple(
     Check(name, Match.NOT_VERIFIED, "not verified here; gspo-lab certify does")
     for name in (JOURNALS, REGRADED, SIGNATURE)
 )
-"""The checks of a complete record, which only `gspo-lab certify` makes: they read every file again."""
+"""The checks of a complete record, which only `gspo-lab certify` makes: they read every file again.
+"""
 AS_LOGGED = ("prompts", "code", "weights")
 """Checks that are named beside the verdict of imported runs if their data were not recorded."""
 
@@ -78,7 +79,10 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All checks of a study's runs. `lock` checks the declaration that all pairs share, `tuning` the tuning trials."""
+    """All checks of a study's runs.
+
+    `lock` checks the declaration that all pairs share, `tuning` the tuning trials.
+    """
 
     study: str
     baseline: str
@@ -90,7 +94,9 @@ class Certificate:
     tuning: Check | None = None
 
     def checks(self) -> Iterator[tuple[Pair | None, Check]]:
-        """Every check: those of the declaration, of each pair, and of the whole record; only a pair's has one."""
+        """Every check: those of the declaration, of each pair, and of the whole record; only a
+        pair's has one.
+        """
         yield from ((None, check) for check in (self.lock, self.tuning) if check is not None)
         yield from ((pair, check) for pair in self.pairs for check in pair.checks)
         yield from ((None, check) for check in self.of_the_study)
@@ -108,22 +114,36 @@ class Certificate:
 
     @cached_property
     def unproven(self) -> tuple[str, ...]:
-        """The deciding checks for which a pair's runs recorded nothing; the verdict then names them."""
+        """The deciding checks for which a pair's runs recorded nothing; the verdict then names
+        them.
+        """
         counts = self.states()
         return tuple(name for name in DECIDING if name in counts and counts[name][Match.UNKNOWN])
 
     @cached_property
     def on_trust(self) -> tuple[str, ...]:
-        """One sentence per program that recorded imported runs; empty if the lab's workers recorded all runs."""
-        return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == Match.UNKNOWN))
+        """One sentence per program that recorded imported runs; empty if the lab's workers recorded
+        all runs.
+        """
+        return tuple(
+            dict.fromkeys(
+                check.detail for _, check in self.of(OWN_RECORD) if check.state == Match.UNKNOWN
+            )
+        )
 
     @property
     def grade(self) -> str:
-        """What imported runs did not record, as text; empty if the lab's workers recorded all runs."""
+        """What imported runs did not record, as text; empty if the lab's workers recorded all
+        runs.
+        """
         counts = self.states() if self.on_trust else {}
         unknown = [name for name in AS_LOGGED if name in counts and counts[name][Match.UNKNOWN]]
         listed = f"{', '.join(unknown[:-1])} and {unknown[-1]}" if unknown[1:] else "".join(unknown)
-        return f"compared as logged: {listed} {'were' if unknown[1:] else 'was'} not recorded" if unknown else ""
+        return (
+            f"compared as logged: {listed} {'were' if unknown[1:] else 'was'} not recorded"
+            if unknown
+            else ""
+        )
 
     @property
     def ok(self) -> bool:
@@ -132,7 +152,9 @@ class Certificate:
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
-        """Per arm why a verdict against the baseline is forbidden, for `stats.decide`; allowed arms are left out."""
+        """Per arm why a verdict against the baseline is forbidden, for `stats.decide`; allowed arms
+        are left out.
+        """
         return self.against(self.baseline)
 
     def against(self, baseline: str) -> dict[str, tuple[str, ...]]:
@@ -152,7 +174,10 @@ class Certificate:
         return replace(self, pairs=tuple(pair for pair in self.pairs if pair.seed in seeds))
 
     def states(self) -> dict[str, Counter[Match]]:
-        """Per check the number of pairs in each state. The lock comes first, then the order of the checks."""
+        """Per check the number of pairs in each state.
+
+        The lock comes first, then the order of the checks.
+        """
         out: dict[str, Counter[Match]] = {}
         for _, check in self.checks():
             out.setdefault(check.name, Counter())[check.state] += 1
@@ -174,7 +199,9 @@ class Certificate:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
         made = sum(set(states) != {Match.NOT_VERIFIED} for states in counts.values())
-        scale = f"{made} checks, {len(self.pairs)} comparison{'s' * (len(self.pairs) > 1)} of two runs"
+        scale = (
+            f"{made} checks, {len(self.pairs)} comparison{'s' * (len(self.pairs) > 1)} of two runs"
+        )
         unknown = [name for name, states in counts.items() if states[Match.UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         gaps = f"; {self.grade}" if self.grade else gaps
@@ -224,7 +251,9 @@ class Certificate:
 
 
 def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
-    """Compare every two runs of a seed by their records, and read the acceptances in the study's accepted.json."""
+    """Compare every two runs of a seed by their records, and read the acceptances in the study's
+    accepted.json.
+    """
     bands = flat({rule: list(band) for rule, band in declared.reference_bands.items()})
     seeds: dict[int, dict[str, Trace]] = {}
     begun = traces(evidence, declared.name)
@@ -232,9 +261,13 @@ def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
     for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
             arm = declared.arms[trace.arm]
-            if arm.known is not None:  # of an import: earlier versions stored defaults beside what was recorded
+            if (
+                arm.known is not None
+            ):  # of an import: earlier versions stored defaults beside what was recorded
                 known = flat(arm.resolved)
-                trace = replace(trace, settings={key: v for key, v in trace.settings.items() if key in known})
+                trace = replace(
+                    trace, settings={key: v for key, v in trace.settings.items() if key in known}
+                )
             seeds.setdefault(trace.seed, {})[trace.arm] = trace
     pairs = []
     for names in combinations(declared.arms, 2):
@@ -242,17 +275,22 @@ def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
             runs = seeds.get(seed, {})
             if names[0] in runs and names[1] in runs:
                 pair = run_pair(runs[names[0]], runs[names[1]], declared.arms)
-                pairs.append(Pair(names, seed, all_checks(evidence, pair, declared.arms, bands, faults)))
+                pairs.append(
+                    Pair(names, seed, all_checks(evidence, pair, declared.arms, bands, faults))
+                )
     accepted = read_accepted(evidence.runs_folder / declared.name)
     tuning = tuning_check(evidence, declared)
-    return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted, tuning=tuning)
+    return Certificate(
+        declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted, tuning=tuning
+    )
 
 
 def reason_in_words(reason: str) -> str:
     """The reason, stripped. LabError if it is empty: the report prints it."""
     if not reason.strip():
         raise LabError(
-            '--accept-mismatch: give the reason in words, e.g. --accept-mismatch "other host, same CPU type"'
+            '--accept-mismatch: give the reason in words, e.g. --accept-mismatch "other host, same'
+            ' CPU type"'
         )
     return reason.strip()
 
@@ -274,24 +312,32 @@ def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> None:
 
 
 def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> Certificate:
-    """Accept all present undeclared differences, and write the reason to runs/<study>/accepted.json.
+    """Accept all present undeclared differences, and write the reason to
+    runs/<study>/accepted.json.
 
     LabError if no difference is open, so that a reason never covers differences that appear later.
     """
     result = certificate(evidence, declared)
     if not result.open:
-        raise LabError(f"--accept-mismatch: {declared.name} has no undeclared difference; run it without that option")
+        raise LabError(
+            f"--accept-mismatch: {declared.name} has no undeclared difference; run it without that"
+            " option"
+        )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    result = replace(result, acceptances=(*result.acceptances, Acceptance(reason_in_words(reason), now, result.open)))
+    result = replace(
+        result,
+        acceptances=(*result.acceptances, Acceptance(reason_in_words(reason), now, result.open)),
+    )
     write_accepted(evidence.runs_folder / declared.name, result.acceptances)
     return result
 
 
 def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, str, str]]:
-    """(state, detail, pairs) of one check: pairs with equal details are one row, the worst state first.
+    """(state, detail, pairs) of one check: pairs with equal details are one row, the worst state
+    first.
 
-    `pairs` is empty in a row about all pairs. Equal pairs with different details become one row with the first detail;
-    any other state has at most DETAILS rows.
+    `pairs` is empty in a row about all pairs. Equal pairs with different details become one row
+    with the first detail; any other state has at most DETAILS rows.
     """
     out: list[tuple[Match, str, str]] = []
     for state in Match:
@@ -300,13 +346,32 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
             if check.state == state:
                 details.setdefault(check.detail, []).append(pair.name if pair else "")
         if state == Match.EQUAL and len(details) > 1:
-            details = {f"e.g. {next(iter(details))}": [name for names in details.values() for name in names]}
+            details = {
+                f"e.g. {next(iter(details))}": [
+                    name for names in details.values() for name in names
+                ]
+            }
         for detail, names in list(details.items())[:DETAILS]:
             everywhere = len(names) == len(checks)
-            where = "" if everywhere else names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            where = (
+                ""
+                if everywhere
+                else names[0]
+                if len(names) == 1
+                else f"{names[0]} and {len(names) - 1} more"
+            )
             out.append((state, detail, where))
         if len(details) > DETAILS:
-            out.append((state, f"and {len(details) - DETAILS} more that read differently; the JSON has them all", ""))
+            out.append(
+                (
+                    state,
+                    (
+                        f"and {len(details) - DETAILS} more that read differently; the JSON has"
+                        " them all"
+                    ),
+                    "",
+                )
+            )
     return out
 
 
@@ -317,11 +382,24 @@ def _lock(declared: Declaration) -> Check:
         return Check(name, Match.UNKNOWN, "study.json holds no digest")
     if now != locked:
         digests = f"its digest is {format_value(locked)}, its content's {format_value(now)}"
-        return Check(name, Match.UNDECLARED, f"study.json was edited after it was locked: {digests}", (STUDY,))
+        return Check(
+            name,
+            Match.UNDECLARED,
+            f"study.json was edited after it was locked: {digests}",
+            (STUDY,),
+        )
     if declared.superseded and not declared.edits:
-        return Check(name, Match.UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
+        return Check(
+            name,
+            Match.UNDECLARED,
+            "study.json was declared otherwise before, and does not say how",
+            (STUDY,),
+        )
     if declared.not_grown:
-        detail = f"study.json did not only grow since it was first declared: {'; '.join(declared.not_grown)}"
+        detail = (
+            "study.json did not only grow since it was first declared:"
+            f" {'; '.join(declared.not_grown)}"
+        )
         return Check(name, Match.UNDECLARED, detail, declared.not_grown)
     edits = [str(edit) for edit in declared.edits]
     if declared.recorded is not None:
@@ -329,9 +407,15 @@ def _lock(declared: Declaration) -> Check:
         return Check(name, Match.UNKNOWN, "; ".join([detail, *edits]), tuple(edits))
     if edits:
         names_only = all(edit.what.startswith("verdict.names") for edit in declared.edits)
-        what = "only the display names changed after the first step" if names_only else "changed after the first step"
+        what = (
+            "only the display names changed after the first step"
+            if names_only
+            else "changed after the first step"
+        )
         return Check(name, Match.DECLARED, f"{what}: {'; '.join(edits)}", tuple(edits))
-    return Check(name, Match.EQUAL, f"the study is as declared before its first step: {format_value(locked)}")
+    return Check(
+        name, Match.EQUAL, f"the study is as declared before its first step: {format_value(locked)}"
+    )
 
 
 def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
@@ -340,7 +424,9 @@ def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
     for (check, part), where in seeds_by_part.items():
         lines.setdefault((check, tuple(where)), []).append(part)
     for (check, seeds), parts in lines.items():
-        where_text = f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})" if seeds else ""
+        where_text = (
+            f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})" if seeds else ""
+        )
         more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
         yield f"undeclared difference in {check}: {', '.join(parts[:SHOWN])}{more}{where_text}"
 
@@ -348,18 +434,27 @@ def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
 FAULTS_SHOWN = 6
 """Faults that the detail of a check of the whole record describes; its parts name them all."""
 Regraded = tuple[int, Sequence[Fault], Sequence[str]]
-"""The regraded answers of one run: their number, the changed grades, and why other answers were skipped."""
+"""The regraded answers of one run: their number, the changed grades, and why other answers were
+skipped.
+"""
 
 
-def verify_record(evidence: Evidence, matched: Certificate, regraded: Mapping[str, Regraded]) -> Certificate:
-    """The certificate with the checks of the complete record. `regraded`: per run id its regraded answers."""
+def verify_record(
+    evidence: Evidence, matched: Certificate, regraded: Mapping[str, Regraded]
+) -> Certificate:
+    """The certificate with the checks of the complete record.
+
+    `regraded`: per run id its regraded answers.
+    """
     study = matched.study
     checks = (_journals(evidence, study), _grades(regraded), _signature(evidence, study))
     return replace(matched, of_the_study=checks)
 
 
 def _journals(evidence: Evidence, study: str) -> Check:
-    """Whether every journal is complete and as sealed, and the database holds what the files hold."""
+    """Whether every journal is complete and as sealed, and the database holds what the files
+    hold.
+    """
     faults: list[Fault] = []
     sealed, unsealed = 0, []
     if wrong := audit.study_at_fault(evidence.runs_folder, study, evidence.study(study)):
@@ -369,39 +464,60 @@ def _journals(evidence: Evidence, study: str) -> Check:
     faults += [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
     runs = [run.id for run in evidence.chosen(study)]
     faults += [
-        (_short(run), f"{run}: {why}") for run, why in audit.runs_left_out(evidence.runs_folder, study, set(runs))
+        (_short(run), f"{run}: {why}")
+        for run, why in audit.runs_left_out(evidence.runs_folder, study, set(runs))
     ]
     for run, whole, odd in audit.runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
         sealed += whole is True
         if whole is None:
             unsealed.append(_short(run))
         faults += [(_short(run), f"{run}: {fault}") for fault in odd]
-    starts = {row["run_id"]: row["facts"] for row in read_starts(evidence, study).to_dict("records") if row["facts"]}
+    starts = {
+        row["run_id"]: row["facts"]
+        for row in read_starts(evidence, study).to_dict("records")
+        if row["facts"]
+    }
     for run in runs:
         start = json.loads(starts.get(run, "{}")).get("start")
-        faults += [(_short(run), f"{run}: {why}") for why in audit.models_changed(evidence.runs_folder / run, start)]
+        faults += [
+            (_short(run), f"{run}: {why}")
+            for why in audit.models_changed(evidence.runs_folder / run, start)
+        ]
     if faults:
         return differs(JOURNALS, faults, limit=FAULTS_SHOWN)
     agree = "the database holds what the files do"
     if unsealed:
-        return Check(JOURNALS, Match.UNKNOWN, f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}")
+        return Check(
+            JOURNALS,
+            Match.UNKNOWN,
+            f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}",
+        )
     return Check(JOURNALS, Match.EQUAL, f"{sealed} sealed journals, line by line; {agree}")
 
 
 def _grades(regraded: Mapping[str, Regraded]) -> Check:
     """Whether regraded answers get their stored grades from the grader that graded them."""
     by_run = regraded.items()
-    faults = [(f"{_short(run)}: {part}", f"{run}: {text}") for run, (_, odd, _) in by_run for part, text in odd]
+    faults = [
+        (f"{_short(run)}: {part}", f"{run}: {text}")
+        for run, (_, odd, _) in by_run
+        for part, text in odd
+    ]
     if faults:
         return differs(REGRADED, faults, limit=FAULTS_SHOWN)
     skipped = dict.fromkeys(why for *_, reasons in regraded.values() for why in reasons)
-    detail = f"{sum(count for count, *_ in regraded.values())} answers graded again, all as they were"
+    detail = (
+        f"{sum(count for count, *_ in regraded.values())} answers graded again, all as they were"
+    )
     state = Match.NOT_VERIFIED if skipped or not regraded else Match.EQUAL
     return Check(REGRADED, state, "; ".join([detail, *skipped]))
 
 
 def _signature(evidence: Evidence, study: str) -> Check:
-    """Who signed the record, and whether it is unchanged since. LabError for a damaged signature."""
+    """Who signed the record, and whether it is unchanged since.
+
+    LabError for a damaged signature.
+    """
     signer, changed = audit.check_signature(evidence.runs_folder / study)
     if signer is None:
         return Check(SIGNATURE, Match.NOT_VERIFIED, "nobody has signed this record")

@@ -4,7 +4,8 @@ settings, code, packages, device, numerics            how the runs were made
 weights, tokenizer, chat template, grader             what they started from
 prompts, first rollout, first mini-batches            what they did before the arms could differ
 benchmark items, protocol, grader, base score         how they are scored
-identity, plan, own numbers, sealed answers           whether each run's record is consistent (`record_checks`)
+identity, plan, own numbers, sealed answers           whether each run's record is consistent
+(`record_checks`)
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +51,10 @@ COSTS = (
     *("objective.truncated", "objective.turn_credit"),
     *("rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
 )
-"""Declared settings that explain different FLOPs for one first rollout: they change the passes over it, or which of its
-responses train. `keys.Key.cost` lists settings that take time, which is another question: precision takes no FLOPs."""
+"""Declared settings that explain different FLOPs for one first rollout: they change the passes over
+it, or which of its responses train. `keys.Key.cost` lists settings that take time, which is another
+question: precision takes no FLOPs.
+"""
 
 
 def all_checks(
@@ -77,7 +80,9 @@ def all_checks(
         grader(pair),
         prompts(pair),
         first_digest(pair, "first rollout", "rollout_digest", "token ids of step 0"),
-        first_digest(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"),
+        first_digest(
+            pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"
+        ),
         first_columns(pair, "first rewards", REWARDS),
         first_columns(pair, "first counts", COUNTS),
         first_minibatches(pair),
@@ -102,7 +107,9 @@ def recorder(pair: RunPair) -> Check:
     left, right = pair.left.recorder, pair.right.recorder
     if left == right:
         return Check(OWN_RECORD, Match.UNKNOWN, f"recorded by {left}: taken on trust")
-    return differs(OWN_RECORD, [("recorder", pair.describe_values(left or "this lab", right or "this lab"))])
+    return differs(
+        OWN_RECORD, [("recorder", pair.describe_values(left or "this lab", right or "this lab"))]
+    )
 
 
 def settings(pair: RunPair) -> Check:
@@ -115,44 +122,72 @@ def settings(pair: RunPair) -> Check:
 
 
 def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: Mapping[str, Any]) -> Check:
-    """Whether both runs were made as study.json declares their arms. `bands`: its flat reference ranges."""
+    """Whether both runs were made as study.json declares their arms.
+
+    `bands`: its flat reference ranges.
+    """
     faults: list[Fault] = []
     for trace in pair.traces:
         resolved, stated = flat(arms[trace.arm].resolved), arms[trace.arm].declared
         for key in differing(trace.settings, resolved):
-            values = f"{format_value(trace.settings.get(key))}, declared {format_value(resolved.get(key))}"
+            values = (
+                f"{format_value(trace.settings.get(key))}, declared"
+                f" {format_value(resolved.get(key))}"
+            )
             faults.append((f"{trace.arm}: {key}", f"{trace.id} ran with {key} = {values}"))
         if sorted(trace.declared) != sorted(stated):
             keys = f"declares {join_names(trace.declared)}, study.json {join_names(stated)}"
             faults.append((f"{trace.arm}: declared keys", f"{trace.id} {keys}"))
-        measured = {key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)}
-        odd = [key for recorded in (trace.bands, measured) if recorded and bands for key in differing(recorded, bands)]
+        measured = {
+            key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)
+        }
+        odd = [
+            key
+            for recorded in (trace.bands, measured)
+            if recorded and bands
+            for key in differing(recorded, bands)
+        ]
         for key in dict.fromkeys(odd):
             sentence = f"{trace.id} counts would_clip_* at another range of {key}"
             faults.append((f"{trace.arm}: reference_bands.{key}", sentence))
     return differs("declaration", faults, equal="both runs were made as study.json declares them")
 
 
-def facts(pair: RunPair, name: str, keys: Sequence[str], *excused: str, null_is_a_value: bool = False) -> Check:
-    """Compare the workers' facts under `keys`; a declared setting in `excused` explains a difference."""
+def facts(
+    pair: RunPair, name: str, keys: Sequence[str], *excused: str, null_is_a_value: bool = False
+) -> Check:
+    """Compare the workers' facts under `keys`; a declared setting in `excused` explains a
+    difference.
+    """
     left, right = (
-        {key: v for key, v in trace.facts.items() if under(key, keys) and (null_is_a_value or v is not None)}
+        {
+            key: v
+            for key, v in trace.facts.items()
+            if under(key, keys) and (null_is_a_value or v is not None)
+        }
         for trace in pair.traces
     )
     if not left or not right:
         return pair.missing_records(name, bool(left), bool(right))
     odd = differing(left, right)
     short = {key: key.removeprefix("packages.").removeprefix("flags.") for key in odd}
-    faults = [(short[key], f"{short[key]}: {pair.describe_values(left.get(key), right.get(key))}") for key in odd]
+    faults = [
+        (short[key], f"{short[key]}: {pair.describe_values(left.get(key), right.get(key))}")
+        for key in odd
+    ]
     equal = ", ".join(_fact(key, value, len(left) == 1) for key, value in sorted(left.items()))
     return differs(name, faults, pair.declared_under(*excused), equal=equal)
 
 
 def weights(pair: RunPair) -> Check:
-    """Digests of the starting weights, and of a critic's. Only a worker that began its run at step 0 knows them."""
+    """Digests of the starting weights, and of a critic's.
+
+    Only a worker that began its run at step 0 knows them.
+    """
     if not (pair.left.at_step_0 and pair.right.at_step_0):
         return pair.missing_records("weights", pair.left.at_step_0, pair.right.at_step_0)
-    # Compare critics only where both runs have one: whether a run has one is a setting, which has its check.
+    # Compare critics only where both runs have one: whether a run has one is a setting, which has
+    # its check.
     critics = ["critic"] if all("critic" in trace.facts for trace in pair.traces) else []
     return facts(pair, "weights", ["weights", *critics], *STARTING)
 
@@ -162,14 +197,25 @@ def remaining_facts(pair: RunPair) -> Check:
     keys = {key for trace in pair.traces for key in trace.facts if not under(key, COVERED)}
     if not keys:
         return Check("other facts", Match.EQUAL, "none recorded by either")
-    return facts(pair, "other facts", sorted(keys), *STARTING, "rollout.sampler", "rollout.batch_invariant", "engine")
+    return facts(
+        pair,
+        "other facts",
+        sorted(keys),
+        *STARTING,
+        "rollout.sampler",
+        "rollout.batch_invariant",
+        "engine",
+    )
 
 
 def restarts(pair: RunPair) -> Check:
     """Whether every worker that resumed a run had the same facts as the worker that began it."""
     faults: list[Fault] = []
     times = 0
-    recorded = [[(start.step, start.facts) for start in t.starts if start.facts is not None] for t in pair.traces]
+    recorded = [
+        [(start.step, start.facts) for start in t.starts if start.facts is not None]
+        for t in pair.traces
+    ]
     if not all(recorded):
         return pair.missing_records("restarts", *map(bool, recorded))
     for trace, ((first_step, first), *later) in zip(pair.traces, recorded, strict=True):
@@ -179,7 +225,12 @@ def restarts(pair: RunPair) -> Check:
                 odd = [key for key in odd if key not in ("weights", "critic", "start")]
             for key in odd:
                 values = f"{format_value(resumed.get(key))}, before {format_value(first.get(key))}"
-                faults.append((f"{trace.arm}: {key}", f"{trace.id} went on at step {step} with {key} = {values}"))
+                faults.append(
+                    (
+                        f"{trace.arm}: {key}",
+                        f"{trace.id} went on at step {step} with {key} = {values}",
+                    )
+                )
         times += len(trace.starts) - 1
     equal = f"workers beside the first: {times}, all alike" if times else "one worker each"
     return differs("restarts", faults, equal=equal)
@@ -187,7 +238,9 @@ def restarts(pair: RunPair) -> Check:
 
 def grader(pair: RunPair) -> Check:
     """Name and version of the reward function: by the task, and by every stored training answer."""
-    left, right = (trace.graders(ROLLOUT) | {trace.facts.get("grader")} - {None} for trace in pair.traces)
+    left, right = (
+        trace.graders(ROLLOUT) | {trace.facts.get("grader")} - {None} for trace in pair.traces
+    )
     return pair.same_graders("grader", left, right)
 
 
@@ -207,7 +260,11 @@ def prompts(pair: RunPair) -> Check:
         return pair.missing_records("prompts", bool(left.steps), bool(right.steps))
     if parted is not None:
         detail = f"the streams of prompts part at step {parted}"
-        return differs("prompts", [(f"step {parted}", detail)], pair.declared_under("rollout.prompts_per_step", "task"))
+        return differs(
+            "prompts",
+            [(f"step {parted}", detail)],
+            pair.declared_under("rollout.prompts_per_step", "task"),
+        )
     common = sorted(pair.left.answers.keys() & pair.right.answers.keys())
     stored = [step for bench, step in common if bench == ROLLOUT and not _varying(pair)]
     step = next((step for step in stored if not _same_items(pair, ROLLOUT, step)), None)
@@ -218,7 +275,9 @@ def prompts(pair: RunPair) -> Check:
 
 
 def _varying(pair: RunPair) -> bool:
-    """Whether the sampled responses decide what a step trains on: responses may wait for a later step or be dropped."""
+    """Whether the sampled responses decide what a step trains on: responses may wait for a later
+    step or be dropped.
+    """
     keys = ("rollout.dynamic_sampling", "rollout.tokens_per_step")
     return any(trace.settings.get(key) for trace in pair.traces for key in keys)
 
@@ -229,7 +288,9 @@ def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
     if left is None or right is None:
         return pair.missing_records(name, left is not None, right is not None)
     faults = [("step 0", f"{title}: {pair.describe_values(left, right)}")] if left != right else []
-    return differs(name, faults, _sampling_differences(pair), equal=f"{title}: {format_value(left)}")
+    return differs(
+        name, faults, _sampling_differences(pair), equal=f"{title}: {format_value(left)}"
+    )
 
 
 def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
@@ -237,23 +298,36 @@ def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
     left, right = pair.left.first, pair.right.first
     names = [key for key in columns if key in left and key in right]
     if not names or "rollout_digest" not in left or "rollout_digest" not in right:
-        recorded = [any(key in first for key in columns) and "rollout_digest" in first for first in (left, right)]
+        recorded = [
+            any(key in first for key in columns) and "rollout_digest" in first
+            for first in (left, right)
+        ]
         return pair.missing_records(name, *recorded, otherwise="no number in common")
     odd = [key for key in names if left[key] != right[key]]
-    faults = [(key, f"{key} at step 0: {pair.describe_values(left[key], right[key])}") for key in odd]
-    reasons = _sampling_differences(pair) if left["rollout_digest"] != right["rollout_digest"] else []
+    faults = [
+        (key, f"{key} at step 0: {pair.describe_values(left[key], right[key])}") for key in odd
+    ]
+    reasons = (
+        _sampling_differences(pair) if left["rollout_digest"] != right["rollout_digest"] else []
+    )
     if odd == ["flops_total"]:
         reasons += pair.declared_under(*COSTS)
     if columns is COUNTS and "tokens_sampled_total" not in odd:
         # Dropped groups were sampled too, but the lengths are of the groups that train.
         reasons += pair.declared_under("rollout.dynamic_sampling")
-    return differs(name, faults, reasons, equal=", ".join(f"{key} {format_value(left[key])}" for key in names))
+    return differs(
+        name, faults, reasons, equal=", ".join(f"{key} {format_value(left[key])}" for key in names)
+    )
 
 
 def compute(pair: RunPair) -> Check:
-    """Prompts and updates in all, which must be equal. Tokens and FLOPs are only shown: answers may grow longer."""
+    """Prompts and updates in all, which must be equal.
+
+    Tokens and FLOPs are only shown: answers may grow longer.
+    """
     name, left, right = "compute", pair.left.spent, pair.right.spent
-    # With a varying batch the number of groups decides the number of updates, as answer lengths decide tokens.
+    # With a varying batch the number of groups decides the number of updates, as answer lengths
+    # decide tokens.
     planned = [key for key in PLANNED_TOTALS if key != "updates_total" or not _varying(pair)]
     grown = [key for key in (*PLANNED_TOTALS, *LENGTH_TOTALS) if key not in planned]
     recorded = [set(planned) <= spent.keys() for spent in (left, right)]
@@ -268,15 +342,23 @@ def compute(pair: RunPair) -> Check:
         # With dynamic sampling the number of replacement groups depends on what the model learned.
         dropping = any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces)
         return differs(name, faults, reasons or ["rollout.dynamic_sampling"] * dropping)
-    ratios = [f"{key} {right[key] / left[key]:.3f}" for key in grown if left.get(key) and key in right]
+    ratios = [
+        f"{key} {right[key] / left[key]:.3f}" for key in grown if left.get(key) and key in right
+    ]
     growth = f"; {pair.right.arm} / {pair.left.arm}: {', '.join(ratios)}" if ratios else ""
-    return Check(name, Match.EQUAL, f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}")
+    return Check(
+        name,
+        Match.EQUAL,
+        f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}",
+    )
 
 
 def first_minibatches(pair: RunPair) -> Check:
-    """A step's first mini-batch meets the policy that sampled it: in every step its ratios are 1 and nothing clips.
+    """A step's first mini-batch meets the policy that sampled it: in every step its ratios are 1
+    and nothing clips.
 
-    The ratios must be recorded. A loss without a clip has no clip fraction; then only the ratios are checked.
+    The ratios must be recorded. A loss without a clip has no clip fraction; then only the ratios
+    are checked.
     """
     name = "first mini-batches"
     faults: list[Fault] = []
@@ -287,26 +369,40 @@ def first_minibatches(pair: RunPair) -> Check:
         broken = trace.first_minibatches.broken
         if broken is not None:
             values = ", ".join(f"{key} {format_value(v)}" for key, v in broken[1].items())
-            faults.append((f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}"))
+            faults.append(
+                (f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}")
+            )
     known, clips = sum(check.known for check in checked), sum(check.clips for check in checked)
     partly = f"ratio 1 in all {known} of them, clip 0 in the {clips} that count clips"
     equal = partly if clips < known else f"ratio 1 and clip 0 in all {known} of them"
     odd = [trace.arm for trace in pair.traces if trace.first_minibatches.odd]
-    sampler = {trace.arm for trace in pair.traces if trace.settings.get("update.old_logprobs") == "sampler"}
+    sampler = {
+        trace.arm for trace in pair.traces if trace.settings.get("update.old_logprobs") == "sampler"
+    }
     reasons = ["update.old_logprobs = sampler"] if sampler.issuperset(odd) else []
     return differs(name, faults, reasons, equal=equal)
 
 
 def benchmark_protocol(pair: RunPair) -> Check:
-    """How benchmarks are evaluated: problems, samples, temperature, nucleus, token limit, interval."""
+    """How benchmarks are evaluated: problems, samples, temperature, nucleus, token limit,
+    interval.
+    """
     faults = [(key, pair.setting_values([key])) for key in pair.unstated if under(key, ["bench"])]
-    benches = [value for key, value in pair.left.settings.items() if under(key, ["bench"]) and key.endswith(".name")]
-    equal = f"equal settings of {join_names(benches)}" if benches else "no benchmark declared by either"
+    benches = [
+        value
+        for key, value in pair.left.settings.items()
+        if under(key, ["bench"]) and key.endswith(".name")
+    ]
+    equal = (
+        f"equal settings of {join_names(benches)}" if benches else "no benchmark declared by either"
+    )
     return differs("benchmark protocol", faults, equal=equal)
 
 
 def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
-    """The problems of every evaluation: how often and in which order they were sampled, their texts and references."""
+    """The problems of every evaluation: how often and in which order they were sampled, their texts
+    and references.
+    """
     name = "benchmark items"
     left, right = ({key for key in trace.answers if key[0] != ROLLOUT} for trace in pair.traces)
     if not left or not right:
@@ -317,32 +413,45 @@ def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
         return differs(name, faults, pair.declared_under("steps", "bench", "task"))
     for bench, step in sorted(left & right):
         if not _same_items(pair, bench, step):
-            where = f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
+            where = (
+                f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
+            )
             return differs(name, [(f"{bench}, step {step}", where)], pair.declared_under("task"))
     if not left & right:
         return Check(name, Match.UNKNOWN, "no evaluation in common")
     answers = sum(pair.left.answers[key].count for key in left & right)
-    return Check(name, Match.EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item")
+    return Check(
+        name, Match.EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item"
+    )
 
 
 def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: int) -> str:
     """The first question in which two evaluations differ, as text."""
     lists = [
-        [row[2:6] for row in read_questions(evidence, trace.id) if row[:2] == (bench, step)] for trace in pair.traces
+        [row[2:6] for row in read_questions(evidence, trace.id) if row[:2] == (bench, step)]
+        for trace in pair.traces
     ]
     for index, (a, b) in enumerate(zip(*lists, strict=False)):
         if a[:2] != b[:2]:
-            return f"question {index} is {a[0]} #{a[1]} in {pair.left.arm}, {b[0]} #{b[1]} in {pair.right.arm}"
+            return (
+                f"question {index} is {a[0]} #{a[1]} in {pair.left.arm}, {b[0]} #{b[1]} in"
+                f" {pair.right.arm}"
+            )
         if a != b:
-            return f"question {index}, {a[0]}, has another {'text' if a[2] != b[2] else 'reference'}"
+            return (
+                f"question {index}, {a[0]}, has another {'text' if a[2] != b[2] else 'reference'}"
+            )
     return f"{len(lists[0])} answers in {pair.left.arm}, {len(lists[1])} in {pair.right.arm}"
 
 
 def benchmark_grader(pair: RunPair) -> Check:
     """Which grader, in which version, graded the benchmarks' answers."""
-    benches = sorted({bench for trace in pair.traces for bench, _ in trace.answers if bench != ROLLOUT})
+    benches = sorted(
+        {bench for trace in pair.traces for bench, _ in trace.answers if bench != ROLLOUT}
+    )
     left, right = (
-        {f"{bench} by {grader}" for bench in benches for grader in trace.graders(bench)} for trace in pair.traces
+        {f"{bench} by {grader}" for bench in benches for grader in trace.graders(bench)}
+        for trace in pair.traces
     )
     return pair.same_graders("benchmark grader", left, right)
 
@@ -354,29 +463,50 @@ def base_score(pair: RunPair) -> Check:
     if not benches:
         return pair.missing_records(name, bool(pair.left.base), bool(pair.right.base))
     left, right = pair.left.base, pair.right.base
-    scores = {bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches}
-    logged = [bench for bench in benches if any((_asked(bench), 0) not in trace.answers for trace in pair.traces)]
+    scores = {
+        bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches
+    }
+    logged = [
+        bench
+        for bench in benches
+        if any((_asked(bench), 0) not in trace.answers for trace in pair.traces)
+    ]
     if logged:
-        return Check(name, Match.UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged))
+        return Check(
+            name, Match.UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged)
+        )
     faults: list[Fault] = []
     for bench in benches:
         if left[bench] != right[bench]:
             faults.append((bench, scores[bench]))
-        elif pair.left.answers[_asked(bench), 0].texts != pair.right.answers[_asked(bench), 0].texts:
-            faults.append((bench, f"{bench}: {format_value(left[bench])} in both, by different answers"))
+        elif (
+            pair.left.answers[_asked(bench), 0].texts != pair.right.answers[_asked(bench), 0].texts
+        ):
+            faults.append(
+                (bench, f"{bench}: {format_value(left[bench])} in both, by different answers")
+            )
     reasons = pair.declared_under(*STARTING, "rollout.sampler", "rollout.dtype")
-    return differs(name, faults, reasons, equal=", ".join(f"{bench} {format_value(left[bench])}" for bench in benches))
+    return differs(
+        name,
+        faults,
+        reasons,
+        equal=", ".join(f"{bench} {format_value(left[bench])}" for bench in benches),
+    )
 
 
 def _asked(score: str) -> str:
-    """The benchmark whose answers a score is of: a mean reward, "addition:reward", has those of "addition"."""
+    """The benchmark whose answers a score is of: a mean reward, "addition:reward", has those of
+    "addition".
+    """
     return score_named(score).bench
 
 
 def _sampling_differences(pair: RunPair) -> list[str]:
-    """Why two runs may sample different first responses: declared sampling settings, or separate random numbers.
+    """Why two runs may sample different first responses: declared sampling settings, or separate
+    random numbers.
 
-    Staleness does not explain it: the starting weights sample the first rollouts, whatever the staleness.
+    Staleness does not explain it: the starting weights sample the first rollouts, whatever the
+    staleness.
     """
     sampling = [key for key in pair.declared_under(*SAMPLING) if key != "rollout.staleness"]
     uncoupled = any(trace.settings.get("rollout.coupled") is False for trace in pair.traces)

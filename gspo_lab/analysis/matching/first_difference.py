@@ -1,7 +1,8 @@
 """The first difference of two runs in causal order, and the first difference of every later kind.
 
 setting > code, packages, device, numerics > weights, tokenizer, chat template, grader
-    > then by time: benchmark answers after k steps, step k's prompts, responses, log-probs, rewards, updates
+    > then by time: benchmark answers after k steps, step k's prompts, responses, log-probs,
+    rewards, updates
 """
 
 import math
@@ -36,17 +37,22 @@ MARK = "›"
 AROUND = 40
 """Characters shown on each side of the first different character of two texts."""
 ROUNDING = 2**-20
-"""Relative difference that float32 sums in another order explain: 8 units in the last place (2**-23)."""
+"""Relative difference that float32 sums in another order explain: 8 units in the last place
+(2**-23).
+"""
 
 Moment = tuple[int, int]
-"""Step, and the place within it: 0 evaluation before it, 1 prompts, 2 responses, 3 log-probs, 4 rewards, 5 updates."""
+"""Step, and the place within it: 0 evaluation before it, 1 prompts, 2 responses, 3 log-probs, 4
+rewards, 5 updates.
+"""
 Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
 """Of each run: (bench, step, problem, sample) -> (prompt, reference, grader, text)."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference of two runs. `left` and `right` are the two values as text; `declared`: an arm states it.
+    """One difference of two runs. `left` and `right` are the two values as text; `declared`: an arm
+    states it.
 
     `later` holds, on the first difference only, the first difference of every later kind.
     """
@@ -62,20 +68,37 @@ class Difference:
     def lines(self) -> list[str]:
         """The difference for a terminal, with its context."""
         stated = " (declared)" if self.declared else ""
-        return [f"{self.kind}: {self.where}: {self.left} | {self.right}{stated}", *(f"    {x}" for x in self.context)]
+        return [
+            f"{self.kind}: {self.where}: {self.left} | {self.right}{stated}",
+            *(f"    {x}" for x in self.context),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The difference as plain data."""
-        out = {"kind": self.kind, "where": self.where, "one": self.left, "other": self.right, "declared": self.declared}
-        return {**out, "context": list(self.context), "later": [later.to_json() for later in self.later]}
+        out = {
+            "kind": self.kind,
+            "where": self.where,
+            "one": self.left,
+            "other": self.right,
+            "declared": self.declared,
+        }
+        return {
+            **out,
+            "context": list(self.context),
+            "later": [later.to_json() for later in self.later],
+        }
 
 
 def first_difference(evidence: Evidence, run_a: str, run_b: str) -> Difference | None:
-    """The first difference of two runs, by their ids (`study/arm/s0`); None if all data that both recorded agree."""
+    """The first difference of two runs, by their ids (`study/arm/s0`); None if all data that both
+    recorded agree.
+    """
     studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
     known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
     left, right = (_trace(evidence, run, known) for run in (run_a, run_b))
-    first, second = ({row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (left, right))
+    first, second = (
+        {row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (left, right)
+    )
     answers: Answers = first, second
     recorded = [
         *_first_answer(answers),
@@ -117,88 +140,155 @@ def _facts(left: Trace, right: Trace) -> Iterator[Difference]:
     for kind, names in CAUSES.items():
         for key in keys:
             if under(key, names) and (key != "weights" or known):
-                yield Difference(kind, key, format_value(left.facts.get(key)), format_value(right.facts.get(key)))
+                yield Difference(
+                    kind, key, format_value(left.facts.get(key)), format_value(right.facts.get(key))
+                )
 
 
 def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
     first, second = answers
     common = [key for key in first if key in second and key[0] != ROLLOUT]
-    for key in sorted(common, key=lambda key: key[1]):  # a stable sort keeps the sampling order within a step
+    for key in sorted(
+        common, key=lambda key: key[1]
+    ):  # a stable sort keeps the sampling order within a step
         if first[key] != second[key]:
             bench, step, problem, sample = key
             where = f"{bench} after {step} steps, {problem} #{sample}"
-            columns = zip(("prompt", "reference", "grader", "text"), first[key], second[key], strict=True)
+            columns = zip(
+                ("prompt", "reference", "grader", "text"), first[key], second[key], strict=True
+            )
             column, a, b = next((column, a, b) for column, a, b in columns if a != b)
             if column == "text":
-                yield (step, 0), Difference("answer", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",))
+                yield (
+                    (step, 0),
+                    Difference(
+                        "answer", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",)
+                    ),
+                )
             else:
                 yield (step, 0), Difference("answer", f"{where}: its {column}", str(a), str(b))
             return
 
 
-def _first_prompt(left: Trace, right: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
+def _first_prompt(
+    left: Trace, right: Trace, answers: Answers
+) -> Iterator[tuple[Moment, Difference]]:
     step = left.prompts.compare(right.prompts)[1]
     if step is None:
         return
-    stored = [[key[2] for key in side if key[:2] == (ROLLOUT, step) and key[3] == 0] for side in answers]
+    stored = [
+        [key[2] for key in side if key[:2] == (ROLLOUT, step) and key[3] == 0] for side in answers
+    ]
     problems = next(((a, b) for a, b in zip(*stored, strict=False) if a != b), None)
     if problems is not None:
         yield (step, 1), Difference("prompt", f"step {step}", *problems)
     else:
         values = format_value(left.prompts.digests[step]), format_value(right.prompts.digests[step])
-        note = "the problems that differ are not among those kept; [record] rollouts = 1.0 keeps all"
+        note = (
+            "the problems that differ are not among those kept; [record] rollouts = 1.0 keeps all"
+        )
         yield (step, 1), Difference("prompt", f"step {step}, digest", *values, context=(note,))
 
 
-STEP_COLUMNS = (("rollout", "rollout_digest", 2), ("log-probs", "logprob_digest", 3), ("reward", "reward_mean", 4))
+STEP_COLUMNS = (
+    ("rollout", "rollout_digest", 2),
+    ("log-probs", "logprob_digest", 3),
+    ("reward", "reward_mean", 4),
+)
 
 
-def _first_step(evidence: Evidence, left: Trace, right: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
+def _first_step(
+    evidence: Evidence, left: Trace, right: Trace, answers: Answers
+) -> Iterator[tuple[Moment, Difference]]:
     names = [name for _, name, _ in STEP_COLUMNS]
-    tables = [read_steps(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)]
+    tables = [
+        read_steps(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)
+    ]
     both = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
     whole = all(run.settings.get("record.rollouts") == 1 for run in (left, right))
     for kind, name, place in STEP_COLUMNS:
-        columns = (both["step"].tolist(), both[f"{name}_one"].tolist(), both[f"{name}_other"].tolist())
-        parted = next(((step, a, b) for step, a, b in zip(*columns, strict=True) if _differ(a, b)), None)
+        columns = (
+            both["step"].tolist(),
+            both[f"{name}_one"].tolist(),
+            both[f"{name}_other"].tolist(),
+        )
+        parted = next(
+            ((step, a, b) for step, a, b in zip(*columns, strict=True) if _differ(a, b)), None
+        )
         if parted is not None:
             step, a, b = parted
             if kind == "rollout":
                 yield (step, place), _rollout(step, answers, a, b, whole)
             else:
-                yield (step, place), Difference(kind, f"step {step}, {name}", format_value(a), format_value(b))
+                yield (
+                    (step, place),
+                    Difference(kind, f"step {step}, {name}", format_value(a), format_value(b)),
+                )
 
 
 def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Difference:
-    """The first stored response that differs, as an excerpt. `whole`: all responses that train were stored."""
+    """The first stored response that differs, as an excerpt.
+
+    `whole`: all responses that train were stored.
+    """
     first, second = answers
     stored = [key for key in first if key[:2] == (ROLLOUT, step) and key in second]
     for key in stored:
         a, b = first[key][3], second[key][3]
         if a != b:
             where = f"step {step}, response {key[3]} to problem '{key[2]}'"
-            return Difference("rollout", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",))
-    note = f"the {len(stored)} responses kept of this step agree" if stored else "no response of this step was kept"
-    note += "; what a step does not train on never is" if whole else "; [record] rollouts = 1.0 keeps all"
-    return Difference("rollout", f"step {step}, token ids", format_value(a), format_value(b), context=(note,))
+            return Difference(
+                "rollout", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",)
+            )
+    note = (
+        f"the {len(stored)} responses kept of this step agree"
+        if stored
+        else "no response of this step was kept"
+    )
+    note += (
+        "; what a step does not train on never is"
+        if whole
+        else "; [record] rollouts = 1.0 keeps all"
+    )
+    return Difference(
+        "rollout", f"step {step}, token ids", format_value(a), format_value(b), context=(note,)
+    )
 
 
-def _first_update(evidence: Evidence, left: Trace, right: Trace) -> Iterator[tuple[Moment, Difference]]:
+def _first_update(
+    evidence: Evidence, left: Trace, right: Trace
+) -> Iterator[tuple[Moment, Difference]]:
     keys = ("step", "minibatch")
     names = [f.name for f in fields(UpdateRecord) if f.name not in keys and not is_time(f.name)]
-    tables = [read_updates(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)]
+    tables = [
+        read_updates(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)
+    ]
     both = tables[0].merge(tables[1], on=list(keys), suffixes=("_one", "_other"))
-    # Equal settings give equal bits. Two ratio rules that agree at ratio 1 give equal values up to rounding.
+    # Equal settings give equal bits. Two ratio rules that agree at ratio 1 give equal values up to
+    # rounding.
     rounding = ROUNDING if differing(left.settings, right.settings) else 0.0
     for row in both.to_dict("records"):
-        odd = [name for name in names if _differ(row[f"{name}_one"], row[f"{name}_other"], rounding)]
+        odd = [
+            name for name in names if _differ(row[f"{name}_one"], row[f"{name}_other"], rounding)
+        ]
         if odd:
             step, minibatch, name = row["step"], row["minibatch"], odd[0]
-            values = _cut(format_value(row[f"{name}_one"])), _cut(format_value(row[f"{name}_other"]))
+            values = (
+                _cut(format_value(row[f"{name}_one"])),
+                _cut(format_value(row[f"{name}_other"])),
+            )
             such = ", such as" if len(odd) > 6 else ":"
-            more = f"and {len(odd) - 1} more column{'s' * (len(odd) > 2)}{such} {', '.join(islice(odd, 1, 6))}"
+            more = (
+                f"and {len(odd) - 1} more column{'s' * (len(odd) > 2)}{such}"
+                f" {', '.join(islice(odd, 1, 6))}"
+            )
             note = (more,) if odd[1:] else ()
-            yield (step, 5), Difference("update", f"step {step}, mini-batch {minibatch}, {name}", *values, context=note)
+            yield (
+                (step, 5),
+                Difference(
+                    "update", f"step {step}, mini-batch {minibatch}, {name}", *values, context=note
+                ),
+            )
             return
 
 
@@ -207,18 +297,24 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
     missing = any(v is None or (isinstance(v, float) and math.isnan(v)) for v in (a, b))
     if missing or a == b:
         return False
-    return not (isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=rounding))
+    return not (
+        isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=rounding)
+    )
 
 
 def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
     """Two texts around their first different character, which has a mark."""
     first, second = a or "", b or ""
     shared = next(
-        (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y), min(len(first), len(second))
+        (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y),
+        min(len(first), len(second)),
     )
     begin = max(0, shared - AROUND)
     lead = ("…" if begin else "") + first[begin:shared]
-    ends = [text[shared : shared + AROUND] + ("…" if len(text) > shared + AROUND else "") for text in (first, second)]
+    ends = [
+        text[shared : shared + AROUND] + ("…" if len(text) > shared + AROUND else "")
+        for text in (first, second)
+    ]
     return f"{lead}{MARK}{ends[0]}", f"{lead}{MARK}{ends[1]}"
 
 

@@ -1,4 +1,5 @@
-"""Whether each run's record is consistent: its run and declaration, its completeness, and its numbers.
+"""Whether each run's record is consistent: its run and declaration, its completeness, and its
+numbers.
 
 These checks concern one run at a time, and no declared setting excuses a fault.
 """
@@ -27,7 +28,9 @@ RecordFaults = Mapping[str, tuple[Fault, ...]]
 """Per check the faults of one run's record. A check that could not be made is missing."""
 
 MEANINGS = {
-    "identity": "both journals name their run and what study.json locks; no seed did what another one did",
+    "identity": (
+        "both journals name their run and what study.json locks; no seed did what another one did"
+    ),
     "plan": "every step, update and evaluation that is declared, and no other",
     "own numbers": "clips, learning rates and counts agree with each other and the settings",
     "sealed answers": "every evaluation's answers have the digest that the run's last word holds",
@@ -41,21 +44,33 @@ def checks(pair: RunPair, by_run: Mapping[str, RecordFaults]) -> tuple[Check, ..
 
 def _check(pair: RunPair, name: str, by_run: Mapping[str, RecordFaults]) -> Check:
     checked = [(trace, by_run[trace.id].get(name)) for trace in pair.traces]
-    faults = [(f"{trace.arm}: {part}", f"{trace.id}: {text}") for trace, odd in checked for part, text in odd or ()]
+    faults = [
+        (f"{trace.arm}: {part}", f"{trace.id}: {text}")
+        for trace, odd in checked
+        for part, text in odd or ()
+    ]
     if not faults and any(odd is None for _, odd in checked):
         return pair.missing_records(name, *(odd is not None for _, odd in checked))
     return differs(name, faults, equal=MEANINGS[name])
 
 
-def record_faults(evidence: Evidence, declared: Declaration, traces: Sequence[Trace]) -> dict[str, RecordFaults]:
-    """Per run id the faults of its record, given the study's declaration and its arm's other runs."""
-    known = {declared.content_digest: declared.locked()} | {digest(locked): locked for locked in declared.superseded}
+def record_faults(
+    evidence: Evidence, declared: Declaration, traces: Sequence[Trace]
+) -> dict[str, RecordFaults]:
+    """Per run id the faults of its record, given the study's declaration and its arm's other
+    runs.
+    """
+    known = {declared.content_digest: declared.locked()} | {
+        digest(locked): locked for locked in declared.superseded
+    }
     twins = [*_copies(traces), *_twins(traces, read_equal_norms(evidence, declared.name))]
     most: dict[str, int] = {}
     for trace in traces:
         for (bench, _), answers in trace.answers.items():
             most[bench] = max(most.get(bench, 0), answers.problems)
-    return {trace.id: _run_faults(evidence, declared, trace, known, twins, most) for trace in traces}
+    return {
+        trace.id: _run_faults(evidence, declared, trace, known, twins, most) for trace in traces
+    }
 
 
 def _run_faults(
@@ -67,7 +82,11 @@ def _run_faults(
     most: Mapping[str, int],
 ) -> RecordFaults:
     settings = trace.parsed
-    copied = [("seed", f"it sampled or learned what {first.id} did") for first, copy in twins if copy is trace]
+    copied = [
+        ("seed", f"it sampled or learned what {first.id} did")
+        for first, copy in twins
+        if copy is trace
+    ]
     named = any(start.run is not None for start in trace.starts)
     out: dict[str, tuple[Fault, ...]] = {}
     if not named and trace.declaration is None and trace.seal is None:
@@ -82,7 +101,9 @@ def _run_faults(
     return out
 
 
-def _identity(declared: Declaration, trace: Trace, known: Mapping[str | None, Mapping[str, Any]]) -> Iterator[Fault]:
+def _identity(
+    declared: Declaration, trace: Trace, known: Mapping[str | None, Mapping[str, Any]]
+) -> Iterator[Fault]:
     name = trace.id.partition("/")[2]
     for start in trace.starts:
         if start.run is None or start.declaration is None:
@@ -95,7 +116,10 @@ def _identity(declared: Declaration, trace: Trace, known: Mapping[str | None, Ma
         if before is None:
             yield (
                 "declaration",
-                f"it was made under the declaration {format_value(start.declaration)}, which study.json does not hold",
+                (
+                    f"it was made under the declaration {format_value(start.declaration)}, which"
+                    " study.json does not hold"
+                ),
             )
         else:
             yield from _declaration_changes(declared, trace, before)
@@ -103,13 +127,17 @@ def _identity(declared: Declaration, trace: Trace, known: Mapping[str | None, Ma
                 yield "declaration", f"seed {trace.seed} was not declared when it began"
 
 
-def _declaration_changes(declared: Declaration, trace: Trace, before: Mapping[str, Any]) -> Iterator[Fault]:
+def _declaration_changes(
+    declared: Declaration, trace: Trace, before: Mapping[str, Any]
+) -> Iterator[Fault]:
     """How the present declaration differs from the one under which a run was made."""
     try:
         rule = flat(VerdictTable.model_validate(before["verdict"]).model_dump(mode="json"))
         now = flat(declared.verdict.model_dump(mode="json"))
         for key in differing(rule, now):
-            values = f"was {format_value(rule.get(key))} when it began, now {format_value(now.get(key))}"
+            values = (
+                f"was {format_value(rule.get(key))} when it began, now {format_value(now.get(key))}"
+            )
             yield f"verdict.{key}", f"verdict.{key} {values}"
         arm = parse_settings(before["arms"][trace.arm]["settings"])[1]
     except (KeyError, TypeError, ValidationError):
@@ -120,7 +148,9 @@ def _declaration_changes(declared: Declaration, trace: Trace, before: Mapping[st
 
 
 def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
-    """Runs of one arm and different seeds that sampled identical tokens in step 0: a run, and its likely copy."""
+    """Runs of one arm and different seeds that sampled identical tokens in step 0: a run, and its
+    likely copy.
+    """
     first: dict[tuple[Any, ...], Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.seed):
         tokens, logprobs = trace.first.get("rollout_digest"), trace.first.get("logprob_digest")
@@ -130,21 +160,27 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
                 yield known, trace
 
 
-def _twins(traces: Sequence[Trace], alike: Iterable[Collection[str]]) -> Iterator[tuple[Trace, Trace]]:
+def _twins(
+    traces: Sequence[Trace], alike: Iterable[Collection[str]]
+) -> Iterator[tuple[Trace, Trace]]:
     """Runs of one arm and different seeds with exactly equal gradient norms in two steps or more.
 
-    `alike` has per step and norm the ids of the runs that share it. Imported runs are left out: their logs may round
-    norms, or hold norms after clipping.
+    `alike` has per step and norm the ids of the runs that share it. Imported runs are left out:
+    their logs may round norms, or hold norms after clipping.
     """
     known = {trace.id: trace for trace in traces if trace.recorder is None}
     counts: Counter[tuple[str, str]] = Counter()
     for ids in alike:
         runs = sorted((known[run] for run in ids if run in known), key=lambda trace: trace.seed)
-        counts.update((first.id, copy.id) for first, copy in combinations(runs, 2) if first.arm == copy.arm)
+        counts.update(
+            (first.id, copy.id) for first, copy in combinations(runs, 2) if first.arm == copy.arm
+        )
     yield from ((known[first], known[copy]) for (first, copy), steps in counts.items() if steps > 1)
 
 
-def _plan(evidence: Evidence, trace: Trace, settings: Settings, most: Mapping[str, int]) -> Iterator[Fault]:
+def _plan(
+    evidence: Evidence, trace: Trace, settings: Settings, most: Mapping[str, int]
+) -> Iterator[Fault]:
     """Steps, updates, evaluations or answers that differ from the schedule in the settings.
 
     `most`: per bench the largest number of problems in any evaluation of the study.
@@ -156,22 +192,40 @@ def _plan(evidence: Evidence, trace: Trace, settings: Settings, most: Mapping[st
     for bench in settings.bench:
         evaluated = {step for name, step in trace.answers if name == bench.name}
         if odd := sorted(evaluated ^ set(bench.moments(steps))):
-            yield f"{bench.name}, step {odd[0]}", f"{bench.name} after step {odd[0]} was not as scheduled"
+            yield (
+                f"{bench.name}, step {odd[0]}",
+                f"{bench.name} after step {odd[0]} was not as scheduled",
+            )
         for step in sorted(evaluated):
             answers = trace.answers[bench.name, step]
             samples = bench.samples_at(step, steps)
-            odd_count = not most[bench.name] <= answers.problems <= (bench.problems or answers.problems)
+            odd_count = (
+                not most[bench.name] <= answers.problems <= (bench.problems or answers.problems)
+            )
             if odd_count or answers.samples != samples:
-                text = f"{answers.count} answers to {answers.problems} problems of {bench.name} after step {step}"
-                yield f"{bench.name}, step {step}", f"{text}; declared are {bench.problems or 'all'} x {samples}"
-    undeclared = {name for name, _ in trace.answers} - {bench.name for bench in settings.bench} - {ROLLOUT}
+                text = (
+                    f"{answers.count} answers to {answers.problems} problems of {bench.name} after"
+                    f" step {step}"
+                )
+                yield (
+                    f"{bench.name}, step {step}",
+                    f"{text}; declared are {bench.problems or 'all'} x {samples}",
+                )
+    undeclared = (
+        {name for name, _ in trace.answers} - {bench.name for bench in settings.bench} - {ROLLOUT}
+    )
     for name in sorted(undeclared):
         yield name, f"it was asked {name}, which is not declared"
 
 
 def _numbers(evidence: Evidence, trace: Trace, settings: Settings) -> Iterator[Fault]:
     """Recorded numbers that contradict each other or the settings."""
-    update, rollout, objective, rule = settings.update, settings.rollout, settings.objective, rule_of(settings)
+    update, rollout, objective, rule = (
+        settings.update,
+        settings.rollout,
+        settings.objective,
+        rule_of(settings),
+    )
     values = {
         "prompts": rollout.prompts_per_step,
         "group_size": rollout.group_size,

@@ -1,4 +1,6 @@
-"""Two runs side by side, which of their differing settings their arms declare, and the result of a check."""
+"""Two runs side by side, which of their differing settings their arms declare, and the result of a
+check.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +40,9 @@ class Check:
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs of one seed, and the settings in which they differ: declared (`stated`) and undeclared ones."""
+    """Two runs of one seed, and the settings in which they differ: declared (`stated`) and
+    undeclared ones.
+    """
 
     left: Trace
     right: Trace
@@ -71,9 +75,13 @@ class RunPair:
         return f"{format_value(left)} in {self.left.arm}, {format_value(right)} in {self.right.arm}"
 
     def missing_records(self, name: str, *recorded: bool, otherwise: str = "") -> Check:
-        """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as `otherwise` says."""
+        """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as
+        `otherwise` says.
+        """
         arms = [trace.arm for trace, has in zip(self.traces, recorded, strict=True) if not has]
-        return Check(name, Match.UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise)
+        return Check(
+            name, Match.UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise
+        )
 
     def same_graders(self, name: str, left: set[Any], right: set[Any]) -> Check:
         """Compare names and versions of graders. No declared setting excuses a different grader."""
@@ -98,9 +106,14 @@ def run_pair(left: Trace, right: Trace, arms: Mapping[str, Arm]) -> RunPair:
 
 
 def differs(
-    name: str, faults: Sequence[Fault], reasons: Iterable[str] = (), limit: int | None = None, equal: str = ""
+    name: str,
+    faults: Sequence[Fault],
+    reasons: Iterable[str] = (),
+    limit: int | None = None,
+    equal: str = "",
 ) -> Check:
-    """The check of differences, which describes `limit` of them. Declared settings (`reasons`) explain them.
+    """The check of differences, which describes `limit` of them. Declared settings (`reasons`)
+    explain them.
 
     `equal` describes the check without any difference.
     """
@@ -122,7 +135,10 @@ def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:
 def declared(
     keys: Iterable[str], allowed: Iterable[str], left: Mapping[str, Any], right: Mapping[str, Any]
 ) -> list[str]:
-    """Those of `keys` that `allowed` names, by the key or by its table. `left` and `right` are flat settings."""
+    """Those of `keys` that `allowed` names, by the key or by its table.
+
+    `left` and `right` are flat settings.
+    """
     named = set(allowed)
     if "calibrated" in (left.get("objective.clip"), right.get("objective.clip")):
         named |= set(BAND)

@@ -1,4 +1,6 @@
-"""The recorded data of one run that are compared with another run: settings, facts, digests, answers."""
+"""The recorded data of one run that are compared with another run: settings, facts, digests,
+answers.
+"""
 
 import hashlib
 import json
@@ -41,12 +43,16 @@ PLANNED_TOTALS, LENGTH_TOTALS = (
 )
 """A run's total compute: what the settings plan, and what depends on the lengths of its answers."""
 ZERO_COLUMNS = ("log_ratio_max_abs", "clip_fraction_tokens")
-"""Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only the first."""
+"""Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only
+the first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """A worker that began or resumed the run at `step`: its flat facts, its run, and the digest of study.json."""
+    """A worker that began or resumed the run at `step`: its flat facts, its run, and the digest of
+    study.json.
+    """
 
     step: int
     facts: dict[str, Any] | None
@@ -56,20 +62,26 @@ class WorkerStart:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDigests:
-    """Digests of the questions and answers of one evaluation, or of the stored training responses of one step."""
+    """Digests of the questions and answers of one evaluation, or of the stored training responses
+    of one step.
+    """
 
     items: bytes
     texts: bytes
     count: int
     problems: int
     samples: int
-    """Answers per problem; 0 if the problems have different numbers, or samples are not numbered from 0."""
+    """Answers per problem; 0 if the problems have different numbers, or samples are not numbered
+    from 0.
+    """
     graders: frozenset[str | None]
 
 
 @dataclass(frozen=True)
 class PromptDigests:
-    """Rolling digests of a run's prompt ids; equal streams have an equal `fingerprint` (None: nothing recorded)."""
+    """Rolling digests of a run's prompt ids; equal streams have an equal `fingerprint` (None:
+    nothing recorded).
+    """
 
     steps: int
     fingerprint: str | None
@@ -85,12 +97,16 @@ class PromptDigests:
         if self.fingerprint == other.fingerprint:
             return self.steps, None
         common = sorted(self.digests.keys() & other.digests.keys())
-        return len(common), next((step for step in common if self.digests[step] != other.digests[step]), None)
+        return len(common), next(
+            (step for step in common if self.digests[step] != other.digests[step]), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FirstMinibatchCheck:
-    """A run's first mini-batches: with a log-ratio (`known`), with a clip fraction (`clips`), with values not 0."""
+    """A run's first mini-batches: with a log-ratio (`known`), with a clip fraction (`clips`), with
+    values not 0.
+    """
 
     known: int
     clips: int
@@ -128,15 +144,23 @@ class Trace:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts of the last worker that began at step 0; without one, those of the first worker with facts."""
+        """The facts of the last worker that began at step 0; without one, those of the first worker
+        with facts.
+        """
         known = [(start.step, start.facts) for start in self.starts if start.facts is not None]
         begun = [facts for step, facts in known if step == 0]
         return begun[-1] if begun else known[0][1] if known else {}
 
     @property
     def recorder(self) -> str | None:
-        """The program that recorded the run, as its import states; None for a worker of this lab."""
-        origin = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
+        """The program that recorded the run, as its import states; None for a worker of this
+        lab.
+        """
+        origin = {
+            key.removeprefix(f"{ORIGIN}."): v
+            for key, v in self.facts.items()
+            if under(key, [ORIGIN])
+        }
         return Origin.from_fact(origin, self.id).recorder if origin else None
 
     def graders(self, bench: str) -> set[str]:
@@ -190,7 +214,9 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
                     )
                     for start in starts.get(run, [])
                 ),
-                prompts=PromptDigests(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
+                prompts=PromptDigests(
+                    *streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)
+                ),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
                 spent={
                     name: value
@@ -199,7 +225,11 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
                 },
                 first_minibatches=_first_minibatch_check(evidence, run, settings),
                 answers=_answer_digests(evidence, run),
-                base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
+                base={
+                    r["bench"]: r["score"]
+                    for r in scores.get(run, [])
+                    if r["step"] == 0 and r["score"] is not None
+                },
                 declaration=row["declaration"],
                 seal=seals.get(run),
             )
@@ -208,7 +238,9 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
 
 
 def parse_settings(nested: dict[str, Any]) -> tuple[Settings | None, dict[str, Any]]:
-    """Settings, and flat with this version's defaults; None, and flat as they are, where this version refuses them."""
+    """Settings, and flat with this version's defaults; None, and flat as they are, where this
+    version refuses them.
+    """
     try:
         settings = Settings.model_validate(nested)
     except ValidationError:
@@ -224,12 +256,18 @@ def _answer_digests(evidence: Evidence, run: str) -> dict[tuple[str, int], Answe
     out = {}
     for (bench, step), answers in rows.items():
         problems, samples, *_, graders, texts = zip(*answers, strict=True)
-        # Of training responses only the first to each prompt: the group size is no part of the stream of prompts.
+        # Of training responses only the first to each prompt: the group size is no part of the
+        # stream of prompts.
         items = _digest([row[:4] for row in answers if bench != ROLLOUT or row[1] == 0])
         count, group = len(set(problems)), len(set(samples))
         even = len(answers) == count * group == count * (max(samples) + 1)
         out[bench, step] = AnswerDigests(
-            items, _digest([problems, samples, texts]), len(answers), count, group if even else 0, frozenset(graders)
+            items,
+            _digest([problems, samples, texts]),
+            len(answers),
+            count,
+            group if even else 0,
+            frozenset(graders),
         )
     return out
 
@@ -245,7 +283,9 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _first_minibatch_check(evidence: Evidence, run: str, settings: dict[str, Any]) -> FirstMinibatchCheck:
+def _first_minibatch_check(
+    evidence: Evidence, run: str, settings: dict[str, Any]
+) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
     odd, broken, (known, *clips) = read_first_minibatches(evidence, run, columns)
     return FirstMinibatchCheck(known, sum(clips), odd, broken)
@@ -255,4 +295,7 @@ def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:
     """The rows with None for what is missing."""
     columns = {str(name): frame[name].tolist() for name in frame.columns}
     for row in zip(*columns.values(), strict=True):
-        yield {name: None if value != value else value for name, value in zip(columns, row, strict=True)}
+        yield {
+            name: None if value != value else value
+            for name, value in zip(columns, row, strict=True)
+        }

@@ -1,4 +1,6 @@
-"""The results of the trials of `[tune]`, round by round, and whether every arm has the settings that it chose."""
+"""The results of the trials of `[tune]`, round by round, and whether every arm has the settings
+that it chose.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,7 +20,9 @@ TUNING = "tuning"
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """A candidate in one round: its mean score over the trials' seeds, or None and the reason in `failure`."""
+    """A candidate in one round: its mean score over the trials' seeds, or None and the reason in
+    `failure`.
+    """
 
     score: float | None
     failure: str = ""
@@ -26,7 +30,9 @@ class CandidateResult:
 
 @dataclass(frozen=True)
 class TuningRound:
-    """A round: per arm the results of its candidates by index, and the indices that were promoted."""
+    """A round: per arm the results of its candidates by index, and the indices that were
+    promoted.
+    """
 
     steps: int
     results: dict[str, dict[int, CandidateResult]]
@@ -35,7 +41,8 @@ class TuningRound:
 
 @dataclass(frozen=True)
 class Trials:
-    """The decided rounds. `open`: the runs that the next round waits for. `dead`: arms whose candidates all failed.
+    """The decided rounds. `open`: the runs that the next round waits for. `dead`: arms whose
+    candidates all failed.
 
     `chosen` is set once no run is open and no arm is dead.
     """
@@ -47,7 +54,10 @@ class Trials:
 
 
 def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str] = ()) -> Trials:
-    """The state of the trials `name`, from their records alone. A failed trial is dead, except those in `again`."""
+    """The state of the trials `name`, from their records alone.
+
+    A failed trial is dead, except those in `again`.
+    """
     result_of = _results(evidence, name, tune, again)
     left = {arm: list(range(tune.number)) for arm in tune.candidates}
     rounds: list[TuningRound] = []
@@ -56,14 +66,19 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
         waiting: list[str] = []
         for arm, indices in left.items():
             for index in indices if len(indices) > 1 else ():
-                runs = [f"{name}/{trial(arm, tune.candidates[arm][index])}/s{seed}" for seed in tune.seeds]
+                runs = [
+                    f"{name}/{trial(arm, tune.candidates[arm][index])}/s{seed}"
+                    for seed in tune.seeds
+                ]
                 known = {run: result_of(run, plan.steps) for run in runs}
                 waiting += [run for run, result in known.items() if result is None]
                 results.setdefault(arm, {})[index] = _of_seeds(filter(None, known.values()))
         if waiting:
             return Trials(tuple(rounds), tuple(waiting))
         promoted = {
-            arm: tune.best(arm, {index: result.score for index, result in by_index.items()}, plan.keep)
+            arm: tune.best(
+                arm, {index: result.score for index, result in by_index.items()}, plan.keep
+            )
             for arm, by_index in results.items()
         }
         rounds.append(TuningRound(plan.steps, results, promoted))
@@ -78,13 +93,18 @@ def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
 
     known = list(results)
     failures = [result.failure for result in known if result.failure]
-    return CandidateResult(None, "; ".join(failures)) if failures else CandidateResult(average(r.score for r in known))
+    return (
+        CandidateResult(None, "; ".join(failures))
+        if failures
+        else CandidateResult(average(r.score for r in known))
+    )
 
 
 def _results(
     evidence: Evidence, name: str, tune: Tune, again: Collection[str]
 ) -> Callable[[str, int], CandidateResult | None]:
-    """A function of a trial and a number of steps: its result after these; None if it has made fewer.
+    """A function of a trial and a number of steps: its result after these; None if it has made
+    fewer.
 
     A reward is averaged over the last fifth of the steps. A collapse is one by the report's rule.
     """
@@ -97,26 +117,46 @@ def _results(
     rewards = read_series(evidence, name, "steps", "reward_mean")
     # Count prompts, not rewards: a step that completed no group has no reward.
     prompts = read_series(evidence, name, "steps", "prompts")
-    broken = read_updates(evidence, name, [], nonfinite=1).groupby("run_id")["step"].agg(list).to_dict()
+    broken = (
+        read_updates(evidence, name, [], nonfinite=1).groupby("run_id")["step"].agg(list).to_dict()
+    )
     rows = read_scores(evidence, name).to_dict("records")
-    scores = {(row["run_id"], row["step"]): float(row["score"]) for row in rows if row["bench"] == tune.metric}
+    scores = {
+        (row["run_id"], row["step"]): float(row["score"])
+        for row in rows
+        if row["bench"] == tune.metric
+    }
 
     def result(run: str, steps: int) -> CandidateResult | None:
         at, values = rewards.get(run, ((), ()))
         early = [(step, value) for step, value in zip(at, values, strict=True) if step < steps]
         curve = [step for step, _ in early], [value for _, value in early]
         score = scores.get((run, steps))
-        if tune.metric == REWARD and run in prompts and prompts[run][0].max(initial=-1) >= steps - 1:
+        if (
+            tune.metric == REWARD
+            and run in prompts
+            and prompts[run][0].max(initial=-1) >= steps - 1
+        ):
             whole = carry_forward(*curve, steps - 1)[1]
             score = last_fifth(whole) if len(whole) else math.nan
         seed = f"seed {run.rpartition('/s')[2]}"
         if score is None:
             failed = run in ended and ended[run]["state"] == State.FAILED and run not in again
-            return CandidateResult(None, f"{seed} failed: {ended[run]['message']}") if failed else None
-        known = stability(*curve, steps, nonfinite_steps=[step for step in broken.get(run, ()) if step < steps])
+            return (
+                CandidateResult(None, f"{seed} failed: {ended[run]['message']}") if failed else None
+            )
+        known = stability(
+            *curve, steps, nonfinite_steps=[step for step in broken.get(run, ()) if step < steps]
+        )
         if known.collapse is not None:
-            return CandidateResult(None, f"{seed} collapsed at step {known.collapse} ({known.cause})")
-        return CandidateResult(None, f"{seed} not graded") if math.isnan(score) else CandidateResult(score)
+            return CandidateResult(
+                None, f"{seed} collapsed at step {known.collapse} ({known.cause})"
+            )
+        return (
+            CandidateResult(None, f"{seed} not graded")
+            if math.isnan(score)
+            else CandidateResult(score)
+        )
 
     return result
 
@@ -124,9 +164,9 @@ def _results(
 def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
     """Whether every arm has the settings that it chose, on equally many trials and separate seeds.
 
-    None for a study without trials. The order of trials and study is proven by digests, not by clocks: the lock holds
-    the digests of the trials' journals, and every run of the study names the lock. `gspo-lab certify` reads those
-    journals again.
+    None for a study without trials. The order of trials and study is proven by digests, not by
+    clocks: the lock holds the digests of the trials' journals, and every run of the study names the
+    lock. `gspo-lab certify` reads those journals again.
     """
     tune = declared.tune
     if tune is None or declared.trials_of is not None:
@@ -141,14 +181,21 @@ def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
         return differs(TUNING, faults)
     detail = f"{budget(tune)}: {choices_text(tune)}"
     if not stored:
-        return Check(TUNING, Match.UNKNOWN, f"{detail}; the trials, {tune.trials}, are not in this database")
-    return Check(TUNING, Match.DECLARED, f"{detail}; locked with their trials' digests before the study's first step")
+        return Check(
+            TUNING, Match.UNKNOWN, f"{detail}; the trials, {tune.trials}, are not in this database"
+        )
+    return Check(
+        TUNING,
+        Match.DECLARED,
+        f"{detail}; locked with their trials' digests before the study's first step",
+    )
 
 
 def choices_text(tune: Tune) -> str:
     """The settings that every arm chose, as text."""
     return "; ".join(
-        f"{arm} {', '.join(f'{key} = {format_value(value)}' for key, value in tune.values(arm).items())}"
+        f"{arm}"
+        f" {', '.join(f'{key} = {format_value(value)}' for key, value in tune.values(arm).items())}"
         for arm in tune.candidates
     )
 

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings.reading import (
     Window,
     average,
     middle,
-)  # fmt: skip
+)
 from gspo_lab.analysis.readings.runs import (
     FINISHED,
     RECORDED,
@@ -30,7 +30,30 @@ from gspo_lab.analysis.readings.runs import (
 )
 
 __all__ = [
-    "FINISHED", "RECORDED", "Curve", "Minibatch", "Reading", "RecordedRun", "Reduce", "Seeds", "Source", "Steps",
-    "Summary", "Value", "Weight", "Window", "average", "by_layer", "by_minibatch", "by_step", "decided", "deciding",
-    "middle", "once", "pooled", "read", "runs", "summarise",
-]  # fmt: skip
+    "FINISHED",
+    "RECORDED",
+    "Curve",
+    "Minibatch",
+    "Reading",
+    "RecordedRun",
+    "Reduce",
+    "Seeds",
+    "Source",
+    "Steps",
+    "Summary",
+    "Value",
+    "Weight",
+    "Window",
+    "average",
+    "by_layer",
+    "by_minibatch",
+    "by_step",
+    "decided",
+    "deciding",
+    "middle",
+    "once",
+    "pooled",
+    "read",
+    "runs",
+    "summarise",
+]

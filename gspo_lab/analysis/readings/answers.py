@@ -1,4 +1,6 @@
-"""Graded answers, while training and later: scores, counts by problem, and what finitely many leave uncertain."""
+"""Graded answers, while training and later: scores, counts by problem, and what finitely many leave
+uncertain.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +33,8 @@ SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
 class GradedAnswers:
     """One arm's graded answers to the problems that all compared runs answered.
 
-    1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each. `k` of pass@k.
+    1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each. `k` of
+    pass@k.
     """
 
     seeds: tuple[int, ...]
@@ -61,7 +64,9 @@ class GradedAnswers:
         """Share of right answers, or pass@k, the evaluations averaged."""
         of_cell = self.correct_SEI / self.answers_SEI
         if self.k > 1:
-            of_cell = pass_at_k(self.correct_SEI.ravel(), self.answers_SEI.ravel(), self.k).reshape(of_cell.shape)
+            of_cell = pass_at_k(self.correct_SEI.ravel(), self.answers_SEI.ravel(), self.k).reshape(
+                of_cell.shape
+            )
         mean: Floats = of_cell.mean(axis=1)
         return mean
 
@@ -78,11 +83,13 @@ class GradedAnswers:
 
 
 def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | None:
-    """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or without two answers.
+    """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or
+    without two answers.
 
-    The same answer of a seed and problem shares its random numbers over arms and evaluations, other answers do not. So
-    answer k counts as one draw, z_k = mean over evaluations of second minus first, and var_k(z) / K is the variance of
-    a cell. An answer that was not graded once is left out of its cell, and a cell without two from the mean.
+    The same answer of a seed and problem shares its random numbers over arms and evaluations, other
+    answers do not. So answer k counts as one draw, z_k = mean over evaluations of second minus
+    first, and var_k(z) / K is the variance of a cell. An answer that was not graded once is left
+    out of its cell, and a cell without two from the mean.
     """
     if first.k > 1:
         return None
@@ -95,10 +102,14 @@ def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | No
     return float(cells.mean() / answers_SI.size)
 
 
-def graded(frame: "DataFrame", arms: Sequence[str], steps: int, k: int = 1) -> dict[str, GradedAnswers]:
-    """Per arm its runs as one block, over the problems of which every run has k grades in all of `steps` evaluations.
+def graded(
+    frame: "DataFrame", arms: Sequence[str], steps: int, k: int = 1
+) -> dict[str, GradedAnswers]:
+    """Per arm its runs as one block, over the problems of which every run has k grades in all of
+    `steps` evaluations.
 
-    `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are left out.
+    `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are
+    left out.
     """
     known = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
     if known.empty:
@@ -139,7 +150,9 @@ def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """A difference on these problems and on new ones too, and the share of its variance that each source brings."""
+    """A difference on these problems and on new ones too, and the share of its variance that each
+    source brings.
+    """
 
     arm: str
     over_seeds: PairedT
@@ -147,7 +160,9 @@ class VarianceComponents:
     shares: dict[str, float]
 
 
-def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -> VarianceComponents | None:
+def noise(
+    first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float
+) -> VarianceComponents | None:
     """Of `second` minus `first`, over the seeds that both have; None without such a seed."""
     both = [seed for seed in first.seeds if seed in second.seeds]
     if not both:
@@ -156,7 +171,9 @@ def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -
     a, b = first.rate_SI, second.rate_SI
     scale = float(max(a.max(), b.max()))
     crossed = two_way(b - a, alpha, scale=scale)
-    over_seeds = paired_t((b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a))
+    over_seeds = paired_t(
+        (b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a)
+    )
     parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
     if any(part is None for part in parts):
         return VarianceComponents(arm, over_seeds, crossed, {})
@@ -170,7 +187,10 @@ def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -
         split |= {SAMPLING: sampling, INTERPLAY: residual - sampling}
     total = sum(split.values())
     return VarianceComponents(
-        arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {}
+        arm,
+        over_seeds,
+        crossed,
+        {name: part / total for name, part in split.items()} if total else {},
     )
 
 
@@ -211,7 +231,9 @@ def scores(source: Source) -> "DataFrame":
 
 @once
 def evaluations(source: Source, bench: str) -> dict[str, Floats]:
-    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
+    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded;
+    NaN: not measured.
+    """
     frame = scores(source)
     frame = frame[frame["bench"] == bench].sort_values("step")
     rows: dict[str, list[tuple[float, ...]]] = {}
@@ -230,12 +252,16 @@ def benches(source: Source) -> list[str]:
 
 @once
 def tallies(source: Source, bench: str) -> "DataFrame":
-    """`store.answers.tallies`: how many answers to each problem were graded and right, run by run."""
+    """`store.answers.tallies`: how many answers to each problem were graded and right, run by
+    run.
+    """
     return answers.tallies(source.evidence, source.study, bench)
 
 
 def counted_wrong(source: Source, bench: str, run: str) -> dict[int, float]:
-    """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
+    """A run's score on a benchmark by step, with answers that could not be graded counted as
+    wrong.
+    """
     counts = tallies(source, bench)
     counts = counts[counts["run_id"] == run]
     k = score_named(bench).k
@@ -249,21 +275,26 @@ def counted_wrong(source: Source, bench: str, run: str) -> dict[int, float]:
 def counts_by_problem(
     source: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Per arm and problem the answers and the ungraded ones, over the evaluations after these steps of (arm, seed)."""
+    """Per arm and problem the answers and the ungraded ones, over the evaluations after these steps
+    of (arm, seed).
+    """
     counts = tallies(source, bench)
     keys = zip(counts["arm"], counts["seed"], counts["step"], strict=True)
     rows = counts[[step in steps.get((arm, seed), ()) for arm, seed, step in keys]]
     sums = rows.groupby(["arm", "problem"], as_index=False)[["answers", "errors"]].sum()
     out: dict[str, dict[str, tuple[int, int]]] = {}
     for row in sums.to_dict("records"):
-        out.setdefault(str(row["arm"]), {})[str(row["problem"])] = int(row["answers"]), int(row["errors"])
+        out.setdefault(str(row["arm"]), {})[str(row["problem"])] = (
+            int(row["answers"]),
+            int(row["errors"]),
+        )
     return out
 
 
 @dataclass(frozen=True)
 class EvaluatedBenchmark:
-    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints. `steps` are the
-    evaluations that make the final score."""
+    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the
+    checkpoints. `steps` are the evaluations that make the final score."""
 
     evaluation: str
     bench: str
@@ -272,7 +303,11 @@ class EvaluatedBenchmark:
     @property
     def title(self) -> str:
         """The benchmark, for people, with the later evaluation that asked it."""
-        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
+        return (
+            self.bench
+            if not self.evaluation
+            else f"{self.bench} (later evaluation {self.evaluation})"
+        )
 
     @property
     def key(self) -> str:
@@ -290,7 +325,11 @@ def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     out = []
     for (evaluation, bench), rows in frame.groupby(["evaluation", "bench"], sort=True):
         steps = sorted(int(step) for step in rows["step"].unique())
-        out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+        out.append(
+            EvaluatedBenchmark(
+                str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])
+            )
+        )
     return out
 
 
@@ -302,7 +341,8 @@ def answered(
     *,
     counted_wrong: bool = False,
 ) -> dict[str, GradedAnswers]:
-    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds answered.
+    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and
+    seeds answered.
 
     `seeds` None: all. Ungraded answers are left out, or `counted_wrong`."""
     frame = _grades(source, benchmark)
@@ -313,12 +353,16 @@ def answered(
 
 @once
 def _grades(source: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
-    return answers.grades(source.evidence, source.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
+    return answers.grades(
+        source.evidence, source.study, benchmark.bench, benchmark.steps, benchmark.evaluation
+    )
 
 
 def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
     """A benchmark as it was asked while training; None where no finished run answered it."""
-    evaluated = (benchmark for benchmark in evaluated_benchmarks(source) if not benchmark.evaluation)
+    evaluated = (
+        benchmark for benchmark in evaluated_benchmarks(source) if not benchmark.evaluation
+    )
     return next((benchmark for benchmark in evaluated if benchmark.bench == bench), None)
 
 
@@ -330,17 +374,28 @@ def answers_variance(
     bench: str | None = None,
     counted_wrong: bool = False,
 ) -> float | None:
-    """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many answers.
+    """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many
+    answers.
 
-    It is of the seeds that all arms have, on `bench` (None: the primary one). Ungraded answers are left out, or
-    `counted_wrong`. None where the answers are not stored.
+    It is of the seeds that all arms have, on `bench` (None: the primary one). Ungraded answers are
+    left out, or `counted_wrong`. None where the answers are not stored.
     """
     benchmark = in_training(source, bench or source.declaration.primary)
-    blocks = {} if benchmark is None else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
-    common = [seed for seed in seeds if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)]
+    blocks = (
+        {}
+        if benchmark is None
+        else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    )
+    common = [
+        seed
+        for seed in seeds
+        if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)
+    ]
     if not common:
         return None
-    return items_variance(sum(weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items()))
+    return items_variance(
+        sum(weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items())
+    )
 
 
 KEYS = ["run_id", "step", "bench"]
@@ -349,8 +404,10 @@ COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
 
 @dataclass(frozen=True)
 class CheckpointAnswers:
-    """A checkpoint's answers to one benchmark. `score` and `pass_at_k`, of the `k` answers that every graded problem
-    has at least, are None where nothing was graded; `graded` has its problems: problem, correct, graded (counts)."""
+    """A checkpoint's answers to one benchmark. `score` and `pass_at_k`, of the `k` answers that
+    every graded problem has at least, are None where nothing was graded; `graded` has its problems:
+    problem, correct, graded (counts).
+    """
 
     run_id: str
     bench: str
@@ -370,14 +427,23 @@ class CheckpointAnswers:
     pass_at_k: float | None
 
 
-def checkpoints(evidence: Evidence, runs: Sequence[str], evaluation: str) -> Iterator[CheckpointAnswers]:
-    """Every checkpoint of these runs (or model, or server), run by run in the order of `runs`, by step."""
+def checkpoints(
+    evidence: Evidence, runs: Sequence[str], evaluation: str
+) -> Iterator[CheckpointAnswers]:
+    """Every checkpoint of these runs (or model, or server), run by run in the order of `runs`, by
+    step.
+    """
     later = read_later_evaluations(evidence, runs)
     rows = later[later["evaluation"] == evaluation]
-    how = {str(run): json.loads(content) for run, content in zip(rows["run_id"], rows["content"], strict=True)}
+    how = {
+        str(run): json.loads(content)
+        for run, content in zip(rows["run_id"], rows["content"], strict=True)
+    }
     frame = answers.by_problem(evidence, runs, evaluation)
     parts = [part for _, part in frame.groupby(KEYS, sort=False)]
-    for part in sorted(parts, key=lambda rows: (runs.index(rows["run_id"].iloc[0]), rows["step"].iloc[0])):
+    for part in sorted(
+        parts, key=lambda rows: (runs.index(rows["run_id"].iloc[0]), rows["step"].iloc[0])
+    ):
         run, step, bench = part[KEYS].iloc[0]
         graded = part[part["graded"] > 0]
         k = int(graded["graded"].min()) if len(graded) else None
@@ -395,19 +461,28 @@ def checkpoints(evidence: Evidence, runs: Sequence[str], evaluation: str) -> Ite
             graded=graded,
             score=None if k is None else checkpoint_score(graded["correct"], graded["graded"]),
             k=k,
-            pass_at_k=None if k is None else float(pass_at_k(graded["correct"], graded["graded"], k).mean()),
+            pass_at_k=(
+                None
+                if k is None
+                else float(pass_at_k(graded["correct"], graded["graded"], k).mean())
+            ),
         )
 
 
 def arms_apart(source: Source, evaluation: str) -> Iterator[tuple[str, str, int, TwoWay]]:
-    """Benchmark, arm, number of problems and the difference to the study's baseline after the last step, with an
-    interval for new problems and new seeds."""
+    """Benchmark, arm, number of problems and the difference to the study's baseline after the last
+    step, with an interval for new problems and new seeds."""
     recorded = source.evidence.runs(source.study)
     frame = answers.by_problem(source.evidence, list(recorded["run_id"]), evaluation)
     frame = frame.merge(recorded[["run_id", "arm", "seed"]], on="run_id")
-    frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
+    frame = frame[
+        (frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))
+    ]
     frame["rate"] = frame["correct"] / frame["graded"]
-    by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
+    by_arm = {
+        arm: part.pivot(index="seed", columns="problem", values="rate")
+        for arm, part in frame.groupby("arm")
+    }
     baseline = source.declaration.baseline
     for arm in source.declaration.treatments:
         if arm in by_arm and baseline in by_arm:

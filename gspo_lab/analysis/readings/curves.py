@@ -1,6 +1,8 @@
-"""What runs recorded as they trained: rewards, signals that left their range, failed updates and grades, responses.
+"""What runs recorded as they trained: rewards, signals that left their range, failed updates and
+grades, responses.
 
-What was recorded response by response, and the counts of tokens that a range would bind, have one window.
+What was recorded response by response, and the counts of tokens that a range would bind, have one
+window.
 """
 
 import json
@@ -13,7 +15,14 @@ import numpy as np
 
 from gspo_lab.analysis.readings.read import SIGNALS, by_step, hold, rows_of, signal
 from gspo_lab.analysis.readings.reading import Minibatch, Reading, Steps, Window
-from gspo_lab.analysis.readings.runs import FINISHED, Source, first_settled, once, recorded_runs, runs
+from gspo_lab.analysis.readings.runs import (
+    FINISHED,
+    Source,
+    first_settled,
+    once,
+    recorded_runs,
+    runs,
+)
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import Onset, entropy_collapse, signal_onset
 from gspo_lab.recording.records import RULES
@@ -23,30 +32,42 @@ REWARD = Reading("reward_mean", Window(Steps.ALL))
 
 @once
 def nonfinite_steps(source: Source) -> dict[str, list[int]]:
-    """Per run id with any the step of each update that was not finite: skipped, or of a dead model."""
+    """Per run id with any the step of each update that was not finite: skipped, or of a dead
+    model.
+    """
     query = "SELECT step FROM updates WHERE run_id = ? AND nonfinite = 1 ORDER BY step, minibatch"
-    steps = {run.id: [step for (step,) in source.evidence.rows(query, (run.id,))] for run in runs(source)}
+    steps = {
+        run.id: [step for (step,) in source.evidence.rows(query, (run.id,))] for run in runs(source)
+    }
     return {run: bad for run, bad in steps.items() if bad}
 
 
 @once
 def measured(source: Source, reading: Reading = REWARD) -> dict[str, tuple[Floats, Floats]]:
-    """Per run id the steps at which a reading (the mean training reward) was measured, and its values there."""
-    known = {run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, reading).items()}
-    return {run: (curve.steps[finite], curve.values[finite]) for run, (curve, finite) in known.items()}
+    """Per run id the steps at which a reading (the mean training reward) was measured, and its
+    values there.
+    """
+    known = {
+        run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, reading).items()
+    }
+    return {
+        run: (curve.steps[finite], curve.values[finite]) for run, (curve, finite) in known.items()
+    }
 
 
 @once
 def reward_curves(source: Source) -> dict[tuple[str, int], tuple[Floats, Floats]]:
-    """(arm, seed) -> steps and mean training reward of every finished run, as `readings.read.hold` has them."""
+    """(arm, seed) -> steps and mean training reward of every finished run, as `readings.read.hold`
+    has them.
+    """
     curves = {run: hold(run, by_step(source, REWARD)[run.id]) for run in runs(source, FINISHED)}
     return {(run.arm, run.seed): curve for run, curve in curves.items() if len(curve[0])}
 
 
 @once
 def grader_errors(source: Source) -> dict[str, float]:
-    """Per run id the share of its training responses on which the grader failed, those of dropped groups among
-    them; they counted as reward 0. Runs that have not counted them are left out."""
+    """Per run id the share of its training responses on which the grader failed, those of dropped
+    groups among them; they counted as reward 0. Runs that have not counted them are left out."""
     query = (
         "SELECT TOTAL(grader_errors), SUM(responses), TOTAL(dropped_groups) FROM steps "
         "WHERE run_id = ? AND grader_errors IS NOT NULL GROUP BY run_id"
@@ -56,30 +77,38 @@ def grader_errors(source: Source) -> dict[str, float]:
         for failed, trained, dropped in source.evidence.rows(query, (run.id,)):
             if dropped and not source.declaration.is_known(run.arm, "rollout.group_size"):
                 continue
-            graded = trained + dropped * source.declaration.arms[run.arm].settings.rollout.group_size
+            graded = (
+                trained + dropped * source.declaration.arms[run.arm].settings.rollout.group_size
+            )
             out |= {run.id: failed / graded} if graded else {}
     return out
 
 
 @once
 def onsets(source: Source, run: str) -> Mapping[str, Onset]:
-    """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
+    """Per recorded entry of SIGNALS when it left its range in a run, step by step after the
+    warm-up.
+    """
     out = {}
     for metric in SIGNALS:
         curve = by_step(source, signal(metric), run)[run]
         known = ~np.isnan(curve.values)
         if known.any():
-            out[metric] = signal_onset(curve.steps[known], curve.values[known], first_settled(source)[run])
+            out[metric] = signal_onset(
+                curve.steps[known], curve.values[known], first_settled(source)[run]
+            )
     return out
 
 
 @once
 def entropy_collapses(of: Source) -> Mapping[str, Onset]:
-    """Per run id when the entropy of its training tokens collapsed; runs that recorded none are left out. An imported
-    run is as long as its log."""
+    """Per run id when the entropy of its training tokens collapsed; runs that recorded none are
+    left out. An imported run is as long as its log."""
     curves, known = by_step(of, signal("entropy")), measured(of, signal("entropy"))
     return {
-        run.id: entropy_collapse(*known[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1)
+        run.id: entropy_collapse(
+            *known[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1
+        )
         for run in runs(of)
         if len(known[run.id][0])
     }
@@ -88,9 +117,11 @@ def entropy_collapses(of: Source) -> Mapping[str, Onset]:
 Columns: TypeAlias = Mapping[str, Floats]
 
 
-def responses(source: Source, names: Sequence[str], window: Window, at: Iterable[int]) -> Mapping[str, Columns]:
-    """Per run id the lists `names` of `response_detail`, put together over the window's updates of the steps `at`; an
-    empty array where nothing was recorded."""
+def responses(
+    source: Source, names: Sequence[str], window: Window, at: Iterable[int]
+) -> Mapping[str, Columns]:
+    """Per run id the lists `names` of `response_detail`, put together over the window's updates of
+    the steps `at`; an empty array where nothing was recorded."""
     lists = ", ".join(f"json_extract(response_detail, '$.{name}')" for name in names)
     where = "response_detail IS NOT NULL AND step IN (SELECT value FROM json_each(?))"
     out = {}
@@ -98,21 +129,28 @@ def responses(source: Source, names: Sequence[str], window: Window, at: Iterable
         rows = rows_of(source, run.id, lists, window, where, json.dumps(sorted(at)))
         parts = [[np.asarray(json.loads(text), dtype=np.float64) for text in row] for row in rows]
         columns = zip(*parts, strict=True) if parts else [[np.zeros(0)] for _ in names]
-        out[run.id] = {name: np.concatenate(list(column)) for name, column in zip(names, columns, strict=True)}
+        out[run.id] = {
+            name: np.concatenate(list(column)) for name, column in zip(names, columns, strict=True)
+        }
     return out
 
 
 @once
 def band_counts(source: Source, run: str) -> tuple[Mapping[str, Floats], float]:
-    """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over all settled updates
-    that counted them, and these updates' tokens; ({}, 0) where none did."""
+    """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over
+    all settled updates that counted them, and these updates' tokens; ({}, 0) where none did."""
     rows = rows_of(source, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
     tokens = float(sum(count or 0 for _, count in rows))
     counts = [json.loads(text) for text, _ in rows]
     if not tokens:
         return {}, 0.0
-    sides = {rule: [np.add(update[rule]["low"], update[rule]["high"]) for update in counts] for rule in RULES}
-    return {rule: np.asarray(updates, dtype=np.float64).sum(axis=0) for rule, updates in sides.items()}, tokens
+    sides = {
+        rule: [np.add(update[rule]["low"], update[rule]["high"]) for update in counts]
+        for rule in RULES
+    }
+    return {
+        rule: np.asarray(updates, dtype=np.float64).sum(axis=0) for rule, updates in sides.items()
+    }, tokens
 
 
 def band_shares(source: Source, run: str) -> Mapping[str, Floats]:
@@ -123,7 +161,9 @@ def band_shares(source: Source, run: str) -> Mapping[str, Floats]:
 
 @dataclass(frozen=True)
 class Weights:
-    """How alike the tokens of a response are weighed, over a run's settled updates with minibatch >= 1."""
+    """How alike the tokens of a response are weighed, over a run's settled updates with minibatch
+    >= 1.
+    """
 
     partly_clipped: int
     """Responses of which the clip bound some tokens and not all."""
@@ -139,7 +179,9 @@ def weights_within(source: Source, run: str) -> Weights | None:
     names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
     details = [json.loads(detail) for (detail,) in rows]
     length, total, squares, clipped = (
-        np.concatenate([np.zeros(0), *(np.asarray(detail[name], dtype=np.float64) for detail in details)])
+        np.concatenate(
+            [np.zeros(0), *(np.asarray(detail[name], dtype=np.float64) for detail in details)]
+        )
         for name in names
     )
     if not len(length):
@@ -152,11 +194,13 @@ def weights_within(source: Source, run: str) -> Weights | None:
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a run's policy moved from the one that sampled, over its settled updates; log-ratios in nats.
+    """How far a run's policy moved from the one that sampled, over its settled updates; log-ratios
+    in nats.
 
-    `length` is the mean of all responses. The spreads, of l_t over tokens and of log s over responses, and the drift
-    are of mini-batches >= 1. The columns with `_N` have one entry per response, mini-batch 0 included: log s less its
-    mini-batch index's mean, the expected log s there (the negative k3 estimate of KL), A, and its share of all tokens.
+    `length` is the mean of all responses. The spreads, of l_t over tokens and of log s over
+    responses, and the drift are of mini-batches >= 1. The columns with `_N` have one entry per
+    response, mini-batch 0 included: log s less its mini-batch index's mean, the expected log s
+    there (the negative k3 estimate of KL), A, and its share of all tokens.
     """
 
     length: float
@@ -176,7 +220,9 @@ def movement(source: Source, run: str) -> Movement | None:
     parts = list(_moved(rows))
     if not any(index_B.any() for index_B, *_ in parts):
         return None
-    index_N, length_N, total_N, square_N, adv_N, expected_N = map(np.concatenate, zip(*parts, strict=True))
+    index_N, length_N, total_N, square_N, adv_N, expected_N = map(
+        np.concatenate, zip(*parts, strict=True)
+    )
     mean_N, later_N = total_N / length_N, index_N > 0
     drifts = {index: float(mean_N[index_N == index].mean()) for index in np.unique(index_N)}
     residual_N = mean_N - np.vectorize(drifts.__getitem__, otypes=[float])(index_N)
@@ -195,13 +241,20 @@ def movement(source: Source, run: str) -> Movement | None:
 
 
 def _moved(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
-    """Mini-batch index, length, sum of l_t and of its square, A and expected log s of the responses of each update
-    that has finite ones."""
+    """Mini-batch index, length, sum of l_t and of its square, A and expected log s of the responses
+    of each update that has finite ones."""
     names = ("length", "sum_log_ratio", "sum_square_log_ratio", "advantage")
     for minibatch, detail, _, stale_k3 in rows:
         lists = json.loads(detail)
-        length_B, total_B, square_B, adv_B = (np.asarray(lists[name], dtype=np.float64) for name in names)
-        if len(length_B) and np.isfinite(total_B).all() and stale_k3 is not None and math.isfinite(stale_k3):
+        length_B, total_B, square_B, adv_B = (
+            np.asarray(lists[name], dtype=np.float64) for name in names
+        )
+        if (
+            len(length_B)
+            and np.isfinite(total_B).all()
+            and stale_k3 is not None
+            and math.isfinite(stale_k3)
+        ):
             like_B = np.ones_like(length_B)
             yield minibatch * like_B, length_B, total_B, square_B, adv_B, -stale_k3 * like_B
 
@@ -212,9 +265,13 @@ def shared_bounds(lengths: Iterable[Floats], bins: int) -> Floats:
     return np.unique(levels)
 
 
-def spread_by_length(length: Floats, value: Floats, bounds: Floats, least: int) -> list[tuple[float, float]]:
-    """Mean length and standard deviation of `value` of the responses between the bounds; bins with fewer than `least`
-    responses are left out."""
+def spread_by_length(
+    length: Floats, value: Floats, bounds: Floats, least: int
+) -> list[tuple[float, float]]:
+    """Mean length and standard deviation of `value` of the responses between the bounds; bins with
+    fewer than `least` responses are left out."""
     bins = np.searchsorted(bounds, length, side="right")
     full = [index for index in range(len(bounds) + 1) if np.count_nonzero(bins == index) >= least]
-    return [(float(length[bins == index].mean()), float(value[bins == index].std())) for index in full]
+    return [
+        (float(length[bins == index].mean()), float(value[bins == index].std())) for index in full
+    ]

@@ -1,6 +1,8 @@
-"""Reading a record: rows are pooled in SQLite by step or by mini-batch, and these pools are pooled again here.
+"""Reading a record: rows are pooled in SQLite by step or by mini-batch, and these pools are pooled
+again here.
 
-A pool keeps its weight, so that pooling it again gives the mean over all rows, however they were split.
+A pool keeps its weight, so that pooling it again gives the mean over all rows, however they were
+split.
 """
 
 import json
@@ -10,8 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.analysis.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
-from gspo_lab.analysis.readings.runs import RecordedRun, Seeds, Source, first_settled, once, recorded_runs, runs
+from gspo_lab.analysis.readings.reading import (
+    Curve,
+    Minibatch,
+    Reading,
+    Reduce,
+    Steps,
+    Summary,
+    Value,
+    Weight,
+    Window,
+)
+from gspo_lab.analysis.readings.runs import (
+    RecordedRun,
+    Seeds,
+    Source,
+    first_settled,
+    once,
+    recorded_runs,
+    runs,
+)
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
@@ -19,7 +39,12 @@ from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.records import of_entries, of_groups
 
 TOGETHER = (
-    *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_active_tokens"),
+    *(
+        "clip_fraction_tokens",
+        "clip_fraction_tokens_high",
+        "clip_fraction_tokens_low",
+        "clip_fraction_active_tokens",
+    ),
     *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
@@ -38,17 +63,23 @@ INDICES = {
 
 
 def signal(metric: str) -> Reading:
-    """The reading that tells when a signal leaves its range: its curve over all steps and mini-batches."""
+    """The reading that tells when a signal leaves its range: its curve over all steps and
+    mini-batches.
+    """
     return Reading(metric, Window(Steps.ALL))
 
 
 def pooled(values: Floats, weights: Floats) -> Value:
-    """The weighted mean of the values that were measured (not NaN), with the sum of their weights."""
+    """The weighted mean of the values that were measured (not NaN), with the sum of their
+    weights.
+    """
     known = ~np.isnan(values)
     weight = float(weights[known].sum())
     if not weight:
         return Value(None)
-    mean = float(values[known][0] if known.sum() == 1 else (values[known] * weights[known]).sum() / weight)
+    mean = float(
+        values[known][0] if known.sum() == 1 else (values[known] * weights[known]).sum() / weight
+    )
     return Value(mean if math.isfinite(mean) else None, weight)
 
 
@@ -57,9 +88,14 @@ def read(source: Source, reading: Reading) -> Mapping[str, Value]:
     """Per run id the reading's number, of every recorded run."""
     if reading.reduce in CURVES:
         curves = by_step(source, reading)
-        return {run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(source)}
+        return {
+            run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(source)
+        }
     if not _together(reading):
-        return {run: pooled(whole.values, whole.weights) for run, whole in _pools(source, reading, "whole").items()}
+        return {
+            run: pooled(whole.values, whole.weights)
+            for run, whole in _pools(source, reading, "whole").items()
+        }
     out = {}
     for run, pools in _pools(source, reading, "minibatch").items():
         low, high = _indices(source, run, reading.window.minibatch)
@@ -71,7 +107,10 @@ def read(source: Source, reading: Reading) -> Mapping[str, Value]:
 def by_minibatch(source: Source, reading: Reading) -> Mapping[str, Mapping[int, Value]]:
     """Per run id and mini-batch index the mean over the window's steps."""
     return {
-        run: {int(index): pooled(pools.values[[i]], pools.weights[[i]]) for i, index in enumerate(pools.steps)}
+        run: {
+            int(index): pooled(pools.values[[i]], pools.weights[[i]])
+            for i, index in enumerate(pools.steps)
+        }
         for run, pools in _pools(source, reading, "minibatch").items()
     }
 
@@ -81,13 +120,18 @@ def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping
     return _pools(source, reading, "step", run)
 
 
-def by_layer(source: Source, reading: Reading, at: Iterable[int]) -> Mapping[str, tuple[float | None, ...]]:
-    """Per run id the mean of each entry of a metric that is a list, over those of the steps `at` that the window has.
-    Runs without any are left out."""
+def by_layer(
+    source: Source, reading: Reading, at: Iterable[int]
+) -> Mapping[str, tuple[float | None, ...]]:
+    """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
+    that the window has. Runs without any are left out."""
     query, steps = of_entries(reading.table, reading.metric), json.dumps(sorted(at))
 
     def entries(run: RecordedRun) -> tuple[float | None, ...]:
-        bounds = (*_range(source, run, reading.window.steps), *_indices(source, run.id, reading.window.minibatch))
+        bounds = (
+            *_range(source, run, reading.window.steps),
+            *_indices(source, run.id, reading.window.minibatch),
+        )
         return tuple(value for _, value in source.evidence.rows(query, (run.id, *bounds, steps)))
 
     return {run.id: values for run in recorded_runs(source) if (values := entries(run))}
@@ -96,7 +140,9 @@ def by_layer(source: Source, reading: Reading, at: Iterable[int]) -> Mapping[str
 def summarise(source: Source, reading: Reading, arm: str, seeds: Seeds) -> Summary:
     """The reading of an arm's runs of a set of seeds."""
     values = read(source, reading)
-    return Summary(reading, seeds, {run.seed: values[run.id] for run in runs(source, seeds) if run.arm == arm})
+    return Summary(
+        reading, seeds, {run.seed: values[run.id] for run in runs(source, seeds) if run.arm == arm}
+    )
 
 
 def _together(reading: Reading) -> bool:
@@ -113,8 +159,12 @@ def _group(reading: Reading, by: str) -> tuple[str, ...]:
     return (reading.metric,)
 
 
-def _pools(source: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:
-    """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps all) or "whole"."""
+def _pools(
+    source: Source, reading: Reading, by: str, only: str | None = None
+) -> Mapping[str, Curve]:
+    """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps
+    all) or "whole".
+    """
     grouped = _grouped(
         source,
         reading.table,
@@ -122,11 +172,16 @@ def _pools(source: Source, reading: Reading, by: str, only: str | None = None) -
         _group(reading, by),
         reading.window.steps,
         Minibatch.ALL if by == "minibatch" else reading.window.minibatch,
-        (reading.reduce if reading.reduce in (Reduce.LARGEST, Reduce.SUM) else reading.weight).value,
+        (
+            reading.reduce if reading.reduce in (Reduce.LARGEST, Reduce.SUM) else reading.weight
+        ).value,
         only,
     )
     metric = reading.metric
-    return {run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"]) for run, pools in grouped.items()}
+    return {
+        run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"])
+        for run, pools in grouped.items()
+    }
 
 
 @once
@@ -157,10 +212,15 @@ def _grouped(
 def rows_of(
     source: Source, run: str, columns: str, window: Window, where: str, *values: object
 ) -> list[tuple[Any, ...]]:
-    """The columns (SQL) of a run's updates in a window of which `where` holds too, in their order."""
+    """The columns (SQL) of a run's updates in a window of which `where` holds too, in their
+    order.
+    """
     place = "run_id = ? AND step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
     query = f"SELECT {columns} FROM updates WHERE {place} AND {where} ORDER BY step, minibatch"
-    bounds = (*_range(source, _by_id(source)[run], window.steps), *_indices(source, run, window.minibatch))
+    bounds = (
+        *_range(source, _by_id(source)[run], window.steps),
+        *_indices(source, run, window.minibatch),
+    )
     return source.evidence.rows(query, (run, *bounds, *values))
 
 
@@ -183,15 +243,17 @@ def _by_id(source: Source) -> Mapping[str, RecordedRun]:
 
 def _indices(source: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
     if minibatch is Minibatch.FINAL:
-        last = source.declaration.arms[_by_id(source)[run].arm].settings.update.per_rollout_batch - 1
+        last = (
+            source.declaration.arms[_by_id(source)[run].arm].settings.update.per_rollout_batch - 1
+        )
         return last, last
     return INDICES[minibatch]
 
 
 def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
-    """Steps and values of a run's curve, from the first measured step to the last planned one, or of an unfinished run
-    to the last recorded one. A step without a measurement holds the value before. An imported curve has its log's rows:
-    a log says nothing of the steps between them."""
+    """Steps and values of a run's curve, from the first measured step to the last planned one, or
+    of an unfinished run to the last recorded one. A step without a measurement holds the value
+    before. An imported curve has its log's rows: a log says nothing of the steps between them."""
     if run.imported or not len(curve.steps):
         known = np.isfinite(curve.values)
         return curve.steps[known], curve.values[known]
@@ -211,7 +273,9 @@ CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
 def _of_curve(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
     """Every step alike; an area needs two."""
     known = np.isfinite(curve.values)
-    steps, values = (curve.steps[known], curve.values[known]) if reduce is Reduce.MEDIAN else hold(run, curve)
+    steps, values = (
+        (curve.steps[known], curve.values[known]) if reduce is Reduce.MEDIAN else hold(run, curve)
+    )
     if len(values) < (2 if reduce is Reduce.AREA else 1):
         return Value(None)
     return Value(CURVES[reduce](steps, values), len(values))

@@ -67,7 +67,10 @@ class Reduce(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """The rows that count. A record of a rollout batch has no mini-batch: there all rows of the steps count."""
+    """The rows that count.
+
+    A record of a rollout batch has no mini-batch: there all rows of the steps count.
+    """
 
     steps: Steps = Steps.SETTLED
     minibatch: Minibatch = Minibatch.ALL
@@ -96,7 +99,10 @@ SAID = {
 
 @dataclass(frozen=True)
 class Reading:
-    """One question to a run's record. The default is the metric's mean over settled steps by its own weight."""
+    """One question to a run's record.
+
+    The default is the metric's mean over settled steps by its own weight.
+    """
 
     metric: str
     window: Window = Window()
@@ -117,12 +123,16 @@ class Reading:
     def parse(cls, key: str) -> "Reading":
         """The reading that has this key."""
         metric, reduce, steps, minibatch, weight = key.split(".")
-        return cls(metric, Window(Steps(steps), Minibatch(minibatch)), Reduce(reduce), Weight(weight))
+        return cls(
+            metric, Window(Steps(steps), Minibatch(minibatch)), Reduce(reduce), Weight(weight)
+        )
 
     @property
     def key(self) -> str:
         """A stable name, as "clip_fraction_tokens.mean.settled.later.own"."""
-        return ".".join((self.metric, self.reduce, self.window.steps, self.window.minibatch, self.weight))
+        return ".".join(
+            (self.metric, self.reduce, self.window.steps, self.window.minibatch, self.weight)
+        )
 
     def label(self) -> str:
         """The reading for people: "mini-batches ≥ 1, after the learning rate's warm-up"."""
@@ -166,7 +176,10 @@ class Summary:
     @property
     def largest(self) -> float | None:
         """The largest of the runs that measured it."""
-        return max((number.value for number in self.by_seed.values() if number.value is not None), default=None)
+        return max(
+            (number.value for number in self.by_seed.values() if number.value is not None),
+            default=None,
+        )
 
 
 def average(values: Iterable[float | None]) -> float | None:
@@ -190,10 +203,15 @@ LATER = Window(minibatch=Minibatch.LATER)
 CLIP_EVERYWHERE = Reading("clip_fraction_tokens")
 """The share of response tokens that the clip binds, over all mini-batches."""
 CLIP = Reading("clip_fraction_tokens", LATER)
-"""The same of mini-batches >= 1: on the first one all ratios are 1. What a page calls "clipped" without more."""
+"""The same of mini-batches >= 1: on the first one all ratios are 1.
+
+What a page calls "clipped" without more.
+"""
 CLIP_ACTIVE = Reading("clip_fraction_active_tokens", LATER)
 """The share of the tokens with an advantage, by which saturation is judged."""
-WOULD_CLIP = {rule: Reading(f"would_clip_fraction_tokens_{rule}", LATER) for rule in ("grpo", "gspo")}
+WOULD_CLIP = {
+    rule: Reading(f"would_clip_fraction_tokens_{rule}", LATER) for rule in ("grpo", "gspo")
+}
 """Per rule the share that it would have clipped on the same batches."""
 CHANGE_LATER = Reading("expert_change", LATER)
 """The share of activated experts that the router would choose differently by now."""

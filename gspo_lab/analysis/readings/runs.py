@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Source:
     """One study in the database of `evidence`, which does not change while it is open.
 
-    `label` is the study's name beside others. In `elsewhere` further executions of it lie: folders of runs,
-    databases."""
+    `label` is the study's name beside others. In `elsewhere` further executions of it lie: folders
+    of runs, databases."""
 
     evidence: Evidence
     study: str
@@ -50,7 +50,10 @@ class Source:
 
 
 def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A function of a source that keeps its results: each is computed once. Do not change a result."""
+    """A function of a source that keeps its results: each is computed once.
+
+    Do not change a result.
+    """
 
     def read_once(of: S, /, *args: P.args, **options: P.kwargs) -> T:
         key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
@@ -100,7 +103,9 @@ class Seeds:
 
     def has(self, run: Any) -> bool:
         """Whether a run, or what became of it, counts by its `seed` and `state`."""
-        return (run.state == State.FINISHED or not self.finished) and (self.only is None or run.seed in self.only)
+        return (run.state == State.FINISHED or not self.finished) and (
+            self.only is None or run.seed in self.only
+        )
 
     def label(self) -> str:
         """The set for people: "finished runs of seeds 0 to 4"."""
@@ -117,12 +122,16 @@ FINISHED = Seeds("finished")
 
 
 def deciding(declared: Declaration) -> Seeds:
-    """The finished runs of the seeds that were declared before the first step, up to the last look."""
+    """The finished runs of the seeds that were declared before the first step, up to the last
+    look.
+    """
     return Seeds("deciding", only=declared.deciding)
 
 
 def decided(seeds: Iterable[int]) -> Seeds:
-    """The finished runs that a verdict rests on: of `seeds`, which a look may have resolved early."""
+    """The finished runs that a verdict rests on: of `seeds`, which a look may have resolved
+    early.
+    """
     return Seeds("decided", only=tuple(seeds))
 
 
@@ -131,8 +140,9 @@ def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
     """Every run, in the order of the study's arms, then seeds."""
     source.evidence.study(source.study)
     query = (
-        f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}') FROM chosen "
-        f"JOIN (SELECT run_id, state, steps_planned, facts FROM runs) USING (run_id) ORDER BY {IN_ORDER}"
+        f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}')"
+        " FROM chosen JOIN (SELECT run_id, state, steps_planned, facts FROM runs) USING (run_id)"
+        f" ORDER BY {IN_ORDER}"
     )
     rows = source.evidence.rows(query, (source.study,))
     return tuple(
@@ -141,9 +151,15 @@ def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
     )
 
 
-def runs(source: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None = None) -> tuple[RecordedRun, ...]:
-    """The runs of a set of seeds; with `arms` those of these arms, on the seeds that all of them have."""
-    chosen = [run for run in recorded_runs(source) if seeds.has(run) and (arms is None or run.arm in arms)]
+def runs(
+    source: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None = None
+) -> tuple[RecordedRun, ...]:
+    """The runs of a set of seeds; with `arms` those of these arms, on the seeds that all of them
+    have.
+    """
+    chosen = [
+        run for run in recorded_runs(source) if seeds.has(run) and (arms is None or run.arm in arms)
+    ]
     if arms is not None:
         seeds_of = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
         chosen = [run for run in chosen if all(run.seed in known for known in seeds_of)]
@@ -165,7 +181,9 @@ def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
 def not_counted(source: Source) -> tuple[Reason, ...]:
     """The finished runs of seeds that do not decide; empty where there are none."""
     extra = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
-    return (Reason("not counted", {"seeds": tuple(sorted(set(extra))), "runs": len(extra)}),) * bool(extra)
+    return (
+        Reason("not counted", {"seeds": tuple(sorted(set(extra))), "runs": len(extra)}),
+    ) * bool(extra)
 
 
 def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:
@@ -175,25 +193,34 @@ def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:
 
 FULL = 1 - 1e-9
 """Of the declared learning rate: from here on two that were computed in another order are equal."""
-RISING = "SELECT COUNT(learning_rate), MAX(step) FILTER (WHERE learning_rate < ?) FROM updates WHERE run_id = ?"
+RISING = (
+    "SELECT COUNT(learning_rate), MAX(step) FILTER (WHERE learning_rate < ?) FROM updates WHERE"
+    " run_id = ?"
+)
 
 
 @once
 def first_settled(source: Source) -> Mapping[str, int]:
     """Per run id the first step from which every recorded update has the full learning rate.
 
-    Where all steps make equally many updates it follows from the schedule. Where groups vary, steps make fewer, and the
-    rate rises by updates made: then it is read from the recorded rate, if there is one. An imported run with an unknown
-    warm-up is read from its first row.
+    Where all steps make equally many updates it follows from the schedule. Where groups vary, steps
+    make fewer, and the rate rises by updates made: then it is read from the recorded rate, if there
+    is one. An imported run with an unknown warm-up is read from its first row.
     """
     declared, out = source.declaration, {}
     for run in source.evidence.chosen(source.study):
         if run.arm not in declared.arms:
             continue
         settings = declared.arms[run.arm].settings
-        out[run.id] = settings.update.first_settled if declared.is_known(run.arm, "update.warmup_updates") else 0
+        out[run.id] = (
+            settings.update.first_settled
+            if declared.is_known(run.arm, "update.warmup_updates")
+            else 0
+        )
         if settings.rollout.varying and declared.is_known(run.arm, "update.learning_rate"):
-            ((known, last),) = source.evidence.rows(RISING, (FULL * settings.update.learning_rate, run.id))
+            ((known, last),) = source.evidence.rows(
+                RISING, (FULL * settings.update.learning_rate, run.id)
+            )
             if known:
                 out[run.id] = 0 if last is None else last + 1
     return out

@@ -1,11 +1,32 @@
-"""Pure functions over arrays: from scores per seed to a verdict, and simulations of its error rates. No I/O."""
+"""Pure functions over arrays: from scores per seed to a verdict, and simulations of its error
+rates. No I/O.
+"""
 
 from gspo_lab.analysis.stats.levels import holm
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.analysis.stats.proportions import clopper_pearson
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, decide, decide_all
+from gspo_lab.analysis.stats.verdict import (
+    Comparison,
+    Reason,
+    Rule,
+    Scores,
+    Verdict,
+    decide,
+    decide_all,
+)
 
 __all__ = [
-    "Comparison", "PairedT", "Reason", "Rule", "Scores", "TwoWay", "Verdict", "clopper_pearson", "decide", "decide_all",
-    "holm", "paired_t", "two_way",
-]  # fmt: skip
+    "Comparison",
+    "PairedT",
+    "Reason",
+    "Rule",
+    "Scores",
+    "TwoWay",
+    "Verdict",
+    "clopper_pearson",
+    "decide",
+    "decide_all",
+    "holm",
+    "paired_t",
+    "two_way",
+]

@@ -13,13 +13,18 @@ Integers = NDArray[np.int64]
 
 
 def finite(values: ArrayLike, name: str, axes: int = 1) -> Floats:
-    """`values` as float64 with `axes` axes; LabError where a number is missing or infinite: no statistic skips it."""
+    """`values` as float64 with `axes` axes; LabError where a number is missing or infinite: no
+    statistic skips it.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != axes:
-        raise LabError(f"{name}: {array.ndim} axes where {axes} are needed, shape {array.shape}; reshape it")
+        raise LabError(
+            f"{name}: {array.ndim} axes where {axes} are needed, shape {array.shape}; reshape it"
+        )
     if not np.isfinite(array).all():
         raise LabError(
-            f"{name}: {int((~np.isfinite(array)).sum())} values are missing or infinite; carry or impute them"
+            f"{name}: {int((~np.isfinite(array)).sum())} values are missing or infinite; carry or"
+            " impute them"
         )
     return array
 
@@ -28,7 +33,9 @@ def whole_numbers(values: ArrayLike, name: str) -> Integers:
     """`values` as a flat array of counts >= 0; LabError for fractions and negative numbers."""
     array = finite(np.atleast_1d(np.asarray(values)), name)
     if (array < 0).any() or (array != np.floor(array)).any():
-        raise LabError(f"{name}: counts are whole numbers from 0 on; found {array.min()} to {array.max()}")
+        raise LabError(
+            f"{name}: counts are whole numbers from 0 on; found {array.min()} to {array.max()}"
+        )
     return array.astype(np.int64)
 
 

@@ -1,7 +1,9 @@
-"""Does the verdict cry wolf? Thousands of studies in which nothing differs, through the production code.
+"""Does the verdict cry wolf? Thousands of studies in which nothing differs, through the production
+code.
 
-`simulation_cells.py` has the kinds of study and their judges: the code that decides users' studies, and beside it
-popular methods that are known to fail. If one of those passes, this check itself is broken.
+`simulation_cells.py` has the kinds of study and their judges: the code that decides users' studies,
+and beside it popular methods that are known to fail. If one of those passes, this check itself is
+broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +26,12 @@ CHUNK = 100
 class CalibrationRow:
     """One method on one kind of study.
 
-    `rate`: share of all studies with a false alarm, with its 99 % Clopper-Pearson interval. A false alarm is an
-    interval without the true difference, or an untrue verdict. For a row "told" it is the share with the verdict, its
-    power. `withheld` studies had no interval and raised none. `lowest`, `highest`: where the rate must lie, None where
-    that side is free. `coverage`: share of the intervals given that hold the truth; it and `median_width` are None for
-    a method that gives words.
+    `rate`: share of all studies with a false alarm, with its 99 % Clopper-Pearson interval. A false
+    alarm is an interval without the true difference, or an untrue verdict. For a row "told" it is
+    the share with the verdict, its power. `withheld` studies had no interval and raised none.
+    `lowest`, `highest`: where the rate must lie, None where that side is free. `coverage`: share of
+    the intervals given that hold the truth; it and `median_width` are None for a method that gives
+    words.
     """
 
     cell: str
@@ -47,12 +50,19 @@ class CalibrationRow:
     def passed(self) -> bool:
         """Whether the rate lies where it must; for a method that must fail, whether it did."""
         rate = self.rate.k / self.rate.n
-        return (self.lowest is None or rate >= self.lowest) and (self.highest is None or rate <= self.highest)
+        return (self.lowest is None or rate >= self.lowest) and (
+            self.highest is None or rate <= self.highest
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab calibrate --json` prints it."""
         alarms, studies, _, low, high = self.rate
-        rate = {"false_alarms": alarms, "rate": alarms / studies, "rate_low": low, "rate_high": high}
+        rate = {
+            "false_alarms": alarms,
+            "rate": alarms / studies,
+            "rate_low": low,
+            "rate_high": high,
+        }
         return {**vars(self), **rate, "passed": self.passed}
 
 
@@ -75,14 +85,19 @@ def run_calibration(
     alpha: float = 0.05,
     cells: Sequence[Cell] = CELLS,
 ) -> Calibration:
-    """Run every cell with `studies` studies each; rates are held against the exact 99 % binomial band of alpha.
+    """Run every cell with `studies` studies each; rates are held against the exact 99 % binomial
+    band of alpha.
 
-    A fixed seed makes a test of this: with seeds of your own a two-sided row leaves its band by chance once in 100
-    times, and the two-way row on 400 x 4 items at n = 3, whose true rate is about .057, once in ten at 2,000 studies.
-    2,000 studies take two minutes on one core; 300 take seconds and see only coarse faults.
+    A fixed seed makes a test of this: with seeds of your own a two-sided row leaves its band by
+    chance once in 100 times, and the two-way row on 400 x 4 items at n = 3, whose true rate is
+    about .057, once in ten at 2,000 studies. 2,000 studies take two minutes on one core; 300 take
+    seconds and see only coarse faults.
     """
     if studies < LEAST_STUDIES:
-        raise LabError(f"{studies} studies are too few to tell false-positive rates apart; use {LEAST_STUDIES} or more")
+        raise LabError(
+            f"{studies} studies are too few to tell false-positive rates apart; use {LEAST_STUDIES}"
+            " or more"
+        )
     rows = []
     for cell, own_rng in zip(cells, rng.spawn(len(cells)), strict=True):
         for row in _measure(cell, studies, own_rng, alpha):
@@ -103,7 +118,9 @@ def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator
         yield _row(cell, method, conclusions, alpha)
 
 
-def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> CalibrationRow:
+def _row(
+    cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float
+) -> CalibrationRow:
     studies = len(outcomes)
     known = [outcome for outcome in outcomes if outcome is not None]
     widths = [outcome.width for outcome in known if outcome.width is not None]

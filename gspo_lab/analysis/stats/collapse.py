@@ -24,9 +24,9 @@ FROZEN = 50
 class Stability:
     """The stability of a run's reward. Onsets are training steps; None: the event did not happen.
 
-    `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps required. A
-    collapse can begin only after the first w steps, which make the peak. With fewer than 2 w - 1 recorded steps
-    `judged` is False, because a collapse could not show.
+    `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps
+    required. A collapse can begin only after the first w steps, which make the peak. With fewer
+    than 2 w - 1 recorded steps `judged` is False, because a collapse could not show.
     """
 
     collapse: int | None
@@ -46,18 +46,22 @@ def required_steps(planned_steps: int) -> int:
 def stability(
     steps: ArrayLike, reward: ArrayLike, planned_steps: int, *, nonfinite_steps: Sequence[int] = ()
 ) -> Stability:
-    """Regression: EMA(.9) of reward < peak - max(.5 (peak - start), 3 MAD) for w consecutive steps, the peak being the
-    highest EMA so far. Collapse: such a window with EMA < .5 peak, or a non-finite update, whichever is first.
+    """Regression: EMA(.9) of reward < peak - max(.5 (peak - start), 3 MAD) for w consecutive steps,
+    the peak being the highest EMA so far. Collapse: such a window with EMA < .5 peak, or a
+    non-finite update, whichever is first.
 
-    start is the mean of the first w rewards, and the peak is taken from there on, so that a lucky first step is no
-    peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0 counts as peak - .5 |peak|.
+    start is the mean of the first w rewards, and the peak is taken from there on, so that a lucky
+    first step is no peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0
+    counts as peak - .5 |peak|.
     """
     at, values = finite(steps, "steps"), finite(reward, "reward")
     same_length(at, values, "steps and reward")
     window = required_steps(planned_steps)
     fatal = min(nonfinite_steps, default=None)
     if len(values) < window:
-        return Stability(fatal, None if fatal is None else "non-finite", None, None, None, window, False)
+        return Stability(
+            fatal, None if fatal is None else "non-finite", None, None, None, window, False
+        )
     smooth = ema(values, DECAY)
     start = float(values[:window].mean())
     peak = np.maximum.accumulate(np.concatenate([np.full(window - 1, start), smooth[window - 1 :]]))
@@ -74,18 +78,25 @@ def stability(
     if fatal is not None and (onset is None or fatal <= onset):
         onset, cause = int(fatal), "non-finite"
     since = None if regression is None else int(at[regression])
-    return Stability(onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1)
+    return Stability(
+        onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1
+    )
 
 
 class Onset(NamedTuple):
-    """The step at which a signal left its range, None if it never did; `judged` is False with too few steps to say."""
+    """The step at which a signal left its range, None if it never did; `judged` is False with too
+    few steps to say.
+    """
 
     step: int | None
     judged: bool
 
 
-def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecutive: int = 5) -> Onset:
-    """First step from which a signal stays outside median +- 5 MAD of the frozen window for `consecutive` steps.
+def signal_onset(
+    steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecutive: int = 5
+) -> Onset:
+    """First step from which a signal stays outside median +- 5 MAD of the frozen window for
+    `consecutive` steps.
 
     The lead of a signal is the reward's onset minus this.
     """
@@ -104,8 +115,9 @@ def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecuti
 
 
 def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -> Onset:
-    """First step from which the EMA(.9) of the token entropy is below 10 % of its start for w consecutive steps, w and
-    the start, the mean of the first w values, being those of `stability`. Not judged with fewer than 2 w - 1 values.
+    """First step from which the EMA(.9) of the token entropy is below 10 % of its start for w
+    consecutive steps, w and the start, the mean of the first w values, being those of `stability`.
+    Not judged with fewer than 2 w - 1 values.
 
     arXiv 2505.22617 and the threads of users call this collapse; a reward may hold all the same.
     """

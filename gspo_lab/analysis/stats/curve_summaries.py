@@ -1,4 +1,6 @@
-"""Numbers from a curve, by rules fixed before the run: area, tail, time to a threshold, a sigmoid of compute."""
+"""Numbers from a curve, by rules fixed before the run: area, tail, time to a threshold, a sigmoid
+of compute.
+"""
 
 from dataclasses import dataclass
 
@@ -13,7 +15,9 @@ BLOCK = 64
 
 
 def normalised_auc(x: ArrayLike, y: ArrayLike) -> float:
-    """Area under y(x) by trapezoids over the range of x: the mean height. x increases (prompts, seconds)."""
+    """Area under y(x) by trapezoids over the range of x: the mean height. x increases (prompts,
+    seconds).
+    """
     along, height = _curve(x, y)
     if len(along) < 2:
         raise LabError("area under a curve: two points are needed; evaluate more often")
@@ -27,10 +31,14 @@ def mean_of_runs(values: Floats) -> Floats:
 
 
 def tail_mean(y: ArrayLike, last: int) -> float:
-    """Mean of the last `last` values, of all where there are fewer: the end of the run, never its best point."""
+    """Mean of the last `last` values, of all where there are fewer: the end of the run, never its
+    best point.
+    """
     values = finite(y, "tail mean")
     if last < 1 or len(values) == 0:
-        raise LabError(f"tail mean of the last {last} of {len(values)} values: at least one is needed")
+        raise LabError(
+            f"tail mean of the last {last} of {len(values)} values: at least one is needed"
+        )
     return float(values[-last:].mean())
 
 
@@ -40,14 +48,17 @@ def last_fifth(y: ArrayLike) -> float:
 
 
 def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
-    """`y` with every missing or infinite value replaced by the last finite one before it, and where that was done.
+    """`y` with every missing or infinite value replaced by the last finite one before it, and where
+    that was done.
 
     This is how a collapsed run stays in every headline number. LabError when the first is missing.
     """
     values = np.array(y, dtype=np.float64)
     missing = ~np.isfinite(values)
     if len(values) and missing[0]:
-        raise LabError("the first value of a series is missing: nothing to carry; evaluate before step 0")
+        raise LabError(
+            "the first value of a series is missing: nothing to carry; evaluate before step 0"
+        )
     source = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))))
     return values[source], missing
 
@@ -66,7 +77,9 @@ def carry_forward(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats
 
 
 def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
-    """Exponential mean of y_0..y_t with weights decay^(t-i), normalised to 1: the start is not pulled to 0."""
+    """Exponential mean of y_0..y_t with weights decay^(t-i), normalised to 1: the start is not
+    pulled to 0.
+    """
     values = finite(y, "exponential mean")
     if not 0 <= decay < 1:
         raise LabError(f"exponential mean: decay is {decay}; it lies in [0, 1)")
@@ -76,7 +89,9 @@ def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
 
 
 def _faded(values: Floats, decay: float) -> Floats:
-    """sum_i decay^(t-i) y_i for every t: block by block a triangular matrix of powers; a block's end is carried on."""
+    """sum_i decay^(t-i) y_i for every t: block by block a triangular matrix of powers; a block's
+    end is carried on.
+    """
     blocks = np.concatenate([values, np.zeros(-len(values) % BLOCK)]).reshape(-1, BLOCK)
     lags = np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))
     sums = blocks @ np.where(lags >= 0, float(decay) ** np.maximum(lags, 0), 0.0).T
@@ -102,14 +117,18 @@ def _curve(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     along, height = finite(x, "x"), finite(y, "y")
     same_length(along, height, "curve")
     if (np.diff(along) <= 0).any():
-        raise LabError("curve: x must increase from point to point; sort it and drop repeated points")
+        raise LabError(
+            "curve: x must increase from point to point; sort it and drop repeated points"
+        )
     return along, height
 
 
 LEAST_POINTS = 6
 """Scores after the start that a fit of three numbers needs."""
 LEAST_GAIN = 0.75
-"""The share of its fitted gain that a run must have made: what is extrapolated is at most a third of what was seen."""
+"""The share of its fitted gain that a run must have made: what is extrapolated is at most a third
+of what was seen.
+"""
 SLOPES = (0.5, 1.0, 2.0, 4.0)
 """The exponents from which a fit sets out; the best of its ends counts."""
 
@@ -120,8 +139,8 @@ class ScalingFit:
 
     `asymptote` is A, `exponent` is B, `midpoint` is C_mid.
 
-    The midpoint is the compute at which half of the gain is made: the smaller it is, the more efficient the run. The
-    paper calls a larger B more efficient too.
+    The midpoint is the compute at which half of the gain is made: the smaller it is, the more
+    efficient the run. The paper calls a larger B more efficient too.
     `rms` is the root of the mean squared residual, in points of score.
     """
 
@@ -134,11 +153,13 @@ class ScalingFit:
 def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
     """The least-squares sigmoid through scores at rising compute, the first of which is R0 at 0.
 
-    A, B and C_mid are free, and compute is in any unit; the lab counts FLOPs. The paper instead searches A and C_mid on
-    a grid, counts GPU-hours, and leaves the first 1,500 of them out of its fits (section 2.1).
+    A, B and C_mid are free, and compute is in any unit; the lab counts FLOPs. The paper instead
+    searches A and C_mid on a grid, counts GPU-hours, and leaves the first 1,500 of them out of its
+    fits (section 2.1).
 
-    None where the run is too short for it: fewer than LEAST_POINTS scores after the start, none above it, or less than
-    LEAST_GAIN of the fitted gain made at the last; the asymptote then is a guess.
+    None where the run is too short for it: fewer than LEAST_POINTS scores after the start, none
+    above it, or less than LEAST_GAIN of the fitted gain made at the last; the asymptote then is a
+    guess.
     """
     from scipy.optimize import least_squares
 
@@ -163,4 +184,6 @@ def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
     gain, exponent, midpoint = float(best.x[0]), float(np.exp(best.x[1])), float(np.exp(best.x[2]))
     if 1 / (1 + (midpoint / spent[-1]) ** exponent) < LEAST_GAIN:
         return None
-    return ScalingFit(float(values[0]) + gain, exponent, midpoint, float(np.sqrt(2 * best.cost / len(gains))))
+    return ScalingFit(
+        float(values[0]) + gain, exponent, midpoint, float(np.sqrt(2 * best.cost / len(gains)))
+    )

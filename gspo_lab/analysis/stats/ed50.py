@@ -1,10 +1,12 @@
-"""Stability margin: at which dose (learning rate, mini-batches) half of the runs collapse, and two arms compared.
+"""Stability margin: at which dose (learning rate, mini-batches) half of the runs collapse, and two
+arms compared.
 
-Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the profile of the
-penalised likelihood (Heinze and Schemper 2002). If all runs of an arm ended alike, its only limit follows from counts.
-More dose is taken never to mean fewer collapses. The likelihood counts runs as independent. Runs of one seed share
-their starting model, so a ratio's interval is also that of a paired t over seeds, the wider one.
-Shapes: N runs, P coefficients, Q free directions.
+Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the
+profile of the penalised likelihood (Heinze and Schemper 2002). If all runs of an arm ended alike,
+its only limit follows from counts. More dose is taken never to mean fewer collapses. The likelihood
+counts runs as independent. Runs of one seed share their starting model, so a ratio's interval is
+also that of a paired t over seeds, the wider one. Shapes: N runs, P coefficients, Q free
+directions.
 """
 
 import math
@@ -25,7 +27,9 @@ _ANGLES = 25
 """Points of the profile between the estimate and infinity at which a crossing is looked for."""
 
 FARTHEST = 6
-"""Decades: an estimate or a limit farther from the tried doses' centre, or a ratio farther from 1, says nothing."""
+"""Decades: an estimate or a limit farther from the tried doses' centre, or a ratio farther from 1,
+says nothing.
+"""
 
 SweptRuns = tuple[Sequence[float], Sequence[int], Sequence[int]]
 """Dose, collapsed (0 or 1) and seed, run by run."""
@@ -41,12 +45,13 @@ class Needed:
 
 @dataclass(frozen=True)
 class DoseLimits:
-    """A dose or a ratio of doses with its interval; `low` or `high` is None where the data set no such limit.
+    """A dose or a ratio of doses with its interval; `low` or `high` is None where the data set no
+    such limit.
 
-    ED50 of one arm, or that of the second arm over that of the first: above 1, the second arm stands more. `estimate`
-    is None where all runs of an arm ended alike, or no limit is known; one limit may be known all the same. `slope` is
-    the log odds per decade, of a ratio the common one. `p` of a ratio is two-sided against 1: p < 1 - level says that
-    the interval excludes it.
+    ED50 of one arm, or that of the second arm over that of the first: above 1, the second arm
+    stands more. `estimate` is None where all runs of an arm ended alike, or no limit is known; one
+    limit may be known all the same. `slope` is the log odds per decade, of a ratio the common one.
+    `p` of a ratio is two-sided against 1: p < 1 - level says that the interval excludes it.
     """
 
     estimate: float | None
@@ -68,9 +73,10 @@ class DoseLimits:
 def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> DoseLimits:
     """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.
 
-    The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of the best. The profile
-    extends to m = +-infinity, so that perfectly separated doses have an interval and vague ones an open one. Runs that
-    all ended alike have the exact limit of `_counted_limit` on one side, because their profile reflects the penalty.
+    The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of
+    the best. The profile extends to m = +-infinity, so that perfectly separated doses have an
+    interval and vague ones an open one. Runs that all ended alike have the exact limit of
+    `_counted_limit` on one side, because their profile reflects the penalty.
     """
     x_N, y_N = _runs(dose, collapsed)
     share(level, "level")
@@ -78,9 +84,13 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     fit = best_fit(design_NP, y_N)
 
     def loss(angle: float) -> float:
-        """Fall of the profile at m = tan(angle); directions of length 1 keep m = +-infinity within reach."""
+        """Fall of the profile at m = tan(angle); directions of length 1 keep m = +-infinity within
+        reach.
+        """
         directions_PQ = np.array([[-math.sin(angle)], [math.cos(angle)]])
-        return fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
+        return (
+            fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
+        )
 
     slope: float | None = None
     if _mixed(y_N):
@@ -91,7 +101,9 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
-    estimate, low_dose, high_dose = (None if m is None else _at(m, x_N.mean()) for m in (middle, low, high))
+    estimate, low_dose, high_dose = (
+        None if m is None else _at(m, x_N.mean()) for m in (middle, low, high)
+    )
     reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
     return DoseLimits(estimate, low_dose, high_dose, slope, reason, needed)
 
@@ -105,11 +117,13 @@ def dose_ratio(
     *,
     seeds: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> DoseLimits:
-    """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line bioassay, Finney 1952).
+    """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line
+    bioassay, Finney 1952).
 
-    The profile runs over r and assumes a common slope. An arm without a collapse has no upper limit of its dose, one
-    with only collapses no lower limit, and so has the ratio. With `seeds`, one per run, the interval is at least as
-    wide as that of `seed_shifts`; fewer than three complete seeds give none.
+    The profile runs over r and assumes a common slope. An arm without a collapse has no upper limit
+    of its dose, one with only collapses no lower limit, and so has the ratio. With `seeds`, one per
+    run, the interval is at least as wide as that of `seed_shifts`; fewer than three complete seeds
+    give none.
     """
     x_a, y_a = _runs(dose_a, collapsed_a)
     x_b, y_b = _runs(dose_b, collapsed_b)
@@ -137,7 +151,10 @@ def dose_ratio(
     if seeds is not None and low is not None and high is not None:
         shifts = seed_shifts((x_a, y_a, seeds[0]), (x_b, y_b, seeds[1]), 1 - level)
         if shifts.low is None or shifts.high is None or shifts.p is None:
-            reason = f"an interval over starting models needs {LEAST_SEEDS} seeds with every dose, not {shifts.n}"
+            reason = (
+                f"an interval over starting models needs {LEAST_SEEDS} seeds with every dose, not"
+                f" {shifts.n}"
+            )
             return DoseLimits(_at(shift) if shift is not None else None, None, None, slope, reason)
         low, high, p = min(low, shifts.low), max(high, shifts.high), max(p, shifts.p)
     estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
@@ -153,8 +170,12 @@ def dose_ratio(
     return DoseLimits(estimate, low_ratio, high_ratio, slope, reason, doses)
 
 
-def dose_ratios(first: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseLimits]:
-    """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule gives it."""
+def dose_ratios(
+    first: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05
+) -> dict[str, DoseLimits]:
+    """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule
+    gives it.
+    """
 
     def ratio(name: str, level: float) -> DoseLimits:
         second = treatments[name]
@@ -169,13 +190,17 @@ def dose_ratios(first: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: fl
 
 
 def seed_shifts(
-    first: tuple[Floats, Floats, Sequence[int]], second: tuple[Floats, Floats, Sequence[int]], alpha: float = 0.05
+    first: tuple[Floats, Floats, Sequence[int]],
+    second: tuple[Floats, Floats, Sequence[int]],
+    alpha: float = 0.05,
 ) -> PairedT:
-    """How far the second arm's collapse point lies above the first's, in decades, paired by seed: the starting model.
+    """How far the second arm's collapse point lies above the first's, in decades, paired by seed:
+    the starting model.
 
-    Each arm is (log10 dose, collapsed, seed) by run. A seed's collapse point is Spearman and Kaerber's: from below the
-    lowest dose up by the width of each dose that was survived. Only seeds with all doses of both arms count. The dose
-    grid hides where a point lies within its step h: each has variance h^2 / 12, so a difference has at least h^2 / 6.
+    Each arm is (log10 dose, collapsed, seed) by run. A seed's collapse point is Spearman and
+    Kaerber's: from below the lowest dose up by the width of each dose that was survived. Only seeds
+    with all doses of both arms count. The dose grid hides where a point lies within its step h:
+    each has variance h^2 / 12, so a difference has at least h^2 / 6.
     """
     grid = sorted({*first[0].tolist(), *second[0].tolist()})
     width = dict(zip(grid, np.gradient(np.array(grid)).tolist(), strict=True))
@@ -183,14 +208,21 @@ def seed_shifts(
     for of, arm in zip(by_arm, (first, second), strict=True):
         for dose, collapsed, seed in zip(arm[0].tolist(), arm[1].tolist(), arm[2], strict=True):
             of.setdefault(seed, {})[dose] = collapsed
-    complete = [seed for seed in by_arm[0] if all(len(of.get(seed, {})) == len(grid) for of in by_arm)]
-    points = [[sum(width[dose] * (1 - of[seed][dose]) for dose in grid) for seed in complete] for of in by_arm]
+    complete = [
+        seed for seed in by_arm[0] if all(len(of.get(seed, {})) == len(grid) for of in by_arm)
+    ]
+    points = [
+        [sum(width[dose] * (1 - of[seed][dose]) for dose in grid) for seed in complete]
+        for of in by_arm
+    ]
     hidden = float(np.mean(list(width.values()))) ** 2 / 6
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
 
 def _at(decades: float, centre: float = 0.0) -> float | None:
-    """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a float."""
+    """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a
+    float.
+    """
     return float(10 ** (centre + decades)) if abs(decades) <= FARTHEST else None
 
 
@@ -203,12 +235,18 @@ def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
     if not np.isin(outcome, (0, 1)).all():
         raise LabError("collapsed: give 1 for a run that collapsed and 0 for one that did not")
     if len(np.unique(doses)) < 2:
-        raise LabError("a dose at which half collapse needs runs at two doses or more; vary the dose")
+        raise LabError(
+            "a dose at which half collapse needs runs at two doses or more; vary the dose"
+        )
     return np.log10(doses), outcome
 
 
-def _profile_limits(loss: Callable[[float], float], best: float, level: float) -> tuple[float | None, float | None]:
-    """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not even at infinity."""
+def _profile_limits(
+    loss: Callable[[float], float], best: float, level: float
+) -> tuple[float | None, float | None]:
+    """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not
+    even at infinity.
+    """
     from scipy.optimize import brentq  # imported where it is used: only sweeps need it
 
     allowed = float(special.chdtri(1, 1 - level)) / 2
@@ -232,8 +270,9 @@ def _profile_limits(loss: Callable[[float], float], best: float, level: float) -
 def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> float | None:
     """The exact limit of m from runs that all ended alike, by order alone.
 
-    Were m <= x, each run at or above x would collapse with chance 1/2 or more, and k of them would all stand with
-    chance 2^-k at most: m is above the highest x with 2^-k <= (1 - level) / 2, k = 6 runs at 95 %. None: too few runs.
+    Were m <= x, each run at or above x would collapse with chance 1/2 or more, and k of them would
+    all stand with chance 2^-k at most: m is above the highest x with 2^-k <= (1 - level) / 2, k = 6
+    runs at 95 %. None: too few runs.
     """
     beyond = math.ceil(math.log2(2 / (1 - level)))
     if len(x_N) < beyond:
@@ -246,7 +285,9 @@ def _mixed(y_N: Floats) -> bool:
     return bool(y_N.any() and not y_N.all())
 
 
-def _what_lacks(x_N: Floats, y_N: Floats, low: float | None, high: float | None) -> tuple[str | None, Needed | None]:
+def _what_lacks(
+    x_N: Floats, y_N: Floats, low: float | None, high: float | None
+) -> tuple[str | None, Needed | None]:
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""
     if low is not None and high is not None:
         return None, None
@@ -256,7 +297,10 @@ def _what_lacks(x_N: Floats, y_N: Floats, low: float | None, high: float | None)
     if y_N.all():
         return f"every run collapsed from dose {smallest:.3g} on", Needed(smallest, None)
     return (
-        f"between doses {smallest:.3g} and {largest:.3g} collapse does not follow the dose clearly enough",
+        (
+            f"between doses {smallest:.3g} and {largest:.3g} collapse does not follow the dose"
+            " clearly enough"
+        ),
         Needed(smallest, largest),
     )
 
@@ -283,10 +327,13 @@ class Likelihood(NamedTuple):
     information: Floats
 
 
-def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: Floats) -> Likelihood:
+def penalised_likelihood(
+    design_NP: Floats, outcome_N: Floats, coefficients_P: Floats
+) -> Likelihood:
     """The likelihood with Jeffreys' prior (Firth 1993); its value is -inf where X'WX is singular.
 
-    The gradient is Firth's modified score X'(y - p + h (1/2 - p)), h the leverages, W = diag(p (1 - p)).
+    The gradient is Firth's modified score X'(y - p + h (1/2 - p)), h the leverages, W = diag(p (1 -
+    p)).
     """
     linear_N = design_NP @ coefficients_P
     p_N = special.expit(linear_N)
@@ -302,16 +349,25 @@ def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: F
 
 
 def best_fit(
-    design_NP: Floats, outcome_N: Floats, directions_PQ: Floats | None = None, start_Q: Floats | None = None
+    design_NP: Floats,
+    outcome_N: Floats,
+    directions_PQ: Floats | None = None,
+    start_Q: Floats | None = None,
 ) -> Fit:
-    """Maximise over the coefficients `directions_PQ @ free_Q` with a last free number >= 0; without directions, over
-    all coefficients, the last one >= 0. The penalty keeps the whole model's information (Heinze and Schemper 2002).
+    """Maximise over the coefficients `directions_PQ @ free_Q` with a last free number >= 0; without
+    directions, over all coefficients, the last one >= 0. The penalty keeps the whole model's
+    information (Heinze and Schemper 2002).
 
-    Fisher scoring from zero, and from `start_Q` where it is given. scipy's L-BFGS-B has the same maximum, but calls
-    threaded BLAS for steps of three numbers, which took 40 times as long as one thread.
+    Fisher scoring from zero, and from `start_Q` where it is given. scipy's L-BFGS-B has the same
+    maximum, but calls threaded BLAS for steps of three numbers, which took 40 times as long as one
+    thread.
     """
     directions = np.eye(design_NP.shape[1]) if directions_PQ is None else directions_PQ
-    starts = [np.zeros(directions.shape[1])] if start_Q is None else [np.zeros(directions.shape[1]), start_Q]
+    starts = (
+        [np.zeros(directions.shape[1])]
+        if start_Q is None
+        else [np.zeros(directions.shape[1]), start_Q]
+    )
     fits = [_climb(design_NP, outcome_N, directions, start) for start in starts]
     return max(fits, key=lambda fit: fit.penalised_likelihood)
 

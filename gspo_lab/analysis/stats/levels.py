@@ -1,6 +1,8 @@
-"""The level of each of several tests, so that all together are wrong no more often than one would be.
+"""The level of each of several tests, so that all together are wrong no more often than one would
+be.
 
-Over arms by Holm's step-down or a declared order; over declared looks at growing data by Pocock's constant.
+Over arms by Holm's step-down or a declared order; over declared looks at growing data by Pocock's
+constant.
 """
 
 import math
@@ -25,17 +27,20 @@ T = TypeVar("T")
 
 
 def holm(p_values: Sequence[float | None], family: int | None = None) -> list[float | None]:
-    """Adjusted p in the order given: sorted, p_(j) becomes max over i <= j of min(1, (m - i + 1) p_(i)) (Holm 1979).
+    """Adjusted p in the order given: sorted, p_(j) becomes max over i <= j of min(1, (m - i + 1)
+    p_(i)) (Holm 1979).
 
-    None (nothing could be tested) stays None. m is `family`, the number of tests declared before the run, and
-    without it the number of p-values that are there.
+    None (nothing could be tested) stays None. m is `family`, the number of tests declared before
+    the run, and without it the number of p-values that are there.
     """
     tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     if any(not 0 <= p <= 1 for p, _ in tested):
         raise LabError(f"Holm: a p-value lies between 0 and 1; given {[p for p, _ in tested]}")
     size = len(tested) if family is None else family
     if size < len(tested):
-        raise LabError(f"Holm: {len(tested)} p-values in a family of {size}; declare the whole family")
+        raise LabError(
+            f"Holm: {len(tested)} p-values in a family of {size}; declare the whole family"
+        )
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, (p, place) in enumerate(tested):
@@ -51,8 +56,11 @@ class HolmStep(NamedTuple):
     level: float
 
 
-def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level: float) -> list[HolmStep]:
-    """Test each hypothesis in the declared `order` (places) at the whole level, until one is not rejected.
+def fixed_sequence(
+    p_values: Sequence[float | None], order: Sequence[int], level: float
+) -> list[HolmStep]:
+    """Test each hypothesis in the declared `order` (places) at the whole level, until one is not
+    rejected.
 
     The chance of any false rejection is at most `level` (Maurer, Hothorn and Lehmacher 1995)."""
     rejected, going = set(), True
@@ -64,12 +72,16 @@ def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level
 
 
 def step_down(
-    p_values: Sequence[float | None], alpha: float, level: Callable[[float], float] = lambda alpha: alpha
+    p_values: Sequence[float | None],
+    alpha: float,
+    level: Callable[[float], float] = lambda alpha: alpha,
 ) -> list[HolmStep]:
-    """Holm's decisions in the order given: the k-th smallest of m p-values is held against level(alpha / (m - k + 1)).
+    """Holm's decisions in the order given: the k-th smallest of m p-values is held against
+    level(alpha / (m - k + 1)).
 
-    The first that is not below its level ends the rejections; it and all later ones were tested there. None (nothing
-    could be tested) counts in m and is never rejected. `level` spends its argument over looks at growing data.
+    The first that is not below its level ends the rejections; it and all later ones were tested
+    there. None (nothing could be tested) counts in m and is never rejected. `level` spends its
+    argument over looks at growing data.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     rejected: dict[int, HolmStep] = {}
@@ -83,10 +95,12 @@ def step_down(
 
 
 def nominal_level(looks: Sequence[int], alpha: float) -> float:
-    """The level at which each of these looks is judged so that `alpha` is the chance that any finds what is not there.
+    """The level at which each of these looks is judged so that `alpha` is the chance that any finds
+    what is not there.
 
-    Pocock's constant boundary (1977), for paired t on n_1 < n_2 < ... seeds: the alpha quantile of the smallest of the
-    looks' p-values when nothing differs, rounded down to three digits. One look has alpha itself.
+    Pocock's constant boundary (1977), for paired t on n_1 < n_2 < ... seeds: the alpha quantile of
+    the smallest of the looks' p-values when nothing differs, rounded down to three digits. One look
+    has alpha itself.
     """
     share(alpha, "alpha")
     return _level(tuple(looks), alpha) if len(looks) > 1 else alpha
@@ -106,12 +120,14 @@ def _level(looks: tuple[int, ...], alpha: float) -> float:
 def _smallest_p(looks: tuple[int, ...]) -> Floats:
     """Per simulated study without a difference its smallest p over the looks, sorted.
 
-    The seeds that a look adds enter by their mean, z ~ N(0, 1) / sqrt(m), and their sum of squares around it,
-    chi2_{m-1}. Both are drawn by quasi-Monte Carlo (Richtmyer 1951: fractional parts of i sqrt(prime)), with the same
-    numbers on every machine.
+    The seeds that a look adds enter by their mean, z ~ N(0, 1) / sqrt(m), and their sum of squares
+    around it, chi2_{m-1}. Both are drawn by quasi-Monte Carlo (Richtmyer 1951: fractional parts of
+    i sqrt(prime)), with the same numbers on every machine.
     """
     if looks[0] < LEAST_SEEDS or len(looks) > len(PRIMES) // 2 or list(looks) != sorted(set(looks)):
-        raise LabError(f"looks at {looks}: {len(PRIMES) // 2} at most, rising, from {LEAST_SEEDS} seeds on")
+        raise LabError(
+            f"looks at {looks}: {len(PRIMES) // 2} at most, rising, from {LEAST_SEEDS} seeds on"
+        )
     i = np.arange(1, STUDIES + 1)
     totals, squares, smallest = np.zeros(STUDIES), np.zeros(STUDIES), np.ones(STUDIES)
     primes = iter(PRIMES)
@@ -119,16 +135,26 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
     for n in looks:
         added, before = n - before, n
         z = special.ndtri((i * math.sqrt(next(primes))) % 1)
-        around = special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2 if added > 1 else 0.0
+        around = (
+            special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2
+            if added > 1
+            else 0.0
+        )
         totals += math.sqrt(added) * z
         squares += z**2 + around
         spread = np.sqrt((squares - totals**2 / n) / (n - 1))
-        smallest = np.minimum(smallest, 2 * special.stdtr(n - 1, -np.abs(totals) / math.sqrt(n) / spread))
+        smallest = np.minimum(
+            smallest, 2 * special.stdtr(n - 1, -np.abs(totals) / math.sqrt(n) / spread)
+        )
     return np.sort(smallest)
 
 
-def first_resolving(looks: Sequence[int], judge: Callable[[int], T], resolved: Callable[[T], bool]) -> tuple[int, T]:
-    """(look, what `judge` says of that many first seeds) of the first look that is resolved, else of the last."""
+def first_resolving(
+    looks: Sequence[int], judge: Callable[[int], T], resolved: Callable[[T], bool]
+) -> tuple[int, T]:
+    """(look, what `judge` says of that many first seeds) of the first look that is resolved, else
+    of the last.
+    """
     for look in looks:
         decided = judge(look)
         if resolved(decided):

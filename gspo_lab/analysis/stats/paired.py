@@ -1,7 +1,8 @@
-"""One number per seed and arm, or one per seed and problem: the paired t, and that with new problems as well.
+"""One number per seed and arm, or one per seed and problem: the paired t, and that with new
+problems as well.
 
-The unit of replication is the training run. With few of them the t interval on per-seed differences is what keeps its
-promise; `calibration.py` measures that on this very code.
+The unit of replication is the training run. With few of them the t interval on per-seed differences
+is what keeps its promise; `calibration.py` measures that on this very code.
 """
 
 import math
@@ -21,15 +22,19 @@ ROUNDING = 1e-12
 """A spread below this share of the largest number is rounding, not variance."""
 
 IDENTICAL = "identical scores"
-SAME_DIFFERENCE = "every seed shows exactly the same difference: there is no spread to build an interval from"
+SAME_DIFFERENCE = (
+    "every seed shows exactly the same difference: there is no spread to build an interval from"
+)
 
 
 @dataclass(frozen=True)
 class PairedT:
-    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where `reason` says why.
+    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where
+    `reason` says why.
 
-    `sd` is what the pairs showed; `items_sd`, where it is known, what finitely many answers to the benchmark's
-    problems alone would let them show. The interval is built from the larger of the two, `spread`.
+    `sd` is what the pairs showed; `items_sd`, where it is known, what finitely many answers to the
+    benchmark's problems alone would let them show. The interval is built from the larger of the
+    two, `spread`.
     """
 
     n: int
@@ -52,8 +57,8 @@ class PairedT:
 
     @property
     def seed_sd(self) -> float | None:
-        """What of the spread the answers do not explain: runs differ by it however many answers are asked. None where
-        the answers' part is not known."""
+        """What of the spread the answers do not explain: runs differ by it however many answers are
+        asked. None where the answers' part is not known."""
         if self.sd is None or self.items_sd is None:
             return None
         return math.sqrt(max(0.0, self.sd**2 - self.items_sd**2))
@@ -65,10 +70,11 @@ class PairedT:
         return t_interval(self.estimate, self.se, self.df, alpha)[:2]
 
     def p_of_margin(self, margin: float, *, beyond: bool) -> float | None:
-        """p < alpha where the whole interval lies `beyond` the margin on either side, else where it lies inside.
+        """p < alpha where the whole interval lies `beyond` the margin on either side, else where it
+        lies inside.
 
-        Against a difference of at most `margin` it is two-sided; against one of at least `margin` it is twice that of
-        two one-sided tests (Schuirmann 1987).
+        Against a difference of at most `margin` it is two-sided; against one of at least `margin`
+        it is twice that of two one-sided tests (Schuirmann 1987).
         """
         if self.low is None or self.estimate is None or self.se is None or self.df is None:
             return None
@@ -78,8 +84,8 @@ class PairedT:
     def no_worse(self, margin: float, *, second: bool) -> float | None:
         """p against the second arm (else the first) being worse by `margin` or more.
 
-        It is twice the one-sided p, so that p < alpha if the interval excludes such a difference. It is 0 or 1 without
-        an interval, where all differences are equal.
+        It is twice the one-sided p, so that p < alpha if the interval excludes such a difference.
+        It is 0 or 1 without an interval, where all differences are equal.
         """
         if self.estimate is None or self.n < LEAST_SEEDS:
             return None
@@ -90,21 +96,31 @@ class PairedT:
 
 
 def paired_t(
-    differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0, items_variance: float | None = None
+    differences: ArrayLike,
+    alpha: float = 0.05,
+    *,
+    scale: float = 0.0,
+    items_variance: float | None = None,
 ) -> PairedT:
-    """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s = max(sd(d), items' sd).
+    """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s =
+    max(sd(d), items' sd).
 
-    `items_variance` is the variance of one d due to finitely many answers; None: unknown. With few seeds sd(d) is often
-    far below it by chance, and the interval would be too narrow. `scale` is the size of the subtracted scores, so that
-    rounding does not count as variance. Without any spread there is no interval: the reason is "identical scores" if
-    all d are 0, and another one if all d are equal.
+    `items_variance` is the variance of one d due to finitely many answers; None: unknown. With few
+    seeds sd(d) is often far below it by chance, and the interval would be too narrow. `scale` is
+    the size of the subtracted scores, so that rounding does not count as variance. Without any
+    spread there is no interval: the reason is "identical scores" if all d are 0, and another one if
+    all d are equal.
     """
     d = finite(differences, "differences")
     share(alpha, "alpha")
     n = len(d)
     estimate = float(d.mean()) if n else math.nan
     known = partial(PairedT, n, estimate if n else None, tuple(d.tolist()), alpha)
-    too_few = f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}" if n else "no pairs of runs"
+    too_few = (
+        f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}"
+        if n
+        else "no pairs of runs"
+    )
     if n < 2:
         return known(reason=too_few)
     sd = math.sqrt(float(((d - estimate) ** 2).sum()) / (n - 1))
@@ -130,7 +146,9 @@ def paired_scores(
     *,
     items_variance: float | None = None,
 ) -> PairedT:
-    """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the scale."""
+    """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the
+    scale.
+    """
     a, b = finite(first, labels[0]), finite(second, labels[1])
     same_length(a, b, f"{labels[0]} and {labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
@@ -149,7 +167,9 @@ def t_quantile(df: float, level: float) -> float:
 
 
 def pointwise_t(differences: Floats, alpha: float) -> tuple[Floats, Floats, Floats] | None:
-    """Mean and two-sided t interval at every point by itself, of one row per pair; None with fewer than LEAST_SEEDS."""
+    """Mean and two-sided t interval at every point by itself, of one row per pair; None with fewer
+    than LEAST_SEEDS.
+    """
     n = len(differences)
     if n < LEAST_SEEDS:
         return None
@@ -165,9 +185,11 @@ def leave_one_out(differences: ArrayLike) -> tuple[float, ...] | None:
 
 
 def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
-    """Correlation r of the two arms over seeds; None with fewer than 3 seeds or an arm without spread.
+    """Correlation r of the two arms over seeds; None with fewer than 3 seeds or an arm without
+    spread.
 
-    Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired: pairing needs 1 / (1 - r) times fewer seeds.
+    Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired: pairing needs 1 / (1 - r) times fewer
+    seeds.
     """
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "pairing")
@@ -178,7 +200,9 @@ def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
 
 
 def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
-    """The covariance of two arms over two seeds or more: what a seed gives both of them, and cancels in its pair."""
+    """The covariance of two arms over two seeds or more: what a seed gives both of them, and
+    cancels in its pair.
+    """
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "shared variance")
     return float(np.cov(a, b)[0, 1])
@@ -188,8 +212,8 @@ def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
 class TwoWay:
     """Mean difference over seeds and items.
 
-    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. The interval is built
-    from `variance` and `df`. Interval and p are None where `reason` says why.
+    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean.
+    The interval is built from `variance` and `df`. Interval and p are None where `reason` says why.
     """
 
     seeds: int
@@ -208,14 +232,16 @@ class TwoWay:
 
 
 def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> TwoWay:
-    """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
+    """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged:
+    [S seeds, I items].
 
-    Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);
-    V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts; Satterthwaite's
-    df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
+    Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S
+    I); V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts;
+    Satterthwaite's df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
 
-    New problems add a source of variation, so the interval is never narrower than that of new seeds alone
-    (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The wider of the two is given.
+    New problems add a source of variation, so the interval is never narrower than that of new seeds
+    alone (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The
+    wider of the two is given.
     """
     d_SI = finite(differences_SI, "differences by seed and item", axes=2)
     share(alpha, "alpha")
@@ -238,13 +264,21 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
     rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
     if math.sqrt(variance) <= rounding:
-        return replace(result, variance=0.0, reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE)
+        return replace(
+            result,
+            variance=0.0,
+            reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE,
+        )
     satterthwaite = variance**2 / (
         var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
     )
     crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
     seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
-    variance, df = max(crossed, seeds_alone, key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2)
+    variance, df = max(
+        crossed,
+        seeds_alone,
+        key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2,
+    )
     result = replace(result, variance=variance, df=df)
     if seeds < LEAST_SEEDS:
         return replace(result, reason=f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}")
@@ -253,11 +287,13 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
 
 
 def items_variance(differences_SI: ArrayLike) -> float | None:
-    """The variance of one seed's mean difference due to finitely many answers to these problems, [S, I].
+    """The variance of one seed's mean difference due to finitely many answers to these problems,
+    [S, I].
 
-    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom. It excludes
-    problem-by-arm effects that are the same on every seed, and includes those of a single seed, which average out over
-    problems within a pair. None with fewer than 2 seeds or problems.
+    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom.
+    It excludes problem-by-arm effects that are the same on every seed, and includes those of a
+    single seed, which average out over problems within a pair. None with fewer than 2 seeds or
+    problems.
     """
     components = two_way(differences_SI)
     return None if components.var_residual is None else components.var_residual * components.seeds

@@ -16,14 +16,18 @@ from gspo_lab.analysis.stats.paired import LEAST_SEEDS, t_quantile
 from gspo_lab.common.errors import LabError
 
 LEAST_FOR_EQUIVALENCE = 5
-"""Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three of them show."""
+"""Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three
+of them show.
+"""
 
 MOST_SEEDS = 98_304
 """Beyond this, "how many seeds" has no useful answer and is None."""
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
-    """The standard deviation around each group's own mean, and its degrees of freedom; None without any."""
+    """The standard deviation around each group's own mean, and its degrees of freedom; None without
+    any.
+    """
     several = [np.asarray(group, dtype=np.float64) for group in groups if len(group) > 1]
     degrees = sum(len(group) - 1 for group in several)
     squares = sum(float(((group - group.mean()) ** 2).sum()) for group in several)
@@ -35,10 +39,11 @@ _SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 
 
 def detection_chance(n: int, effect: float, alpha: float = 0.05) -> float:
-    """The chance that the paired t on `n` seeds finds a true difference of `effect` sd of a pair's difference.
+    """The chance that the paired t on `n` seeds finds a true difference of `effect` sd of a pair's
+    difference.
 
-    P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a normal mean beyond t s, averaged over s;
-    scipy's own nctdtr gives NaN in the far tail.
+    P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a normal mean beyond t s,
+    averaged over s; scipy's own nctdtr gives NaN in the far tail.
     """
     return _detected(effect * math.sqrt(n), _reach(n, alpha))
 
@@ -54,7 +59,8 @@ def _detected(shift: float, reach: Floats) -> float:
 
 @lru_cache(maxsize=4096)
 def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the noncentral t.
+    """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the
+    noncentral t.
 
     Solves detection_chance = power: 3.26, 2.13, 1.68 at n = 3, 4, 5.
     """
@@ -65,7 +71,8 @@ def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
 
 @lru_cache(maxsize=4096)
 def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Smallest margin, in sd, inside which the whole 1 - alpha interval falls with chance `power` when nothing differs.
+    """Smallest margin, in sd, inside which the whole 1 - alpha interval falls with chance `power`
+    when nothing differs.
 
     Mean and sd of normal differences are independent, so the chance is E over s of
     2 Phi((m - t s / sqrt(n)) sqrt(n)) - 1 where that is positive, s^2 ~ chi2_{n-1} / (n-1);
@@ -77,18 +84,26 @@ def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None past MOST_SEEDS."""
+    """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None
+    past MOST_SEEDS.
+    """
     return _fewest_seeds(detectable_factor, sd, effect, alpha, power)
 
 
-def seeds_for_equivalence(sd: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Fewest seeds, 5 at least, that show equivalence within `margin` with chance `power` when nothing differs."""
+def seeds_for_equivalence(
+    sd: float, margin: float, alpha: float = 0.05, power: float = 0.8
+) -> int | None:
+    """Fewest seeds, 5 at least, that show equivalence within `margin` with chance `power` when
+    nothing differs.
+    """
     enough = _fewest_seeds(equivalence_factor, sd, margin, alpha, power)
     return None if enough is None else max(enough, LEAST_FOR_EQUIVALENCE)
 
 
 def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Where the true sd lies, by chi-square: sd sqrt((n - 1) / q) at both quantiles; .52 to 6.3 times sd at n = 3."""
+    """Where the true sd lies, by chi-square: sd sqrt((n - 1) / q) at both quantiles; .52 to 6.3
+    times sd at n = 3.
+    """
     low, high = _middle_of_sd(n, level)
     return sd / low, sd / high
 
@@ -108,7 +123,8 @@ def _fewest_seeds(
     """By bisection: the factor falls with n."""
     if sd < 0 or goal <= 0:
         raise LabError(
-            f"seeds needed for a difference of {goal} at sd {sd}: sd >= 0 and a difference above 0 are needed"
+            f"seeds needed for a difference of {goal} at sd {sd}: sd >= 0 and a difference above 0"
+            " are needed"
         )
     tried = range(LEAST_SEEDS, MOST_SEEDS + 1)
     place = bisect_left(tried, True, key=lambda n: factor(n, alpha, power) * sd <= goal)
@@ -127,13 +143,17 @@ def _equivalence_chance(n: int, margin: float, critical: float) -> float:
 
 def _sd_quantiles(n: int, levels: Floats) -> Floats:
     """Quantiles of an sd observed on n seeds when the true one is 1: sqrt(chi2_{n-1} / (n-1))."""
-    return np.asarray(np.sqrt(2 * special.gammaincinv((n - 1) / 2, levels) / (n - 1)), dtype=np.float64)
+    return np.asarray(
+        np.sqrt(2 * special.gammaincinv((n - 1) / 2, levels) / (n - 1)), dtype=np.float64
+    )
 
 
 def _root(lacking: Callable[[float], float], tolerance: float) -> float:
-    """Where a falling function, positive at 0, crosses 0: the Illinois rule, chords whose stuck end is halved.
+    """Where a falling function, positive at 0, crosses 0: the Illinois rule, chords whose stuck end
+    is halved.
 
-    Written here because scipy's root finders take a quarter of a second to import, more than a verdict takes.
+    Written here because scipy's root finders take a quarter of a second to import, more than a
+    verdict takes.
     """
     low, high = 0.0, 1.0
     above, below = lacking(low), lacking(high)
@@ -155,7 +175,10 @@ def _root(lacking: Callable[[float], float], tolerance: float) -> float:
 
 def _check(n: int, alpha: float, power: float = 0.999) -> None:
     if n < LEAST_SEEDS:
-        raise LabError(f"{n} seeds: fewer than {LEAST_SEEDS} give no interval, so nothing can be detected; use more")
+        raise LabError(
+            f"{n} seeds: fewer than {LEAST_SEEDS} give no interval, so nothing can be detected; use"
+            " more"
+        )
     share(alpha, "alpha")
     if not alpha < power < 1:
         raise LabError(f"power is {power}; it lies between alpha = {alpha} and 1")

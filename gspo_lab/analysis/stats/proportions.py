@@ -11,7 +11,10 @@ from gspo_lab.common.errors import LabError
 
 
 class Proportion(NamedTuple):
-    """`k` of `n`, with the two-sided interval for the rate behind it. `rate` is None when n is 0."""
+    """`k` of `n`, with the two-sided interval for the rate behind it.
+
+    `rate` is None when n is 0.
+    """
 
     k: int
     n: int
@@ -21,7 +24,8 @@ class Proportion(NamedTuple):
 
 
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Proportion:
-    """The exact interval for a rate (Clopper and Pearson 1934): Beta quantiles B(a/2; k, n-k+1), B(1-a/2; k+1, n-k).
+    """The exact interval for a rate (Clopper and Pearson 1934): Beta quantiles B(a/2; k, n-k+1),
+    B(1-a/2; k+1, n-k).
 
     0 of 3 reaches up to .71, 0 of 5 up to .52. With n = 0 it is [0, 1].
     """
@@ -33,25 +37,31 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Proportion:
 
 
 def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
-    """Exact two-sided p of `k` of `n` under `rate`: the total chance of outcomes no likelier than the one seen."""
+    """Exact two-sided p of `k` of `n` under `rate`: the total chance of outcomes no likelier than
+    the one seen.
+    """
     _check_counts(k, n)
     hit, miss = Fraction(rate), 1 - Fraction(rate)
     return _no_likelier([math.comb(n, i) * hit**i * miss ** (n - i) for i in range(n + 1)], k)
 
 
 def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
-    """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the total chance of
-    tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at n = 3, 4, 5."""
+    """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the
+    total chance of tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at
+    n = 3, 4, 5."""
     (k, n), (second_k, m) = first, second
     _check_counts(k, n)
     _check_counts(second_k, m)
     total, counts = k + second_k, range(max(0, k + second_k - m), min(n, k + second_k) + 1)
     ways = math.comb(n + m, total)
-    return _no_likelier([Fraction(math.comb(n, i) * math.comb(m, total - i), ways) for i in counts], k - counts[0])
+    return _no_likelier(
+        [Fraction(math.comb(n, i) * math.comb(m, total - i), ways) for i in counts], k - counts[0]
+    )
 
 
 def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, float]:
-    """The central range in which the observed share of `n` trials lies with at least `level`, if the rate is `rate`.
+    """The central range in which the observed share of `n` trials lies with at least `level`, if
+    the rate is `rate`.
 
     With rate .05 and level .99: .038-.063 for 2,000 trials, .033-.069 for 1,000.
     """

@@ -1,7 +1,9 @@
-"""Several executions of one declaration: their combined estimate, their agreement, and which verdicts are confirmed.
+"""Several executions of one declaration: their combined estimate, their agreement, and which
+verdicts are confirmed.
 
-The unit is a set of seeds with its starting models. A single set does not show what varies between sets. Executions
-that share seeds, for example on another machine, form one cluster: they repeat the result of the same seeds.
+The unit is a set of seeds with its starting models. A single set does not show what varies between
+sets. Executions that share seeds, for example on another machine, form one cluster: they repeat the
+result of the same seeds.
 """
 
 import math
@@ -23,10 +25,12 @@ ReplicationOutcome = Literal["held", "not said again", "taken back"]
 
 @dataclass(frozen=True)
 class CombinedEstimate:
-    """The mean over all possible executions, by random effects, with its two-sided t interval on `df`.
+    """The mean over all possible executions, by random effects, with its two-sided t interval on
+    `df`.
 
-    It is over `k` clusters that share no seed. `tau` is the estimated sd between clusters that their intervals do not
-    explain. It is None for one cluster, whose interval is the paired t over its seeds.
+    It is over `k` clusters that share no seed. `tau` is the estimated sd between clusters that
+    their intervals do not explain. It is None for one cluster, whose interval is the paired t over
+    its seeds.
     """
 
     k: int
@@ -42,24 +46,33 @@ class CombinedEstimate:
 
 @dataclass(frozen=True)
 class SeedCluster:
-    """Executions that share seeds, `executions` of them, as one: the paired t over each seed's mean difference."""
+    """Executions that share seeds, `executions` of them, as one: the paired t over each seed's mean
+    difference.
+    """
 
     executions: int
     paired: PairedT
 
 
 def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[SeedCluster]:
-    """Executions with their seeds, in the order of `PairedT.differences`, by the seeds that they share.
+    """Executions with their seeds, in the order of `PairedT.differences`, by the seeds that they
+    share.
 
-    Two are in one cluster where they share a seed, or each shares one with a third. Every seed counts once, by its mean
-    over the cluster. The answers' variance of such a mean is that of one execution over how many a seed has on average.
+    Two are in one cluster where they share a seed, or each shares one with a third. Every seed
+    counts once, by its mean over the cluster. The answers' variance of such a mean is that of one
+    execution over how many a seed has on average.
     """
     groups: list[list[tuple[Sequence[int], PairedT]]] = []
     for execution in executions:
-        linked = [group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)]
+        linked = [
+            group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)
+        ]
         groups = [group for group in groups if group not in linked]
         groups.append([*(member for group in linked for member in group), execution])
-    return [SeedCluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1]) for group in groups]
+    return [
+        SeedCluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1])
+        for group in groups
+    ]
 
 
 def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
@@ -77,11 +90,16 @@ def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
 
 
 def combine(groups: Sequence[SeedCluster], alpha: float = 0.05) -> CombinedEstimate | None:
-    """The clusters by random effects; one cluster of several executions by its own interval. None for one execution."""
+    """The clusters by random effects; one cluster of several executions by its own interval.
+
+    None for one execution.
+    """
     known = [group.paired for group in groups if group.paired.low is not None]
     if len(known) > 1:
         return random_effects(
-            [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known], alpha
+            [paired.estimate or 0.0 for paired in known],
+            [paired.se or 0.0 for paired in known],
+            alpha,
         )
     if not known or sum(group.executions for group in groups) < 2:
         return None
@@ -93,12 +111,15 @@ def combine(groups: Sequence[SeedCluster], alpha: float = 0.05) -> CombinedEstim
     return CombinedEstimate(1, paired.estimate, paired.se, None, paired.df, low, high, p, alpha)
 
 
-def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05) -> CombinedEstimate | None:
+def random_effects(
+    estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05
+) -> CombinedEstimate | None:
     """Estimates of k executions and their standard errors as one; None with fewer than two.
 
-    tau^2 by Paule and Mandel (1982), which solves sum_i w_i (y_i - y)^2 = k - 1 for w_i = 1 / (se_i^2 + tau^2); the
-    interval by Hartung and Knapp (2001) on t_{k-1}, its factor kept at 1 or above (Roever, Knapp and Friede 2015). With
-    this tau^2 that factor is 1 where tau^2 > 0 and below 1 elsewhere, so se = 1 / sqrt(sum_i w_i) throughout.
+    tau^2 by Paule and Mandel (1982), which solves sum_i w_i (y_i - y)^2 = k - 1 for w_i = 1 /
+    (se_i^2 + tau^2); the interval by Hartung and Knapp (2001) on t_{k-1}, its factor kept at 1 or
+    above (Roever, Knapp and Friede 2015). With this tau^2 that factor is 1 where tau^2 > 0 and
+    below 1 elsewhere, so se = 1 / sqrt(sum_i w_i) throughout.
     """
     y, se = finite(estimates, "estimates"), finite(ses, "standard errors")
     same_length(y, se, "executions")
@@ -124,18 +145,23 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    # At the estimates' own variance the sum is at most k - 1, whatever the weights; with errors far below it, up to
-    # rounding.
+    # At the estimates' own variance the sum is at most k - 1, whatever the weights; with errors far
+    # below it, up to rounding.
     most = float(y.var(ddof=1))
     if excess(most) >= 0:
         return most
-    from scipy.optimize import brentq  # imported where it is used: only executions that differ need it
+    from scipy.optimize import (
+        brentq,
+    )  # imported where it is used: only executions that differ need it
 
     return float(brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
 
 
-def welch_p(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:
-    """p of executions of `counts` pairs that differ this much if all estimate the same (Welch 1951); None below two.
+def welch_p(
+    estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]
+) -> float | None:
+    """p of executions of `counts` pairs that differ this much if all estimate the same (Welch
+    1951); None below two.
 
     Of two executions it is Welch's t test.
     """
@@ -151,10 +177,12 @@ def welch_p(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[i
 
 
 def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome | None:
-    """What a later execution says of `verdict`; None where that is inconclusive, or the later one has no interval.
+    """What a later execution says of `verdict`; None where that is inconclusive, or the later one
+    has no interval.
 
-    Every verdict claims a range for the true difference. It is confirmed where the later interval lies wholly inside
-    that range, contradicted where it lies wholly outside, and otherwise not confirmed.
+    Every verdict claims a range for the true difference. It is confirmed where the later interval
+    lies wholly inside that range, contradicted where it lies wholly outside, and otherwise not
+    confirmed.
     """
     claimed, interval = _claimed(verdict), later.interval
     if claimed is None or interval is None or later.word == "withheld":

@@ -1,10 +1,12 @@
 """Ranks of three arms or more by their scores, each with the interval of its true rank.
 
-Each pair of arms is compared by a paired t, all pairs together by Holm's rule. An arm's rank interval starts below the
-arms shown to be better and ends above the arms shown to be worse. The chance that any true rank lies outside of its
-interval is about alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks"). They resample; Holm's rule
-replaces that, because resampled seeds promise too much with few of them (`calibration.py`). At most alpha is proven for
-normal differences of which none is real, and for the directions of real ones if comparisons are independent.
+Each pair of arms is compared by a paired t, all pairs together by Holm's rule. An arm's rank
+interval starts below the arms shown to be better and ends above the arms shown to be worse. The
+chance that any true rank lies outside of its interval is about alpha (Mogstad, Romano, Shaikh and
+Wilhelm 2024, "Inference for Ranks"). They resample; Holm's rule replaces that, because resampled
+seeds promise too much with few of them (`calibration.py`). At most alpha is proven for normal
+differences of which none is real, and for the directions of real ones if comparisons are
+independent.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,7 +36,9 @@ class ArmRank:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All arms, the best mean first; `apart` of the `compared` pairs of arms are told apart by `seeds` seeds."""
+    """All arms, the best mean first; `apart` of the `compared` pairs of arms are told apart by
+    `seeds` seeds.
+    """
 
     places: tuple[ArmRank, ...]
     seeds: int
@@ -58,14 +62,18 @@ def ranking(
     items_variance: Callable[[str, str], float | None],
     verdicts: Collection[tuple[str, str]] = (),
 ) -> Ranking:
-    """The places of arms by their scores, one for each seed, in the same order of seeds in every arm.
+    """The places of arms by their scores, one for each seed, in the same order of seeds in every
+    arm.
 
-    `items_variance` is what the answers alone would vary in one pair's difference of two arms, as the verdict has it.
-    `verdicts` are the pairs (better, worse) that the declared verdicts resolve, at an alpha of their own: a place never
-    contradicts one.
+    `items_variance` is what the answers alone would vary in one pair's difference of two arms, as
+    the verdict has it. `verdicts` are the pairs (better, worse) that the declared verdicts resolve,
+    at an alpha of their own: a place never contradicts one.
     """
     pairs = list(combinations(scores, 2))
-    compared = [paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b)) for a, b in pairs]
+    compared = [
+        paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b))
+        for a, b in pairs
+    ]
     ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
     steps = step_down([paired.p for paired in compared], alpha)
     apart = {

@@ -1,8 +1,9 @@
 """Stability as a verdict: which arm's runs drop less from their best score, and do not end worse.
 
-Three conditions make an arm the more stable one. Its runs drop less from their best, relative to their gain (paired t,
-Holm over arms). Its final score is not worse by more than the margin: an arm that learned little has little to lose.
-The less stable arm has unstable runs, and at least as large a share of them: noise among stable runs does not count.
+Three conditions make an arm the more stable one. Its runs drop less from their best, relative to
+their gain (paired t, Holm over arms). Its final score is not worse by more than the margin: an arm
+that learned little has little to lose. The less stable arm has unstable runs, and at least as large
+a share of them: noise among stable runs does not count.
 """
 
 import math
@@ -15,13 +16,21 @@ from numpy.typing import ArrayLike
 from gspo_lab.analysis.stats.array_checks import Floats, finite
 from gspo_lab.analysis.stats.paired import PairedT, paired_scores
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson, fisher_p
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, VerdictLabel, decide_all
+from gspo_lab.analysis.stats.verdict import (
+    Comparison,
+    Reason,
+    Rule,
+    Scores,
+    Verdict,
+    VerdictLabel,
+    decide_all,
+)
 
 
 @dataclass(frozen=True)
 class ArmRuns:
-    """One arm's runs in the order of seeds: best and final score, and the starting model's (NaN: not measured).
-    `unstable` are (k, n): the unstable ones of those that could be judged."""
+    """One arm's runs in the order of seeds: best and final score, and the starting model's (NaN:
+    not measured). `unstable` are (k, n): the unstable ones of those that could be judged."""
 
     best: ArrayLike
     final: ArrayLike
@@ -34,19 +43,22 @@ class ArmRuns:
         return finite(self.best, "best scores") - finite(self.final, "final scores")
 
     def stakes(self, margin: float) -> Floats:
-        """The denominators of relative drops: the run's gain, half of its best score or the margin, whichever is most.
+        """The denominators of relative drops: the run's gain, half of its best score or the margin,
+        whichever is most.
 
-        A run that never rose above its start has no gain, yet can drop. A drop by half of the best score is unstable
-        anyway.
+        A run that never rose above its start has no gain, yet can drop. A drop by half of the best
+        score is unstable anyway.
         """
         best = finite(self.best, "best scores")
-        return np.maximum(np.fmax(best - np.asarray(self.start, dtype=np.float64), np.abs(best) / 2), margin)
+        return np.maximum(
+            np.fmax(best - np.asarray(self.start, dtype=np.float64), np.abs(best) / 2), margin
+        )
 
 
 @dataclass(frozen=True)
 class RunPairs:
-    """An arm `labels[1]` and the baseline `labels[0]` on the same seeds. `items_variance` and `withheld_because` are
-    those of `verdict.Scores`."""
+    """An arm `labels[1]` and the baseline `labels[0]` on the same seeds. `items_variance` and
+    `withheld_because` are those of `verdict.Scores`."""
 
     first: ArmRuns
     second: ArmRuns
@@ -59,11 +71,12 @@ class RunPairs:
 class StabilityVerdict(Verdict):
     """A verdict on stability, with its numbers.
 
-    `drop` judges the relative drops from best with the sign turned. Its difference, `estimate`, is how much less the
-    arm drops than the baseline, as a share of the stakes (`ArmRuns.stakes`); its margin is a share of the mean stake.
-    `points` is the same difference in points of score. `drops` has each arm's mean drop in both units, baseline first.
-    `final` is the difference of final scores. Two are descriptive: `unstable`, the rates of unstable runs of baseline
-    and arm at 1 - alpha, and `p`, Fisher's for the two counts.
+    `drop` judges the relative drops from best with the sign turned. Its difference, `estimate`, is
+    how much less the arm drops than the baseline, as a share of the stakes (`ArmRuns.stakes`); its
+    margin is a share of the mean stake. `points` is the same difference in points of score. `drops`
+    has each arm's mean drop in both units, baseline first. `final` is the difference of final
+    scores. Two are descriptive: `unstable`, the rates of unstable runs of baseline and arm at 1 -
+    alpha, and `p`, Fisher's for the two counts.
     """
 
     drop: Comparison
@@ -85,8 +98,8 @@ def comparison(verdict: Verdict) -> Comparison:
 def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerdict]:
     """Judge each arm against the baseline; Holm's rule keeps alpha over the arms.
 
-    A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in relative drops, and
-    of a final score that is worse by the margin.
+    A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in
+    relative drops, and of a final score that is worse by the margin.
     """
     stakes = [runs.stakes(rule.margin) for pair in arms for runs in (pair.first, pair.second)]
     all_stakes = np.concatenate([*stakes, np.zeros(0)])
@@ -103,7 +116,9 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     ]
     judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
     finals = [_paired(pair, pair.first.final, pair.second.final, rule.alpha) for pair in arms]
-    p_values = [_larger(drop, final, rule.margin) for drop, final in zip(judged, finals, strict=True)]
+    p_values = [
+        _larger(drop, final, rule.margin) for drop, final in zip(judged, finals, strict=True)
+    ]
     steps = rule.steps(p_values, [pair.labels[1] for pair in arms])
     return [
         _verdict(pair, drop, final, step.rejected, rule)
@@ -127,11 +142,15 @@ def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
     return None if worse is None else max(drop.paired.p, worse)
 
 
-def _verdict(pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
+def _verdict(
+    pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rule: Rule
+) -> StabilityVerdict:
     word, reasons = _word(pair, drop, passed)
     points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
     first, second = (
-        (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())) if points.n else (math.nan, math.nan)
+        (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean()))
+        if points.n
+        else (math.nan, math.nan)
         for runs in (pair.first, pair.second)
     )
     counts = pair.first.unstable, pair.second.unstable
@@ -153,7 +172,9 @@ def _verdict(pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rul
     )
 
 
-def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[VerdictLabel, tuple[Reason, ...]]:
+def _word(
+    pair: RunPairs, drop: Comparison, passed: bool
+) -> tuple[VerdictLabel, tuple[Reason, ...]]:
     if drop.word == "withheld":
         return "withheld", drop.reasons
     (k, n), (second_k, m) = pair.first.unstable, pair.second.unstable
@@ -164,7 +185,9 @@ def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[VerdictLabel,
     steady, falling = (pair.labels[1], pair.labels[0]) if second else pair.labels
     more, of, fewer, out_of = (k, n, second_k, m) if second else (second_k, m, k, n)
     if not more:
-        return "not resolved", (Reason("nothing unstable opposite", {"steady": steady, "falling": falling}),)
+        return "not resolved", (
+            Reason("nothing unstable opposite", {"steady": steady, "falling": falling}),
+        )
     if more * out_of < fewer * of:
         return "not resolved", (Reason("more unstable runs", {"steady": steady}),)
     if not passed:

@@ -1,7 +1,8 @@
 """Verdicts on matched arms.
 
-Report, terminal and Python all state the same `Verdict`. Only `decide_all` judges scores; `decide` is the same for two
-arms. `calibration.py` measures the error rates of these functions on thousands of simulated studies.
+Report, terminal and Python all state the same `Verdict`. Only `decide_all` judges scores; `decide`
+is the same for two arms. `calibration.py` measures the error rates of these functions on thousands
+of simulated studies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,14 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import ArrayLike
 
 from gspo_lab.analysis.stats.levels import HolmStep, fixed_sequence, nominal_level, step_down
-from gspo_lab.analysis.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_scores, paired_t, pairing
+from gspo_lab.analysis.stats.paired import (
+    LEAST_SEEDS,
+    PairedT,
+    leave_one_out,
+    paired_scores,
+    paired_t,
+    pairing,
+)
 from gspo_lab.analysis.stats.power import (
     LEAST_FOR_EQUIVALENCE,
     detectable_factor,
@@ -52,11 +60,12 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on an arm, a contrast or a claim (`subject`), which report, terminal and Python state.
+    """The verdict on an arm, a contrast or a claim (`subject`), which report, terminal and Python
+    state.
 
-    `baseline` is what the subject is compared with, None for a claim. `direction` is 1 where the verdict favours the
-    subject, -1 where it is against it, else 0. `estimate` and `interval` are of the subject minus the baseline, the
-    interval at 1 - `level`. Unknown is None.
+    `baseline` is what the subject is compared with, None for a claim. `direction` is 1 where the
+    verdict favours the subject, -1 where it is against it, else 0. `estimate` and `interval` are of
+    the subject minus the baseline, the interval at 1 - `level`. Unknown is None.
     """
 
     question: Question
@@ -82,11 +91,15 @@ class Verdict:
     @property
     def barred(self) -> bool:
         """Whether something other than its pairs withholds the verdict."""
-        return self.word == "withheld" and any(reason.code != NO_INTERVAL for reason in self.reasons)
+        return self.word == "withheld" and any(
+            reason.code != NO_INTERVAL for reason in self.reasons
+        )
 
 
 def verdict_label(low: float, high: float, margin: float) -> VerdictLabel:
-    """First match: interval beyond +-margin; inside it, also when it excludes 0; excluding 0; else not resolved."""
+    """First match: interval beyond +-margin; inside it, also when it excludes 0; excluding 0; else
+    not resolved.
+    """
     if low > margin or high < -margin:
         return "better beyond margin"
     if -margin < low and high < margin:
@@ -98,7 +111,8 @@ def verdict_label(low: float, high: float, margin: float) -> VerdictLabel:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule that is fixed before the first step. `looks` are the numbers of seeds after which verdicts are given.
+    """The rule that is fixed before the first step. `looks` are the numbers of seeds after which
+    verdicts are given.
 
     With one look or none all seeds are judged once.
     """
@@ -108,13 +122,18 @@ class Rule:
     looks: tuple[int, ...] = ()
     power: float = 0.8
     order: tuple[str, ...] = ()
-    """Arms tested in this order, each at the whole alpha until one fails; empty: Holm's step-down."""
+    """Arms tested in this order, each at the whole alpha until one fails; empty:
+
+    Holm's step-down.
+    """
 
     def steps(self, p_values: Sequence[float | None], arms: Sequence[str]) -> list[HolmStep]:
         """The decision on each arm, at levels that keep alpha over all of them."""
         if not self.order:
             return step_down(p_values, self.alpha, self.level)
-        return fixed_sequence(p_values, [arms.index(arm) for arm in self.order if arm in arms], self.level(self.alpha))
+        return fixed_sequence(
+            p_values, [arms.index(arm) for arm in self.order if arm in arms], self.level(self.alpha)
+        )
 
     def level(self, alpha: float) -> float:
         """The level of each look that keeps `alpha` over all looks."""
@@ -123,11 +142,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scores:
-    """What is known of an arm `labels[1]` and the baseline `labels[0]`: one score per run, in the same order of seeds.
+    """What is known of an arm `labels[1]` and the baseline `labels[0]`: one score per run, in the
+    same order of seeds.
 
-    `items_variance` is the variance of one pair's difference due to the answers (`two_way.items_variance`). `collapsed`
-    and `unstable` are (k, n) per arm: k of n judged runs collapsed, or were unstable in any way; None: unknown.
-    `withheld_because` withholds the verdict. `unproven` names proofs of matching that some runs lack.
+    `items_variance` is the variance of one pair's difference due to the answers
+    (`two_way.items_variance`). `collapsed` and `unstable` are (k, n) per arm: k of n judged runs
+    collapsed, or were unstable in any way; None: unknown. `withheld_because` withholds the verdict.
+    `unproven` names proofs of matching that some runs lack.
     """
 
     first: ArrayLike
@@ -144,11 +165,12 @@ class Scores:
 class Comparison(Verdict):
     """A verdict on the scores of pairs of runs, with all its numbers.
 
-    `paired` has the plain 1 - alpha interval. The verdict rests on `interval`, which is wider if several arms or looks
-    share alpha; if the two disagree, `notes` say so. `smallest_detectable` is the true difference that n seeds detect
-    with chance `power` at the strictest level and the observed spread. `detectable_range` is the same at both ends of
-    the range of the true spread. `family` arms are judged together. `unproven` names proofs of matching that some runs
-    lack. Unknown is None.
+    `paired` has the plain 1 - alpha interval. The verdict rests on `interval`, which is wider if
+    several arms or looks share alpha; if the two disagree, `notes` say so. `smallest_detectable` is
+    the true difference that n seeds detect with chance `power` at the strictest level and the
+    observed spread. `detectable_range` is the same at both ends of the range of the true spread.
+    `family` arms are judged together. `unproven` names proofs of matching that some runs lack.
+    Unknown is None.
     """
 
     margin: float
@@ -176,27 +198,35 @@ class Comparison(Verdict):
 
     @property
     def flips(self) -> bool:
-        """Whether leaving out one seed turns the sign of the difference; the headline then says so."""
+        """Whether leaving out one seed turns the sign of the difference; the headline then says
+        so.
+        """
         return any(mean * (self.estimate or 0.0) < 0 for mean in self.leave_one_out or ())
 
     @property
     def seeds_for_margin(self) -> int | None:
-        """Seeds in all that would detect a true difference as large as the margin at the observed spread; None:
-        unknown."""
+        """Seeds in all that would detect a true difference as large as the margin at the observed
+        spread; None: unknown."""
         sd = self.paired.spread
         return seeds_needed(sd, self.margin, self._planned, self.rule.power) if sd else None
 
     @property
     def seeds_for_equivalence(self) -> int | None:
-        """Seeds in all that would show equivalence if nothing differs, at the observed spread; None: unknown."""
+        """Seeds in all that would show equivalence if nothing differs, at the observed spread;
+        None: unknown.
+        """
         sd = self.paired.spread
-        return seeds_for_equivalence(sd, self.margin, self._planned, self.rule.power) if sd else None
+        return (
+            seeds_for_equivalence(sd, self.margin, self._planned, self.rule.power) if sd else None
+        )
 
     @property
     def more_seeds(self) -> int | None:
-        """Seeds still missing to settle the question either way: a difference of the margin, or none. None: unknown.
+        """Seeds still missing to settle the question either way: a difference of the margin, or
+        none. None: unknown.
 
-        0 beside "not resolved": n should do, but the draw was unlucky or the true difference is near 0 or the margin.
+        0 beside "not resolved": n should do, but the draw was unlucky or the true difference is
+        near 0 or the margin.
         """
         needed = (self.seeds_for_margin, self.seeds_for_equivalence)
         if needed[0] is None or needed[1] is None:
@@ -226,7 +256,12 @@ def decide(
 ) -> Comparison:
     """`decide_all` for a study of two arms and no looks: arm b against arm a, the baseline."""
     scores = Scores(
-        y_a, y_b, labels, items_variance, withheld_because=tuple(withheld_because), unproven=tuple(unproven)
+        y_a,
+        y_b,
+        labels,
+        items_variance,
+        withheld_because=tuple(withheld_because),
+        unproven=tuple(unproven),
     )
     return decide_all([scores], Rule(margin, alpha))[0]
 
@@ -234,27 +269,42 @@ def decide(
 def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     """Judge each arm against the baseline, all arms as one family.
 
-    d_s = y_b,s - y_a,s; a paired t whose variance is at least that of the answers alone. Three statements are tested of
-    each arm: the difference lies beyond the margin; the arms are equivalent (the whole interval inside the margin, from
-    five pairs on); there is a difference. Holm's rule keeps the chance that a statement is untrue of any arm below
-    alpha, over all declared looks too. The first statement that passes is the verdict.
+    d_s = y_b,s - y_a,s; a paired t whose variance is at least that of the answers alone. Three
+    statements are tested of each arm: the difference lies beyond the margin; the arms are
+    equivalent (the whole interval inside the margin, from five pairs on); there is a difference.
+    Holm's rule keeps the chance that a statement is untrue of any arm below alpha, over all
+    declared looks too. The first statement that passes is the verdict.
 
-    The verdict is "withheld" for reasons of the caller (certificate mismatch, runs missing), for n < 3, and for
-    differences without any spread. `unproven` does not change it; the sentence names it. LabError for missing values:
-    callers carry or impute the scores of collapsed runs.
+    The verdict is "withheld" for reasons of the caller (certificate mismatch, runs missing), for n
+    < 3, and for differences without any spread. `unproven` does not change it; the sentence names
+    it. LabError for missing values: callers carry or impute the scores of collapsed runs.
     """
     if not rule.margin > 0:
-        raise LabError(f"margin is {rule.margin}; without a margin above 0 nothing can be called equivalent")
+        raise LabError(
+            f"margin is {rule.margin}; without a margin above 0 nothing can be called equivalent"
+        )
     judged = [
-        paired_scores(arm.first, arm.second, rule.alpha, arm.labels, items_variance=arm.items_variance) for arm in arms
+        paired_scores(
+            arm.first, arm.second, rule.alpha, arm.labels, items_variance=arm.items_variance
+        )
+        for arm in arms
     ]
-    tested = [None if scores.withheld_because else paired for scores, paired in zip(arms, judged, strict=True)]
+    tested = [
+        None if scores.withheld_because else paired
+        for scores, paired in zip(arms, judged, strict=True)
+    ]
     enough = [paired if paired and paired.n >= LEAST_FOR_EQUIVALENCE else None for paired in tested]
     steps = [
         rule.steps(p_values, [scores.labels[1] for scores in arms])
         for p_values in (
-            [None if paired is None else paired.p_of_margin(rule.margin, beyond=True) for paired in tested],
-            [None if paired is None else paired.p_of_margin(rule.margin, beyond=False) for paired in enough],
+            [
+                None if paired is None else paired.p_of_margin(rule.margin, beyond=True)
+                for paired in tested
+            ],
+            [
+                None if paired is None else paired.p_of_margin(rule.margin, beyond=False)
+                for paired in enough
+            ],
             [None if paired is None else paired.p for paired in tested],
         )
     ]
@@ -266,18 +316,26 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
 
 
 def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
-    """What is inconclusive behind another arm of a declared order says so: its own interval may exclude 0."""
+    """What is inconclusive behind another arm of a declared order says so: its own interval may
+    exclude 0.
+    """
     by_arm = {verdict.subject: verdict for verdict in verdicts}
     stopped = next((arm for arm in order if arm in by_arm and not by_arm[arm].resolved), None)
     behind = order[order.index(stopped) + 1 :] if stopped else ()
     why = (Reason("stopped before it", {"arm": stopped}),)
     return [
-        replace(verdict, reasons=why) if verdict.subject in behind and verdict.word == "not resolved" else verdict
+        (
+            replace(verdict, reasons=why)
+            if verdict.subject in behind and verdict.word == "not resolved"
+            else verdict
+        )
         for verdict in verdicts
     ]
 
 
-def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: Rule, family: int) -> Comparison:
+def _verdict(
+    scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: Rule, family: int
+) -> Comparison:
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
         word = "withheld"
@@ -289,7 +347,10 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
         low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
         detectable, between = factor * spread, (low, high)
     left_out = leave_one_out(paired.differences)
-    reasons = (*scores.withheld_because, *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []))
+    reasons = (
+        *scores.withheld_because,
+        *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []),
+    )
     return Comparison(
         question="score",
         subject=scores.labels[1],
@@ -312,17 +373,26 @@ def _verdict(scores: Scores, paired: PairedT, steps: Sequence[HolmStep], rule: R
             clopper_pearson(*scores.collapsed[0], 1 - rule.alpha),
             clopper_pearson(*scores.collapsed[1], 1 - rule.alpha),
         ),
-        notes=(*aside, *_notes(word, paired, level, rule, family, pairing(scores.first, scores.second), left_out)),
+        notes=(
+            *aside,
+            *_notes(
+                word, paired, level, rule, family, pairing(scores.first, scores.second), left_out
+            ),
+        ),
         unproven=scores.unproven,
         unstable=scores.unstable,
     )
 
 
-def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[VerdictLabel, float, tuple[Reason, ...]]:
-    """The first statement that passes, with its level; if none passes, the strictest level at which one failed.
+def _word(
+    paired: PairedT, steps: Sequence[HolmStep], margin: float
+) -> tuple[VerdictLabel, float, tuple[Reason, ...]]:
+    """The first statement that passes, with its level; if none passes, the strictest level at which
+    one failed.
 
-    "Better" may pass at a laxer level than the earlier statements failed at, with an interval beyond or inside the
-    margin there. Then it is read at the level of an earlier statement. If 0 is inside that interval, a note says so.
+    "Better" may pass at a laxer level than the earlier statements failed at, with an interval
+    beyond or inside the margin there. Then it is read at the level of an earlier statement. If 0 is
+    inside that interval, a note says so.
     """
     words: tuple[VerdictLabel, VerdictLabel, VerdictLabel] = (
         "better beyond margin",
@@ -332,13 +402,19 @@ def _word(paired: PairedT, steps: Sequence[HolmStep], margin: float) -> tuple[Ve
     for word, step in zip(words, steps, strict=True):
         if step.rejected:
             levels = (step.level, *(later.level for later in steps))
-            read = [verdict_label(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels]
+            read = [
+                verdict_label(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels
+            ]
             if word in read:
                 return word, levels[read.index(word)], ()
             if read[0] == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
                 return word, step.level, ()  # the note on too few pairs says it
             needed = steps[words.index(read[0])].level
-            return word, step.level, (Reason("reads otherwise alone", {"word": read[0], "level": needed}),)
+            return (
+                word,
+                step.level,
+                (Reason("reads otherwise alone", {"word": read[0], "level": needed}),),
+            )
     return "not resolved", min(step.level for step in steps), ()
 
 
@@ -362,12 +438,19 @@ def _notes(
         return tuple(notes)
     if level < rule.alpha:
         notes.append(
-            Reason("alpha is shared", {"arms": family, "looks": len(rule.looks), "level": level, "alpha": rule.alpha})
+            Reason(
+                "alpha is shared",
+                {"arms": family, "looks": len(rule.looks), "level": level, "alpha": rule.alpha},
+            )
         )
     if paired.items_sd is None:
         notes.append(Reason("no answers stored"))
     former = paired if paired.items_sd is None else paired_t(paired.differences, rule.alpha)
-    before = None if former.low is None or former.high is None else verdict_label(former.low, former.high, rule.margin)
+    before = (
+        None
+        if former.low is None or former.high is None
+        else verdict_label(former.low, former.high, rule.margin)
+    )
     if before not in (None, word, "not resolved"):
         few = paired.n < LEAST_FOR_EQUIVALENCE and before == "practically equivalent"
         notes.append(Reason("read otherwise in version 0.1", {"word": before, "few": few}))

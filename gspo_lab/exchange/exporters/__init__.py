@@ -1,7 +1,9 @@
-"""Export a study's numbers to TensorBoard, trackio, W&B and tables. `gspo-lab import` reads them back.
+"""Export a study's numbers to TensorBoard, trackio, W&B and tables. `gspo-lab import` reads them
+back.
 
-Every target writes the same rows under the same names (`RunRows`): all at once by `export`, or while a study runs by
-`live_export`. A new target is a module with `NEEDS` and `writer` (`Target`), and a line in TARGETS.
+Every target writes the same rows under the same names (`RunRows`): all at once by `export`, or
+while a study runs by `live_export`. A new target is a module with `NEEDS` and `writer` (`Target`),
+and a line in TARGETS.
 """
 
 import importlib
@@ -50,8 +52,8 @@ SCORE = "score/"
 class RunRows:
     """One run. `columns`: per metric its value at each step from `first`, NaN: not measured.
 
-    A value is of a rollout batch, or the mean over its updates as in the report's charts, or the sum of counts.
-    `scores`: steps done -> benchmark -> score (step 0: before training).
+    A value is of a rollout batch, or the mean over its updates as in the report's charts, or the
+    sum of counts. `scores`: steps done -> benchmark -> score (step 0: before training).
     """
 
     id: str
@@ -68,7 +70,11 @@ class RunRows:
         """(step, numbers) in order of steps; steps without a number are left out."""
         end = self.first + max(map(len, self.columns.values()), default=0)
         for step in range(self.first, max(end, *(at + 1 for at in self.scores), 0)):
-            row = {name: float(values[step - self.first]) for name, values in self.columns.items() if step < end}
+            row = {
+                name: float(values[step - self.first])
+                for name, values in self.columns.items()
+                if step < end
+            }
             row = {name: value for name, value in row.items() if value == value}
             row |= {SCORE + bench: score for bench, score in self.scores.get(step, {}).items()}
             if row:
@@ -79,7 +85,10 @@ class StudyWriter(Protocol):
     """Writes a study in one program's format."""
 
     def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
-        """Prepare a run. Returns how many of `rows`, from the first, it already holds; later rows in it are deleted."""
+        """Prepare a run.
+
+        Returns how many of `rows`, from the first, it already holds; later rows in it are deleted.
+        """
 
     def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
         """Append rows to a begun run."""
@@ -95,7 +104,10 @@ class Target(Protocol):
 
 
 def target(name: str) -> Target:
-    """The module of TARGETS or of an installed package. LabError for an unknown name or a missing package."""
+    """The module of TARGETS or of an installed package.
+
+    LabError for an unknown name or a missing package.
+    """
     modules = names_of("writer", TARGETS)
     if name not in modules:
         known = f"{', '.join(modules)}; tables: csv, parquet"
@@ -106,7 +118,8 @@ def target(name: str) -> Target:
 
 
 def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
-    """Write a study's runs for a program of TARGETS to the folder `<to>/<study>-<format>`, replaced atomically.
+    """Write a study's runs for a program of TARGETS to the folder `<to>/<study>-<format>`, replaced
+    atomically.
 
     LabError if the study has no number yet, or the program's package is missing.
     """
@@ -131,16 +144,27 @@ def readings() -> dict[str, str]:
     from gspo_lab.analysis.readings import Reading, Reduce, Steps, Window
 
     how = {**dict.fromkeys(COUNTS, Reduce.SUM), FLAG: Reduce.LARGEST}
-    return {name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key for name in sorted(NAMES)}
+    return {
+        name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key
+        for name in sorted(NAMES)
+    }
 
 
 def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
-    """`log.csv` or `log.parquet`: arm, seed, step and a column per number; empty or null if not measured."""
+    """`log.csv` or `log.parquet`: arm, seed, step and a column per number; empty or null if not
+    measured.
+    """
     names = list(dict.fromkeys(name for run in runs for _, row in run.rows() for name in row))
     path = folder / f"log.{format}"
     types = {"arm": "TEXT", "seed": "INTEGER", "step": "INTEGER", **dict.fromkeys(names, "REAL")}
     write_table(
-        path, types, ([run.arm, run.seed, step, *map(row.get, names)] for run in runs for step, row in run.rows())
+        path,
+        types,
+        (
+            [run.arm, run.seed, step, *map(row.get, names)]
+            for run in runs
+            for step, row in run.rows()
+        ),
     )
     return path
 
@@ -152,8 +176,13 @@ def write_readings(folder: Path) -> Path:
     return path
 
 
-def read_run_rows(evidence: "Evidence", study: str, since: Mapping[str, int] | None = None) -> list[RunRows]:
-    """Every run of a study by arm and seed; with `since` only its runs, each from a step. LabError: unknown study."""
+def read_run_rows(
+    evidence: "Evidence", study: str, since: Mapping[str, int] | None = None
+) -> list[RunRows]:
+    """Every run of a study by arm and seed; with `since` only its runs, each from a step.
+
+    LabError: unknown study.
+    """
     import numpy as np
 
     width = span_width(evidence, study, 1)  # one span for all steps: as wide as there are steps
@@ -172,7 +201,9 @@ def read_run_rows(evidence: "Evidence", study: str, since: Mapping[str, int] | N
     runs = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
     for run in steps:
-        columns = {name: values for spans in (steps, updates) for name, values in spans[run].items()}
+        columns = {
+            name: values for spans in (steps, updates) for name, values in spans[run].items()
+        }
         columns[FLAG] = columns[f"{FLAG}.high"]
         run_scores: dict[int, dict[str, float]] = {}
         for row in scores[scores["run_id"] == run.id].to_dict("records"):
@@ -183,9 +214,17 @@ def read_run_rows(evidence: "Evidence", study: str, since: Mapping[str, int] | N
                 run.arm,
                 run.seed,
                 float(np.nan_to_num(runs[run.id]["started_at"])),
-                {key: value for key, value in flat(json.loads(runs[run.id]["settings"])).items() if value is not None},
+                {
+                    key: value
+                    for key, value in flat(json.loads(runs[run.id]["settings"])).items()
+                    if value is not None
+                },
                 0 if since is None else since[run.id],
-                {name: values for name, values in columns.items() if name in NAMES and not np.isnan(values).all()},
+                {
+                    name: values
+                    for name, values in columns.items()
+                    if name in NAMES and not np.isnan(values).all()
+                },
                 run_scores,
             )
         )

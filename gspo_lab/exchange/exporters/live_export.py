@@ -1,10 +1,11 @@
-"""Export a study to other programs while it runs (`[record] mirror`), with the rows of `gspo-lab export`.
+"""Export a study to other programs while it runs (`[record] mirror`), with the rows of `gspo-lab
+export`.
 
     mirror.follow(news)   append each run's complete rows
     mirror.finish()       append all recorded rows
 
-A run that is new to this process, or whose worker restarted, is begun again: rows in its mirror that differ from the
-records are deleted. So each row is there once, even after an interruption.
+A run that is new to this process, or whose worker restarted, is begun again: rows in its mirror
+that differ from the records are deleted. So each row is there once, even after an interruption.
 """
 
 import time
@@ -78,7 +79,10 @@ class Mirror:
 
     def _write_rows(self, evidence: Evidence, at_end: bool) -> None:
         starts = Counter(map(str, read_starts(evidence, self._study)["run_id"]))
-        states = {str(row["run_id"]): row["state"] for row in evidence.runs(self._study).to_dict("records")}
+        states = {
+            str(row["run_id"]): row["state"]
+            for row in evidence.runs(self._study).to_dict("records")
+        }
         again = {run for run, count in starts.items() if self._starts[run] != count}
         since = {run: 0 if run in again else self._next[run] for run in starts}
         for run in read_run_rows(evidence, self._study, since):

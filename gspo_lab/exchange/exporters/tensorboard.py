@@ -1,7 +1,8 @@
 """TensorBoard: `<arm>/s<seed>/events.out.tfevents.0`, every number a scalar, at full precision.
 
-TensorBoard's writers round to float32. This module writes float64 with TensorBoard's messages and record writer. Its
-pages show float64 only with `--load_fast=false` (tried with 2.21), because its default data server skips it.
+TensorBoard's writers round to float32. This module writes float64 with TensorBoard's messages and
+record writer. Its pages show float64 only with `--load_fast=false` (tried with 2.21), because its
+default data server skips it.
 """
 
 import os
@@ -33,11 +34,15 @@ class Events:
         self._folder = folder
 
     def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
-        """Void stored rows that differ by a START at the first such step, which TensorBoard obeys."""
+        """Void stored rows that differ by a START at the first such step, which TensorBoard
+        obeys.
+        """
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         def start(step: int) -> Event:
-            return Event(wall_time=run.started_at, step=step, session_log=SessionLog(status=SessionLog.START))
+            return Event(
+                wall_time=run.started_at, step=step, session_log=SessionLog(status=SessionLog.START)
+            )
 
         file = self._file(run)
         if not file.exists():
@@ -48,7 +53,9 @@ class Events:
         changed = (i for i, (old, new) in enumerate(zip(stored, rows, strict=False)) if old != new)
         same = next(changed, min(len(stored), len(rows)))
         if same < len(stored):
-            _append(file, [start(min(table[same][0] for table in (stored, rows) if same < len(table)))])
+            _append(
+                file, [start(min(table[same][0] for table in (stored, rows) if same < len(table)))]
+            )
         return same
 
     def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
@@ -97,6 +104,11 @@ def _rows(file: Path) -> list[LoggedRow]:
         if voids(event):
             rows = [row for row in rows if row[0] < event.step]
         elif event.summary.value:
-            rows.append((event.step, {entry.tag: entry.tensor.double_val[0] for entry in event.summary.value}))
+            rows.append(
+                (
+                    event.step,
+                    {entry.tag: entry.tensor.double_val[0] for entry in event.summary.value},
+                )
+            )
     os.truncate(file, end)
     return rows

@@ -50,6 +50,8 @@ class Project:
         for module in (sqlite_storage, utils):  # which read the folder once, when they are imported
             module.TRACKIO_DIR = self._folder
         try:
-            getattr(sqlite_storage.SQLiteStorage, method)(self._study, f"{run.arm}-s{run.seed}", **arguments)
+            getattr(sqlite_storage.SQLiteStorage, method)(
+                self._study, f"{run.arm}-s{run.seed}", **arguments
+            )
         except Exception as error:
             raise LabError(f"trackio wrote nothing: {one_line_error(error)}") from error

@@ -36,10 +36,11 @@ class LoggedAnswer:
 
 @dataclass
 class Log:
-    """One run as a program logged it. `rows` is read once; `notes` and `answers` may grow until it ends.
+    """One run as a program logged it. `rows` is read once; `notes` and `answers` may grow until it
+    ends.
 
-    `program` names the table of metric names in `names.toml`. `settings` are those in the log, under the program's
-    keys. `notes` say what was joined, left out or unreadable.
+    `program` names the table of metric names in `names.toml`. `settings` are those in the log,
+    under the program's keys. `notes` say what was joined, left out or unreadable.
     """
 
     program: str
@@ -54,10 +55,11 @@ class Log:
 class RunSpec(Table):
     """One `[[runs]]` table: the paths of logs, the runs they belong to, and how to read them.
 
-    `arm` and `seed` are keys, parts of the path (`{arm}`, `{seed}`), or parts of the names of runs inside (`name`).
-    `map`: the lab's column (or `step`, `arm`, `seed`, `run`) -> the source's name for it. `program`: whose metric names
-    the file has, if it does not say so. `score`: one metric, or benchmark -> metric. `config`: the configuration file;
-    `ignore`: its keys that change nothing.
+    `arm` and `seed` are keys, parts of the path (`{arm}`, `{seed}`), or parts of the names of runs
+    inside (`name`). `map`: the lab's column (or `step`, `arm`, `seed`, `run`) -> the source's name
+    for it. `program`: whose metric names the file has, if it does not say so. `score`: one metric,
+    or benchmark -> metric. `config`: the configuration file; `ignore`: its keys that change
+    nothing.
     """
 
     source: str = ""
@@ -67,13 +69,17 @@ class RunSpec(Table):
     name: str | None = Field(None, validation_alias=AliasChoices("name", "run_pattern"))
     program: str | None = Field(None, validation_alias=AliasChoices("program", "logged_by"))
     map: dict[str, str] = Field({})
-    score: str | dict[str, str] | None = Field(None, validation_alias=AliasChoices("score", "score_metric"))
+    score: str | dict[str, str] | None = Field(
+        None, validation_alias=AliasChoices("score", "score_metric")
+    )
     bench: str | None = None
     ignore: list[str] = Field([])
     config: str | None = None
 
     def named(self, key: str, *known: str) -> tuple[str, ...]:
-        """The source's names for `step`, `arm`, `seed`, `run` ...: the mapped name, else the usual ones."""
+        """The source's names for `step`, `arm`, `seed`, `run` ...: the mapped name, else the usual
+        ones.
+        """
         return (self.map[key],) if key in self.map else (key, *known)
 
     @property
@@ -84,11 +90,14 @@ class RunSpec(Table):
 
 
 class LogReader(Protocol):
-    """A module that reads one kind of log; `SOURCES` lists them. If a path may hold several runs, the module also has
-    `runs(path, spec)`, which returns their names."""
+    """A module that reads one kind of log; `SOURCES` lists them. If a path may hold several runs,
+    the module also has `runs(path, spec)`, which returns their names."""
 
     def read(self, path: Path, run: str, spec: RunSpec) -> Log:
-        """The run of this name ("" without `runs`). LabError if the path is not a log of this kind."""
+        """The run of this name ("" without `runs`).
+
+        LabError if the path is not a log of this kind.
+        """
 
 
 def parse_finite(value: Any) -> float | None:
@@ -98,7 +107,9 @@ def parse_finite(value: Any) -> float | None:
 
 
 def parse_number(value: Any) -> float | None:
-    """A number (NaN and infinity included), also from text or a truth value; None for any other value."""
+    """A number (NaN and infinity included), also from text or a truth value; None for any other
+    value.
+    """
     if isinstance(value, str):
         try:
             value = float(value)
@@ -129,28 +140,36 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
 def merge_rows(rows: Iterable[LoggedRow], where: str) -> Iterator[LoggedRow]:
     """The rows, with all rows of a step merged.
 
-    LabError if steps go back, if a step has two values of one number, or if there is no number at all.
+    LabError if steps go back, if a step has two values of one number, or if there is no number at
+    all.
     """
     step: int | None = None
     row: dict[str, float] = {}
     empty = True
     for at, values in rows:
         if step is not None and at < step:
-            raise LabError(f"{where}: its steps go back from {step} to {at}; if these are two runs, part them")
+            raise LabError(
+                f"{where}: its steps go back from {step} to {at}; if these are two runs, part them"
+            )
         if step is not None and at > step:
             yield step, row
             row = {}
         step = at
         shared = (
-            name for name in values.keys() & row.keys() if math.isfinite(row[name]) and math.isfinite(values[name])
+            name
+            for name in values.keys() & row.keys()
+            if math.isfinite(row[name]) and math.isfinite(values[name])
         )
         if twice := [name for name in shared if values[name] != row[name]]:
             name = min(twice)
             raise LabError(
-                f"{where}: step {at} has {name} twice, {row[name]:g} and {values[name]:g}; keep one of the two rows"
+                f"{where}: step {at} has {name} twice, {row[name]:g} and {values[name]:g}; keep one"
+                " of the two rows"
             )
         # A number that is not finite replaces none.
-        row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row}
+        row |= {
+            name: value for name, value in values.items() if math.isfinite(value) or name not in row
+        }
         empty = empty and not any(map(math.isfinite, values.values()))
     if step is None or empty:
         raise LabError(f"{where}: it holds no step with a number; nothing to import")
@@ -167,7 +186,8 @@ def check_file(path: Path, kind: str) -> Path:
 
 
 def match_pattern(pattern: str, text: str) -> dict[str, str] | None:
-    """The parts of a text that `{arm}` and `{seed}` of a pattern match; None if the pattern does not match.
+    """The parts of a text that `{arm}` and `{seed}` of a pattern match; None if the pattern does
+    not match.
 
     `match_pattern("out/{arm}-s{seed}", "out/gspo-s3")` is `{"arm": "gspo", "seed": "3"}`.
     """
@@ -187,11 +207,12 @@ def match_pattern(pattern: str, text: str) -> dict[str, str] | None:
 
 
 class MetricBuffer:
-    """One run's numbers, which some logs list metric by metric, or on several step axes; `rows` has them by step.
+    """One run's numbers, which some logs list metric by metric, or on several step axes; `rows` has
+    them by step.
 
-    A temporary SQLite database holds them: it needs little memory, and sorts more than memory holds. A later number of
-    a step and metric replaces the earlier one. A metric whose steps go back is noted once. One that begins again
-    belongs to another run: LabError.
+    A temporary SQLite database holds them: it needs little memory, and sorts more than memory
+    holds. A later number of a step and metric replaces the earlier one. A metric whose steps go
+    back is noted once. One that begins again belongs to another run: LabError.
     """
 
     def __init__(self, where: str, notes: list[str]) -> None:
@@ -221,15 +242,24 @@ class MetricBuffer:
             self._firsts.setdefault(name, step)
         elif step <= self._firsts[name] < last[0]:
             raise LabError(
-                f"{self._where}: {name} begins again at step {step}, after step {last[0]}: two runs in one log; "
-                "part them"
+                f"{self._where}: {name} begins again at step {step}, after step {last[0]}: two runs"
+                " in one log; part them"
             )
         elif step < last[0] and not self._went_back:
-            self._notes.append(f"{name} goes back from step {last[0]} to {step}: of one step the later number counts")
-            self._went_back = True
-        elif step == last[0] and value != last[1] and not self._doubled and math.isfinite(value - last[1]):
             self._notes.append(
-                f"{name} is logged twice at step {step}, {last[1]:g} and {value:g}: the later number counts"
+                f"{name} goes back from step {last[0]} to {step}: of one step the later number"
+                " counts"
+            )
+            self._went_back = True
+        elif (
+            step == last[0]
+            and value != last[1]
+            and not self._doubled
+            and math.isfinite(value - last[1])
+        ):
+            self._notes.append(
+                f"{name} is logged twice at step {step}, {last[1]:g} and {value:g}: the later"
+                " number counts"
             )
             self._doubled = True
         self._last[name] = step, value
@@ -243,10 +273,15 @@ class MetricBuffer:
         """Delete all numbers of this step and later steps."""
         self._write()
         self._database.execute("DELETE FROM numbers WHERE step >= ?", (step,))
-        self._last = {name: (min(last, step - 1), value) for name, (last, value) in self._last.items()}
+        self._last = {
+            name: (min(last, step - 1), value) for name, (last, value) in self._last.items()
+        }
 
     def take(self, later: "MetricBuffer") -> None:
-        """Append a later file of the run. It replaces this file's numbers from each metric's first step in it."""
+        """Append a later file of the run.
+
+        It replaces this file's numbers from each metric's first step in it.
+        """
         self._write()
         later._write()
         ends = later._firsts.items()
@@ -276,4 +311,6 @@ class MetricBuffer:
 
     def _select(self, order: str) -> Iterator[tuple[str, int, float | None]]:
         """The numbers; SQLite has NULL for NaN."""
-        return iter(self._database.execute(f"SELECT name, step, value FROM numbers ORDER BY {order}"))
+        return iter(
+            self._database.execute(f"SELECT name, step, value FROM numbers ORDER BY {order}")
+        )

@@ -1,4 +1,6 @@
-"""Build the declaration (study.json) of imported runs: their stated settings; all other settings are unknown."""
+"""Build the declaration (study.json) of imported runs: their stated settings; all other settings
+are unknown.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +32,9 @@ DECIDED = ("question", "verdict", "claim")
 
 @dataclass(frozen=True)
 class StatedStudy:
-    """What a person states about a study: its question, its rule, and per arm (None: all arms) dotted settings."""
+    """What a person states about a study: its question, its rule, and per arm (None: all arms)
+    dotted settings.
+    """
 
     name: str
     question: str | None = None
@@ -45,10 +49,15 @@ class StatedStudy:
 
 
 def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> StatedStudy:
-    """Parse the tables of a TOML file except those that name logs. LabError with a line per mistake."""
+    """Parse the tables of a TOML file except those that name logs.
+
+    LabError with a line per mistake.
+    """
     problems: list[str] = []
     if not fits_as_name(name):
-        problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --study")
+        problems.append(
+            f"a study cannot be named '{name}': {NAMED}; rename the file or give --study"
+        )
     rule = raw.get("verdict")
     verdict = None if rule is None else validated(VerdictTable, rule, "verdict", problems)
     claims = claims_of(raw.get("claim", []), problems)
@@ -56,7 +65,9 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
     if question is not None and (not isinstance(question, str) or not question.strip()):
         problems.append("question: text")
     tables = raw.get("arm", {})
-    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+    if not isinstance(tables, dict) or not all(
+        isinstance(table, dict) for table in tables.values()
+    ):
         problems.append("arm: tables, each headed [arm.NAME]")
         tables = {}
     shared = {key: value for key, value in raw.items() if key not in (*DECIDED, "arm")}
@@ -67,7 +78,9 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
             problems.append(f"arm.{arm}: {NAMED}")
     _arms(settings, list(tables) or ["all"], [], problems)
     if problems:
-        raise LabError(f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
+        raise LabError(
+            f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems)
+        )
     return StatedStudy(name, question and question.strip(), verdict, claims, settings)
 
 
@@ -77,10 +90,15 @@ def fits_as_arm(name: str) -> bool:
 
 
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table's settings by dotted keys. An arm's table holds the objective's keys without their prefix."""
+    """A table's settings by dotted keys.
+
+    An arm's table holds the objective's keys without their prefix.
+    """
     out: dict[str, Any] = {}
     for key, value in flat(table).items() if table else ():
-        name = PRESET if key == OBJECTIVE else f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
+        name = (
+            PRESET if key == OBJECTIVE else f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
+        )
         out[name] = value
         if name == PRESET and value in PRESETS:
             out.setdefault(LEVEL, PRESETS[value].importance_sampling_level)
@@ -95,10 +113,14 @@ def existing_import(runs: Path, name: str) -> Declaration:
     file = runs / name / STUDY
     content = read_json(file)
     if content is None:
-        return Declaration(name=name, question=usual_question(()), arms={}, seeds=(), verdict=VerdictTable())
+        return Declaration(
+            name=name, question=usual_question(()), arms={}, seeds=(), verdict=VerdictTable()
+        )
     declared = Declaration.parse(content, file)
     if declared.recorded is None:
-        raise LabError(f"{file.parent} holds a study that was run here: give the import another --study")
+        raise LabError(
+            f"{file.parent} holds a study that was run here: give the import another --study"
+        )
     return declared
 
 
@@ -122,7 +144,9 @@ def declaration(
     for arm in arms:
         settings[arm] = _merge_settings(arm, earlier.get(arm, {}), stated.of(arm), "the study says")
     for arm, seed, converted in runs:
-        settings[arm] = _merge_settings(arm, settings[arm], converted.settings, f"the log of seed {seed} says")
+        settings[arm] = _merge_settings(
+            arm, settings[arm], converted.settings, f"the log of seed {seed} says"
+        )
     benches = _benches(before, [converted for _, _, converted in runs])
     problems: list[str] = []
     resolved = _arms(settings, arms, benches, problems)
@@ -130,13 +154,23 @@ def declaration(
     verdict, claims = stated.verdict or before.verdict, stated.claims or before.claims
     _check_unit(before, stated, verdict, runs, benches)
     if before.arms and verdict != before.verdict:
-        problems.append("verdict: another rule than the one that the study was imported with; give it another name")
-    named = [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))] if resolved else []
+        problems.append(
+            "verdict: another rule than the one that the study was imported with; give it another"
+            " name"
+        )
+    named = (
+        [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))]
+        if resolved
+        else []
+    )
     problems += [line for line in named if line.startswith(("bench", "verdict"))]
     if not before.arms or claims != before.claims:  # an earlier import's claims stay valid
         problems += broken_question(verdict, [claim.name for claim in claims])
     if problems:
-        raise LabError(f"{stated.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
+        raise LabError(
+            f"{stated.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}",
+            details=tuple(problems),
+        )
     shared = set.intersection(*map(set, settings.values()))
     same = {key for key in shared if len({repr(settings[arm][key]) for arm in arms}) == 1}
     unstated = before.question == usual_question(before.arms)
@@ -145,7 +179,8 @@ def declaration(
         name=stated.name,
         question=stated.question or (usual_question(arms) if unstated else before.question),
         arms={
-            name: replace(arm, declared=tuple(sorted(settings[name].keys() - same))) for name, arm in resolved.items()
+            name: replace(arm, declared=tuple(sorted(settings[name].keys() - same)))
+            for name, arm in resolved.items()
         },
         seeds=seeds,
         verdict=verdict,
@@ -167,7 +202,9 @@ def _check_unit(
     runs: Iterable[tuple[str, int, Conversion]],
     benches: list[dict[str, Any]],
 ) -> None:
-    """LabError if the deciding scores exceed 1 (percentages, for example) and no margin in their unit was stated."""
+    """LabError if the deciding scores exceed 1 (percentages, for example) and no margin in their
+    unit was stated.
+    """
     usual = VerdictTable().margin
     has_margin = stated.verdict is not None and "margin" in stated.verdict.model_fields_set
     if has_margin or before.verdict.margin != usual or not benches:
@@ -176,8 +213,9 @@ def _check_unit(
     largest = max((converted.largest.get(primary, 0.0) for _, _, converted in runs), default=0.0)
     if largest > 1:
         raise LabError(
-            f"{stated.name}: scores of {primary} reach {largest:g}, and the usual margin of {usual:g} is of shares "
-            "from 0 to 1: divide percentages by 100; of another scale say the margin, --set verdict.margin=0.5"
+            f"{stated.name}: scores of {primary} reach {largest:g}, and the usual margin of"
+            f" {usual:g} is of shares from 0 to 1: divide percentages by 100; of another scale say"
+            " the margin, --set verdict.margin=0.5"
         )
 
 
@@ -187,21 +225,32 @@ def usual_question(arms: Iterable[str]) -> str:
     return f"How do{'es' * (len(names) == 1)} {' and '.join(names)} compare, as logged?"
 
 
-def _merge_settings(arm: str, known: Mapping[str, Any], new: Mapping[str, Any], who: str) -> dict[str, Any]:
+def _merge_settings(
+    arm: str, known: Mapping[str, Any], new: Mapping[str, Any], who: str
+) -> dict[str, Any]:
     """Both tables. LabError if `new`, which `who` states, contradicts `known`."""
     odd = [key for key in known.keys() & new.keys() if known[key] != new[key]]
     if odd:
         key = min(odd)
-        raise LabError(f"arm {arm}: {key} is {known[key]!r}, and {who} {new[key]!r}; make two arms of it, or mend it")
+        raise LabError(
+            f"arm {arm}: {key} is {known[key]!r}, and {who} {new[key]!r}; make two arms of it, or"
+            " mend it"
+        )
     return {**known, **new}
 
 
 def _benches(before: Declaration, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
-    problems = {bench.name: bench.problems or 0 for arm in before.arms.values() for bench in arm.settings.bench}
+    problems = {
+        bench.name: bench.problems or 0
+        for arm in before.arms.values()
+        for bench in arm.settings.bench
+    }
     for converted in runs:
         for name in converted.benches:
             problems[name] = max(problems.get(name, 0), len(converted.problems.get(name, ())))
-    return [{"name": name, **({"problems": count} if count else {})} for name, count in problems.items()]
+    return [
+        {"name": name, **({"problems": count} if count else {})} for name, count in problems.items()
+    ]
 
 
 def _arms(
@@ -219,7 +268,9 @@ def _arms(
             set_dotted(raw, key, value)
         preset = known.get(PRESET)
         if preset is not None and preset not in PRESETS:
-            problems.append(f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}")
+            problems.append(
+                f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}"
+            )
         resolved = validated(Settings, completed(raw), f"arm.{name}", problems)
         if resolved is not None:
             out[name] = Arm(name, (), resolved, known=frozenset(known))

@@ -1,8 +1,9 @@
-"""All-or-nothing imports: write runs into a folder beside the study, compare them with its runs, then move them.
+"""All-or-nothing imports: write runs into a folder beside the study, compare them with its runs,
+then move them.
 
-A second import of a log continues where the first one ended. Its past must be unchanged, except the last step, which
-may have been incomplete. Then the run starts again at that step, as after a restart of a worker. This voids answers
-that were imported with the log; they are written again.
+A second import of a log continues where the first one ended. Its past must be unchanged, except the
+last step, which may have been incomplete. Then the run starts again at that step, as after a
+restart of a worker. This voids answers that were imported with the log; they are written again.
 """
 
 import json
@@ -65,11 +66,14 @@ class ImportTransaction:
         runs = self._beside.parent
         new = [folder for folder in (runs, *runs.parents) if not folder.exists()]
         try:
-            with WorkFolder(self._beside).exclusive_lock(f"{self._study}: another import of it is under way"):
+            with WorkFolder(self._beside).exclusive_lock(
+                f"{self._study}: another import of it is under way"
+            ):
                 self._clear()
                 try:
                     yield self
-                finally:  # before the lock is released: a refused import must not delete the other's files
+                # before the lock is released: a refused import must not delete the other's files
+                finally:
                     self._clear()
                     shutil.rmtree(self._beside, ignore_errors=True)
         finally:
@@ -84,12 +88,21 @@ class ImportTransaction:
 
     def configs(self, arm: str) -> list[tuple[str, Mapping[str, Any]]]:
         """Name and configuration of each run of an arm from earlier imports."""
-        homes = sorted(self._live.joinpath(arm).glob("s*"), key=lambda home: (len(home.name), home.name))
-        known = [(home.name, _origin(folder)) for home in homes if (folder := RunFolder(home)).journal.exists()]
+        homes = sorted(
+            self._live.joinpath(arm).glob("s*"), key=lambda home: (len(home.name), home.name)
+        )
+        known = [
+            (home.name, _origin(folder))
+            for home in homes
+            if (folder := RunFolder(home)).journal.exists()
+        ]
         return [(f"{arm}/{name}", origin.config) for name, origin in known if origin is not None]
 
     def stage_run(self, arm: str, seed: int, converted: Conversion, source: str) -> None:
-        """Write one run's records beside the study. LabError if they contradict an earlier import of it."""
+        """Write one run's records beside the study.
+
+        LabError if they contradict an earlier import of it.
+        """
         name = f"{self._study}/{arm}/s{seed}"
         live, beside = self._folder(self._live, arm, seed), self._folder(self._beside, arm, seed)
         known = beside if beside.journal.exists() else live
@@ -100,8 +113,12 @@ class ImportTransaction:
             return
         before = _origin(known)
         if before is None:
-            raise LabError(f"{name} was trained here; give the import another --study, or another seed")
-        start, more = _news(known.journal, converted, f"{name}, imported from {before.source}: {source}")
+            raise LabError(
+                f"{name} was trained here; give the import another --study, or another seed"
+            )
+        start, more = _news(
+            known.journal, converted, f"{name}, imported from {before.source}: {source}"
+        )
         first = next(more, None)
         if first is None:
             self.runs.append(ImportedRun(name, "unchanged", before))
@@ -113,21 +130,38 @@ class ImportTransaction:
         self._record_outcome(name, "grown", beside)
 
     def commit(self, declaration: Declaration) -> None:
-        """Write study.json and every run.json, and move the journals into the study. LabError if a journal is gone."""
+        """Write study.json and every run.json, and move the journals into the study.
+
+        LabError if a journal is gone.
+        """
         for run in self.runs:
             folder = self._beside / run.id.partition("/")[2]
             if run.state != "unchanged" and not RunFolder(folder).journal.exists():
-                raise LabError(f"{run.id}: its journal is gone from {self._beside}; import it again")
+                raise LabError(
+                    f"{run.id}: its journal is gone from {self._beside}; import it again"
+                )
         self._live.mkdir(parents=True, exist_ok=True)
         write_json(self._live / STUDY, declaration.to_json())
         for arm, entry in declaration.arms.items():
             for seed in declaration.seeds:
-                live, beside = self._folder(self._live, arm, seed), self._folder(self._beside, arm, seed)
+                live, beside = (
+                    self._folder(self._live, arm, seed),
+                    self._folder(self._beside, arm, seed),
+                )
                 known = beside if beside.journal.exists() else live
                 origin = _origin(known) if known.journal.exists() else None
                 if origin is None:
                     continue
-                spec = Run(self._study, arm, seed, entry.settings, entry.declared, {}, origin=origin, known=entry.known)
+                spec = Run(
+                    self._study,
+                    arm,
+                    seed,
+                    entry.settings,
+                    entry.declared,
+                    {},
+                    origin=origin,
+                    known=entry.known,
+                )
                 live.specify(spec.to_json(), imported=True)
                 if known is beside:
                     beside.journal.replace(live.journal)
@@ -158,22 +192,36 @@ class ImportTransaction:
         start: int,
         before: Origin | None,
     ) -> None:
-        """Write the records between a start and an end record; the end states the meaning of each metric."""
+        """Write the records between a start and an end record; the end states the meaning of each
+        metric.
+        """
         origin = Origin(converted.log.program, source, converted.log.version)
         remaining, end = iter(records), start
         with Journal(folder.path) as journal:
-            journal.write([RunStatus(state=STARTED, step=start, facts={ORIGIN: (before or origin).to_json()})])
+            journal.write(
+                [RunStatus(state=STARTED, step=start, facts={ORIGIN: (before or origin).to_json()})]
+            )
             while batch := list(islice(remaining, AT_ONCE)):
-                end = max(end, *(record.step + isinstance(record, StepRecord | UpdateRecord) for record in batch))
+                end = max(
+                    end,
+                    *(
+                        record.step + isinstance(record, StepRecord | UpdateRecord)
+                        for record in batch
+                    ),
+                )
                 journal.write(batch)
             origin = converted.origin(source)
-            facts = {ORIGIN: (origin if before is None else _merge_origins(before, origin)).to_json()}
+            facts = {
+                ORIGIN: (origin if before is None else _merge_origins(before, origin)).to_json()
+            }
             journal.write([RunStatus(state=State.FINISHED, step=end, facts=facts)])
 
 
 def _origin(folder: RunFolder) -> Origin | None:
     """A run's origin by its last import; None if a worker wrote its journal."""
-    facts: dict[str, Any] = next((line["facts"] for line in from_end(folder.journal) if line.get("facts")), {})
+    facts: dict[str, Any] = next(
+        (line["facts"] for line in from_end(folder.journal) if line.get("facts")), {}
+    )
     return Origin.from_fact(facts[ORIGIN], str(folder.path)) if ORIGIN in facts else None
 
 
@@ -199,10 +247,17 @@ def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterat
     end = _end(journal)
     for group in converted.groups():
         if isinstance(group[0], AnswerRecord):
-            return end, chain.from_iterable(_new_answers(journal, chain([group], converted.groups()), where))
+            return end, chain.from_iterable(
+                _new_answers(journal, chain([group], converted.groups()), where)
+            )
         logged = sorted((json.loads(json.dumps(to_dict(record))) for record in group), key=_key)
-        known = sorted(islice(rows, len(group)), key=_key)  # after a new start, a valid score comes before its step
-        if known in (logged, [{key: record[key] for key in record if key != LATER} for record in logged]):
+        known = sorted(
+            islice(rows, len(group)), key=_key
+        )  # after a new start, a valid score comes before its step
+        if known in (
+            logged,
+            [{key: record[key] for key in record if key != LATER} for record in logged],
+        ):
             continue
         if not known:
             return end, chain(group, chain.from_iterable(converted.groups()))
@@ -213,19 +268,27 @@ def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterat
             logged = [record for record in logged if _key(record) in keys]
             if known == logged:
                 new = [record for record in group if _key(to_dict(record)) not in keys]
-                answers = (record for record in _in_force(journal) if record["kind"] == AnswerRecord.kind)
+                answers = (
+                    record for record in _in_force(journal) if record["kind"] == AnswerRecord.kind
+                )
                 again = [from_dict(answer) for answer in answers if voided(answer, start)]
                 return start, chain(new, again, chain.from_iterable(converted.groups()))
-        raise LabError(f"{where}: the past has changed: {_difference(known, logged)}; nothing was imported")
+        raise LabError(
+            f"{where}: the past has changed: {_difference(known, logged)}; nothing was imported"
+        )
     if (missing := next(rows, None)) is not None and converted.steps:
-        raise LabError(f"{where}: it ends before the imported step {missing['step']}; nothing was imported")
+        raise LabError(
+            f"{where}: it ends before the imported step {missing['step']}; nothing was imported"
+        )
     return end, iter(())
 
 
 def _start(group: Sequence[Converted]) -> int:
-    """The step at which a run with an incomplete last row starts again: its training of that step is void.
+    """The step at which a run with an incomplete last row starts again: its training of that step
+    is void.
 
-    A score of that step may stay valid (`voided`), as the scores in a row without training numbers do.
+    A score of that step may stay valid (`voided`), as the scores in a row without training numbers
+    do.
     """
     trained = [record.step for record in group if isinstance(record, StepRecord | UpdateRecord)]
     return min(trained or [record.step for record in group])
@@ -239,7 +302,10 @@ def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
 def _difference(known: Sequence[dict[str, Any]], logged: Sequence[dict[str, Any]]) -> str:
     for old, new in zip(known, logged, strict=False):
         if _key(old) != _key(new):
-            return f"step {old['step']} has other records; other options, such as --score-metric, need another --study"
+            return (
+                f"step {old['step']} has other records; other options, such as --score-metric, need"
+                " another --study"
+            )
         if keys := differing(old, new):
             before, now = _format_value(old.get(keys[0])), _format_value(new.get(keys[0]))
             return f"at step {old['step']} {keys[0]} was {before}, now {now}"
@@ -251,10 +317,14 @@ def _format_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _new_answers(journal: Path, groups: Iterable[Sequence[Converted]], where: str) -> Iterator[list[Converted]]:
+def _new_answers(
+    journal: Path, groups: Iterable[Sequence[Converted]], where: str
+) -> Iterator[list[Converted]]:
     """The new answers. LabError if an earlier answer changed, or is missing from its evaluation."""
     old = {
-        (record["bench"], record["step"], record["problem"], record["sample"]): record.get("correct")
+        (record["bench"], record["step"], record["problem"], record["sample"]): record.get(
+            "correct"
+        )
         for record in _in_force(journal)
         if record["kind"] == AnswerRecord.kind
     }
@@ -267,21 +337,35 @@ def _new_answers(journal: Path, groups: Iterable[Sequence[Converted]], where: st
         if key not in old:
             new.append(answer)
         elif old[key] != answer.correct:
-            raise LabError(f"{where}: the past has changed: problem {answer.problem} of {answer.bench} was {old[key]}")
+            raise LabError(
+                f"{where}: the past has changed: problem {answer.problem} of {answer.bench} was"
+                f" {old[key]}"
+            )
     evaluations = {key[:2] for key in keys}
     if missing := [key for key in old if key[:2] in evaluations and key not in keys]:
-        raise LabError(f"{where}: problem {missing[0][2]} of {missing[0][0]}, imported before, is no longer there")
+        raise LabError(
+            f"{where}: problem {missing[0][2]} of {missing[0][0]}, imported before, is no longer"
+            " there"
+        )
     yield new
 
 
 def _in_force(journal: Path) -> Iterator[dict[str, Any]]:
     """`journal.in_force`, line by line: a log may be longer than memory."""
-    starts = [(at, line["step"]) for at, line in enumerate(JournalReader(journal)) if line.get("state") == STARTED]
+    starts = [
+        (at, line["step"])
+        for at, line in enumerate(JournalReader(journal))
+        if line.get("state") == STARTED
+    ]
     for at, line in enumerate(JournalReader(journal)):
-        if "state" not in line and not any(at < later and voided(line, step) for later, step in starts):
+        if "state" not in line and not any(
+            at < later and voided(line, step) for later, step in starts
+        ):
             yield line
 
 
 def _end(journal: Path) -> int:
     """The number of steps of the run."""
-    return next((int(line["step"]) for line in from_end(journal) if line.get("state") == State.FINISHED), 0)
+    return next(
+        (int(line["step"]) for line in from_end(journal) if line.get("state") == State.FINISHED), 0
+    )

@@ -1,6 +1,8 @@
-"""The meaning of a program's metric names: definitions, the lab's columns with the same definition, and settings.
+"""The meaning of a program's metric names: definitions, the lab's columns with the same definition,
+and settings.
 
-A metric that the table lacks is stored under its own name, noted as not understood, and never shown as a lab column.
+A metric that the table lacks is stored under its own name, noted as not understood, and never shown
+as a lab column.
 """
 
 import tomllib
@@ -40,23 +42,35 @@ WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
 COMMON: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)),
+    **dict.fromkeys(
+        ("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)
+    ),
     **dict.fromkeys(("clip", "clip_range", "clip_ratio", "eps_clip", "epsilon"), BAND),
-    **dict.fromkeys(("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)),
-    **dict.fromkeys(("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)),
+    **dict.fromkeys(
+        ("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)
+    ),
+    **dict.fromkeys(
+        ("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)
+    ),
     **dict.fromkeys(("clip_low", "clip_ratio_low", "eps_clip_low"), ("objective.clip_low",)),
     **dict.fromkeys(("clip_high", "clip_ratio_high", "eps_clip_high"), ("objective.clip_high",)),
     "temperature": ("rollout.temperature",),
 }
 """Common configuration keys of unknown programs, and the settings that they name."""
-SHORT = {"reward": "reward_mean", "clip_fraction": "clip_fraction_tokens", "length": "response_tokens_mean"}
+SHORT = {
+    "reward": "reward_mean",
+    "clip_fraction": "clip_fraction_tokens",
+    "length": "response_tokens_mean",
+}
 
 
 @dataclass(frozen=True)
 class Metric:
     """The meaning of a logged name; None if it is not understood.
 
-    `column` has the same definition in the lab, if any. `quantity` joins several definitions of one quantity."""
+    `column` has the same definition in the lab, if any. `quantity` joins several definitions of one
+    quantity.
+    """
 
     column: str | None = None
     meaning: str | None = None
@@ -102,25 +116,35 @@ class MetricNames:
         plain = self.plain(name)
         for entry in self.table.get("metric", ()):
             conditions = entry.get("when", {}).items()
-            if fnmatchcase(plain, entry["name"]) and all(settings.get(key) in values for key, values in conditions):
+            if fnmatchcase(plain, entry["name"]) and all(
+                settings.get(key) in values for key, values in conditions
+            ):
                 return Metric(entry.get("column"), entry["meaning"], entry.get("quantity"))
         return Metric()
 
     def fatal(self, name: str) -> bool:
-        """Whether it is a loss or a gradient norm, which is not finite after an update that is not (`nonfinite`)."""
-        return self.metric(name, {}).column in FATAL or self.plain(name) in self.table.get("losses", ())
+        """Whether it is a loss or a gradient norm, which is not finite after an update that is not
+        (`nonfinite`).
+        """
+        return self.metric(name, {}).column in FATAL or self.plain(name) in self.table.get(
+            "losses", ()
+        )
 
     def bench(self, name: str) -> str | None:
         """The benchmark whose score this is; None if it is not a score."""
         if self.scored:
             return self.scored.get(name) or self.scored.get(self.plain(name))
         plain = self.plain(name)
-        if any(fnmatchcase(plain, pattern) for pattern in self.table.get("scores", ("score", "score/*"))):
+        if any(
+            fnmatchcase(plain, pattern)
+            for pattern in self.table.get("scores", ("score", "score/*"))
+        ):
             return bench_name(plain.removeprefix("score/"))
         return None
 
     def settings(self, logged: Mapping[str, Any]) -> dict[str, Any]:
-        """A program's settings as the lab's dotted settings. Values that the lab's setting cannot have are left out.
+        """A program's settings as the lab's dotted settings. Values that the lab's setting cannot
+        have are left out.
 
         For an unknown program the table with most of its keys is used, else COMMON.
         """
@@ -141,7 +165,10 @@ class MetricNames:
 
 def _table_of(config: Collection[str]) -> Mapping[str, Any]:
     """The table of the program with most of these keys, at least three; else COMMON."""
-    counts = {name: len(table.get("settings", {}).keys() & set(config)) for name, table in tables().items()}
+    counts = {
+        name: len(table.get("settings", {}).keys() & set(config))
+        for name, table in tables().items()
+    }
     best = max(counts, key=lambda name: counts[name])
     return tables()[best] if counts[best] >= 3 else {"settings": COMMON}
 
@@ -157,15 +184,23 @@ def _fits(name: str, value: Any) -> bool:
     return True
 
 
-def metric_names(program: str, columns: Mapping[str, str], scores: Mapping[str, str]) -> MetricNames:
-    """The table of a program, empty for one that is not in it. LabError where `--map` names no column."""
+def metric_names(
+    program: str, columns: Mapping[str, str], scores: Mapping[str, str]
+) -> MetricNames:
+    """The table of a program, empty for one that is not in it.
+
+    LabError where `--map` names no column.
+    """
     known = OF_STEPS | OF_UPDATES | SHORT.keys()
     for column in columns:
         if column not in known and column not in MAPPED:
             raise LabError(
-                f"--map {column}=...: no column '{column}'{nearest(column, known)}; docs/reference/metrics.md"
+                f"--map {column}=...: no column '{column}'{nearest(column, known)};"
+                " docs/reference/metrics.md"
             )
-    mapped = {name: SHORT.get(column, column) for column, name in columns.items() if column not in MAPPED}
+    mapped = {
+        name: SHORT.get(column, column) for column, name in columns.items() if column not in MAPPED
+    }
     return MetricNames(program, tables().get(program, {}), mapped, scores)
 
 
@@ -184,7 +219,8 @@ def guess_program(metrics: Collection[str]) -> str | None:
     """The program whose table knows most of these names, if it knows at least three."""
     named = {program: metric_names(program, {}, {}) for program in tables()}
     counts = {
-        program: sum(bool(names.metric(name, {}).meaning) for name in metrics) for program, names in named.items()
+        program: sum(bool(names.metric(name, {}).meaning) for name in metrics)
+        for program, names in named.items()
     }
     best = max(counts, key=lambda program: counts[program])
     return best if counts[best] >= 3 else None
@@ -192,5 +228,7 @@ def guess_program(metrics: Collection[str]) -> str | None:
 
 def bench_name(text: str) -> str:
     """A metric's name as a valid name of a benchmark."""
-    name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text)
+    name = "".join(
+        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text
+    )
     return name.strip("._-")[:100] or "score"

@@ -1,10 +1,12 @@
-"""JSON Lines, CSV and Parquet of any program: a row per step (wide), or per number (long: step, metric, value).
+"""JSON Lines, CSV and Parquet of any program: a row per step (wide), or per number (long: step,
+metric, value).
 
-Columns `arm` and `seed`, or `run`, split a file into runs. Rows are read one by one, so that a file may be large; a
-temporary database sorts the numbers of a long table.
+Columns `arm` and `seed`, or `run`, split a file into runs. Rows are read one by one, so that a file
+may be large; a temporary database sorts the numbers of a long table.
 
-The source "items" has a row per answer: the columns `problem` and `correct`; `bench`, `sample` and `step` are optional.
-Its rows become answers to a benchmark, which give its score and allow intervals over seeds and problems.
+The source "items" has a row per answer: the columns `problem` and `correct`; `bench`, `sample` and
+`step` are optional. Its rows become answers to a benchmark, which give its score and allow
+intervals over seeds and problems.
 """
 
 import csv
@@ -44,7 +46,9 @@ Entry = tuple[str, Mapping[str, Any]]
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
     """`arm/s<seed>` of columns arm and seed, the values of a column run, else `[""]`."""
-    names = dict.fromkeys(run_of(unnested(entry, where), spec, where) for where, entry in entries(path))
+    names = dict.fromkeys(
+        run_of(unnested(entry, where), spec, where) for where, entry in entries(path)
+    )
     if not names:
         raise LabError(f"{path}: it holds no row; nothing to import")
     return list(names)
@@ -57,23 +61,31 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         return Log(spec.program or ITEMS, (), files, answers=_answers(path, run, spec))
     program = spec.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
     notes: list[str] = []
-    return Log(program, rows_of(path, run, spec, notes), (check_file(path, "a table"),), notes=notes)
+    return Log(
+        program, rows_of(path, run, spec, notes), (check_file(path, "a table"),), notes=notes
+    )
 
 
 def rows_of(path: Path, run: str, spec: RunSpec, notes: list[str]) -> Iterator[LoggedRow]:
     """The rows of one run of the file."""
     plain = ((where, unnested(entry, where)) for where, entry in entries(path))
-    rows: Iterator[Entry] = ((where, entry) for where, entry in plain if run_of(entry, spec, where) == run)
+    rows: Iterator[Entry] = (
+        (where, entry) for where, entry in plain if run_of(entry, spec, where) == run
+    )
     first = next(rows, None)
     if first is None:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in first[1] and VALUE in first[1]
     rows = chain([first], rows)
-    yield from merge_rows(_long(rows, spec, MetricBuffer(str(path), notes)) if long else _wide(rows, spec), str(path))
+    yield from merge_rows(
+        _long(rows, spec, MetricBuffer(str(path), notes)) if long else _wide(rows, spec), str(path)
+    )
 
 
 def _wide(entries: Iterable[Entry], spec: RunSpec) -> Iterator[LoggedRow]:
-    keys = {name for key in ("arm", "seed", "run") for name in spec.named(key)} | {*spec.named("step", *STEPS)}
+    keys = {name for key in ("arm", "seed", "run") for name in spec.named(key)} | {
+        *spec.named("step", *STEPS)
+    }
     for where, entry in entries:
         yield _step(entry, spec, where), numbers(entry, keys)
 
@@ -94,11 +106,16 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
         if run_of(entry, spec, where) != run:
             continue
         problem, correct, sample, step, bench = (
-            next((entry[name] for name in spec.named(key) if entry.get(name) not in (None, "")), None)
+            next(
+                (entry[name] for name in spec.named(key) if entry.get(name) not in (None, "")), None
+            )
             for key in ("problem", "correct", "sample", "step", "bench")
         )
         if problem is None or correct is None:
-            raise LabError(f"{where}: it has no 'problem' and 'correct'; name their columns: --map correct=NAME")
+            raise LabError(
+                f"{where}: it has no 'problem' and 'correct'; name their columns: --map"
+                " correct=NAME"
+            )
         grade = CORRECT.get(str(correct).lower(), parse_finite(correct))
         if grade not in (0, 1):
             raise LabError(f"{where}: correct is {correct!r}, not 0 or 1")
@@ -111,7 +128,10 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
         )
         key = (answer.bench, answer.step, answer.problem, answer.sample)
         if key in keys:
-            raise LabError(f"{where}: problem {problem!r}, sample {answer.sample} is there twice; number samples")
+            raise LabError(
+                f"{where}: problem {problem!r}, sample {answer.sample} is there twice; number"
+                " samples"
+            )
         keys.add(key)
         yield answer
     if not keys:
@@ -119,9 +139,14 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """The objects of a JSON Lines file, or the rows of a CSV or Parquet file. LabError for another file."""
+    """The objects of a JSON Lines file, or the rows of a CSV or Parquet file.
+
+    LabError for another file.
+    """
     check_file(path, "JSON Lines, CSV or Parquet")
-    reader = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}.get(path.suffix.lower(), _json_lines)
+    reader = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}.get(
+        path.suffix.lower(), _json_lines
+    )
     try:
         yield from reader(path)
     except UnicodeDecodeError as error:
@@ -129,14 +154,19 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The entry with nested objects as dotted keys, `data.reward`. LabError if two keys become equal."""
+    """The entry with nested objects as dotted keys, `data.reward`.
+
+    LabError if two keys become equal.
+    """
     if not any(isinstance(value, dict) for value in entry.values()):
         return entry
     out: dict[str, Any] = {}
     for key, value in entry.items():
         parts = flat(value, key) if isinstance(value, dict) else {key: value}
         if twice := out.keys() & parts.keys():
-            raise LabError(f"{where}: {min(twice)} is there twice, nested and with a dot; rename one of them")
+            raise LabError(
+                f"{where}: {min(twice)} is there twice, nested and with a dot; rename one of them"
+            )
         out |= parts
     return out
 
@@ -162,7 +192,9 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 def _csv(path: Path) -> Iterator[Entry]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(_lines(file, path), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        reader = csv.DictReader(
+            _lines(file, path), delimiter="\t" if path.suffix.lower() == ".tsv" else ","
+        )
         try:
             if len(set(reader.fieldnames or ())) != len(reader.fieldnames or ()):
                 raise LabError(f"{path}: two of its columns have one name")
@@ -178,7 +210,10 @@ def _csv(path: Path) -> Iterator[Entry]:
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
     while line := file.readline(LONGEST):
         if len(line) == LONGEST:
-            raise LabError(f"{path}: a line of {LONGEST >> 20} million characters and more; no CSV of a log has one")
+            raise LabError(
+                f"{path}: a line of {LONGEST >> 20} million characters and more; no CSV of a log"
+                " has one"
+            )
         yield line
 
 
@@ -204,7 +239,9 @@ def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
 
 
 def _first(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((entry[name] for name in names if name in entry and entry[name] not in (None, "")), None)
+    return next(
+        (entry[name] for name in names if name in entry and entry[name] not in (None, "")), None
+    )
 
 
 def _step(entry: Mapping[str, Any], spec: RunSpec, where: str) -> int:
@@ -212,5 +249,8 @@ def _step(entry: Mapping[str, Any], spec: RunSpec, where: str) -> int:
     names = spec.named("step", *STEPS)
     step = _first(entry, names)
     if step is None and (spec.map.get("step") or any(name in entry for name in names)):
-        raise LabError(f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map step=NAME")
+        raise LabError(
+            f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map"
+            " step=NAME"
+        )
     return 1 if step is None else parse_int(step, where)

@@ -1,8 +1,9 @@
 """TensorBoard: all scalars of a folder of event files, read by TensorBoard's own loader.
 
-A START in a file's session log voids earlier entries of later steps (a writer's `purge_step`), as in TensorBoard.
-Several files are one run if a later file continues an earlier one (its numbers replace older ones), or if they log
-different tags (as in the sub-folders of `add_scalars`). A file that begins again belongs to another run.
+A START in a file's session log voids earlier entries of later steps (a writer's `purge_step`), as
+in TensorBoard. Several files are one run if a later file continues an earlier one (its numbers
+replace older ones), or if they log different tags (as in the sub-folders of `add_scalars`). A file
+that begins again belongs to another run.
 """
 
 from collections.abc import Iterator
@@ -52,18 +53,25 @@ def _join(spans: list[_Span], notes: list[str]) -> MetricBuffer:
     names = [span.numbers.names for span in spans]
     for index, span in enumerate(spans[1:], 1):
         assert span.first is not None
-        shared = [earlier for earlier, known in zip(spans[:index], names, strict=False) if known & names[index]]
+        shared = [
+            earlier
+            for earlier, known in zip(spans[:index], names, strict=False)
+            if known & names[index]
+        ]
         for earlier in shared:
             assert earlier.first is not None
             if span.first <= earlier.first or span.began < earlier.ended:
                 raise LabError(
-                    f"{span.file}: its steps {span.first} to {span.last} are logged by {earlier.file} too, which it "
-                    "does not go on from: event files of two runs in one folder; import each file by itself"
+                    f"{span.file}: its steps {span.first} to {span.last} are logged by"
+                    f" {earlier.file} too, which it does not go on from: event files of two runs in"
+                    " one folder; import each file by itself"
                 )
         if shared:
             last = max(earlier.last for earlier in shared)
             if span.first <= last:
-                notes.append(f"{span.file.name} goes on at step {span.first}, over steps up to {last} before")
+                notes.append(
+                    f"{span.file.name} goes on at step {span.first}, over steps up to {last} before"
+                )
         spans[0].numbers.take(span.numbers)
     return spans[0].numbers
 
@@ -82,7 +90,11 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
         if kind != "summary":
             continue
         step = event.step
-        scalars = [(entry.tag, value) for entry in event.summary.value if (value := scalar(entry)) is not None]
+        scalars = [
+            (entry.tag, value)
+            for entry in event.summary.value
+            if (value := scalar(entry)) is not None
+        ]
         if not scalars:
             continue
         if step < 0:
@@ -104,8 +116,12 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
 
     count = end = 0
-    with suppress(DecodeError, MemoryError, OverflowError):  # the last two: a length that no file has
-        for data in RawEventFileLoader(str(file)).Load():  # it ends before a record with a wrong checksum
+    with suppress(
+        DecodeError, MemoryError, OverflowError
+    ):  # the last two: a length that no file has
+        for data in RawEventFileLoader(
+            str(file)
+        ).Load():  # it ends before a record with a wrong checksum
             event = Event.FromString(data)
             if not count and not event.file_version:
                 break
@@ -115,20 +131,30 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
         return
     if not count:
         raise LabError(f"{file}: no event file of TensorBoard")
-    notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
+    notes.append(
+        f"{file.name}: cut off or damaged behind record {count}; what stood there is left out"
+    )
 
 
 def voids(event: Any) -> bool:
     """Whether the event voids earlier entries of its step and later steps."""
-    return bool(event.HasField("session_log")) and event.session_log.status == event.session_log.START
+    return (
+        bool(event.HasField("session_log")) and event.session_log.status == event.session_log.START
+    )
 
 
 def scalar(entry: Any) -> float | None:
-    """A summary's number, from the older format or a tensor; None for images, texts and histograms."""
+    """A summary's number, from the older format or a tensor; None for images, texts and
+    histograms.
+    """
     kind = entry.WhichOneof("value")
     if kind == "simple_value":
         return float(entry.simple_value)
-    if kind != "tensor" or entry.tensor.tensor_shape.dim or entry.tensor.dtype not in (FLOAT, DOUBLE):
+    if (
+        kind != "tensor"
+        or entry.tensor.tensor_shape.dim
+        or entry.tensor.dtype not in (FLOAT, DOUBLE)
+    ):
         return None
     values = entry.tensor.float_val or entry.tensor.double_val
     if values:

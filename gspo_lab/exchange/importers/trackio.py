@@ -1,4 +1,7 @@
-"""trackio: a project's SQLite file with one row per `log` call: `run_name`, `step` and a JSON object of metrics."""
+"""trackio: a project's SQLite file with one row per `log` call:
+
+`run_name`, `step` and a JSON object of metrics.
+"""
 
 import json
 import sqlite3
@@ -8,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import Log, MetricBuffer, RunSpec, check_file, merge_rows, numbers, parse_int
+from gspo_lab.exchange.importers.base import (
+    Log,
+    MetricBuffer,
+    RunSpec,
+    check_file,
+    merge_rows,
+    numbers,
+    parse_int,
+)
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
@@ -28,10 +39,14 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     with _open(path) as database:
         known = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}
         if "run_id" in known:
-            query = "SELECT run_id FROM metrics WHERE run_name = ? GROUP BY run_id ORDER BY MIN(rowid)"
+            query = (
+                "SELECT run_id FROM metrics WHERE run_name = ? GROUP BY run_id ORDER BY MIN(rowid)"
+            )
             ids = [run_id for (run_id,) in database.execute(query, (run,))]
             if len(ids) > 1:
-                raise LabError(f"{path}: {len(ids)} runs in it are named '{run}'; rename or delete all but one")
+                raise LabError(
+                    f"{path}: {len(ids)} runs in it are named '{run}'; rename or delete all but one"
+                )
         for step, text in database.execute(
             "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid", (run,)
         ):
@@ -41,9 +56,15 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
         config: dict[str, Any] = {}
         if "configs" in tables:
-            for (text,) in database.execute("SELECT config FROM configs WHERE run_name = ?", (run,)):
-                config |= {key: value for key, value in _object(text).items() if not key.startswith("_")}
-    return Log(spec.program or "trackio", merge_rows(buffer.rows(), where), (path,), None, config, notes)
+            for (text,) in database.execute(
+                "SELECT config FROM configs WHERE run_name = ?", (run,)
+            ):
+                config |= {
+                    key: value for key, value in _object(text).items() if not key.startswith("_")
+                }
+    return Log(
+        spec.program or "trackio", merge_rows(buffer.rows(), where), (path,), None, config, notes
+    )
 
 
 def _object(text: Any) -> dict[str, Any]:

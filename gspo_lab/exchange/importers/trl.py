@@ -1,7 +1,8 @@
 """TRL, and any trainer of transformers: `trainer_state.json`, in a checkpoint or an output folder.
 
-Each checkpoint holds the complete history up to it, so only the last checkpoint is read. If a run resumed in another
-folder, its rows replace earlier rows of the same steps. Rows are means over `logging_steps` updates.
+Each checkpoint holds the complete history up to it, so only the last checkpoint is read. If a run
+resumed in another folder, its rows replace earlier rows of the same steps. Rows are means over
+`logging_steps` updates.
 """
 
 import json
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, merge_rows, numbers, parse_int
+from gspo_lab.exchange.importers.base import (
+    Log,
+    RunSpec,
+    check_file,
+    merge_rows,
+    numbers,
+    parse_int,
+)
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
@@ -33,10 +41,15 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         first = history[0]["step"] if history else joined[-1]["step"] + 1 if joined else 0
         earlier = [row for row in joined if row["step"] < first]
         if joined and not earlier and history[0] != joined[0]:
-            raise LabError(f"{file}: it begins anew at step {first}, with other numbers than {files[0]}: another run")
+            raise LabError(
+                f"{file}: it begins anew at step {first}, with other numbers than {files[0]}:"
+                " another run"
+            )
         if earlier:
             replaced = len(joined) - len(earlier)
-            notes.append(f"{file.parent.name}/{file.name} goes on at step {first}, over {replaced} rows")
+            notes.append(
+                f"{file.parent.name}/{file.name} goes on at step {first}, over {replaced} rows"
+            )
         joined = [*earlier, *history]
     if any(SUMMARY in row for row in joined):
         notes.append("the summary of the whole run, its last row, is left out")
@@ -44,14 +57,18 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     steps = sorted({row["step"] for row in joined if "loss" in row})
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     if gaps and max(gaps) > 1:
-        notes.append(f"rows are means over {'up to ' * (len(gaps) > 1)}{max(gaps)} updates (logging_steps)")
+        notes.append(
+            f"rows are means over {'up to ' * (len(gaps) > 1)}{max(gaps)} updates (logging_steps)"
+        )
     config, more = _config(files[-1].parent)
     rows = ((row["step"], numbers(row, NOT_METRICS)) for row in joined)
     return Log("trl", merge_rows(rows, str(path)), [*files, *more], settings=config, notes=notes)
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
-    """The trainer's arguments and the model's name in a checkpoint, and the files that hold them."""
+    """The trainer's arguments and the model's name in a checkpoint, and the files that hold
+    them.
+    """
     read, config = [], dict[str, Any]()
     arguments = training_arguments(folder / ARGUMENTS)
     if arguments is not None:
@@ -60,7 +77,11 @@ def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
     for name in ("config.json", "adapter_config.json"):
         if (folder / name).is_file():
             model = read_config(folder / name)
-            config |= {key: model[key] for key in ("_name_or_path", "base_model_name_or_path") if model.get(key)}
+            config |= {
+                key: model[key]
+                for key in ("_name_or_path", "base_model_name_or_path")
+                if model.get(key)
+            }
             read.append(folder / name)
     return config, read
 
@@ -82,7 +103,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
-    states = [file for file in folder.glob(f"checkpoint-*/{STATE}") if _checkpoint(file.parent) >= 0]
+    states = [
+        file for file in folder.glob(f"checkpoint-*/{STATE}") if _checkpoint(file.parent) >= 0
+    ]
     return max(states, key=lambda file: _checkpoint(file.parent), default=None)
 
 
@@ -102,7 +125,9 @@ def _history(file: Path) -> list[dict[str, Any]]:
         raise LabError(f"{file}: not JSON ({error})") from error
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
-        raise LabError(f"{file}: it has no 'log_history', so it is not a {STATE} of a transformers trainer")
+        raise LabError(
+            f"{file}: it has no 'log_history', so it is not a {STATE} of a transformers trainer"
+        )
     for row in history:
         row["step"] = parse_int(row.get("step"), str(file))
     return history

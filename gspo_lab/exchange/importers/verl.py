@@ -1,7 +1,9 @@
-"""verl: the JSON Lines of its file logger, `{"step": n, "data": {...}}`, and the output of its console logger.
+"""verl: the JSON Lines of its file logger, `{"step": n, "data": {...}}`, and the output of its
+console logger.
 
-The console prints `step:3 - actor/pg_clipfrac:0.01 - ...`, perhaps in colour and with a prefix of Ray. The
-configuration is printed before the first step, or is in Hydra's `.hydra/config.yaml` beside the log.
+The console prints `step:3 - actor/pg_clipfrac:0.01 - ...`, perhaps in colour and with a prefix of
+Ray. The configuration is printed before the first step, or is in Hydra's `.hydra/config.yaml`
+beside the log.
 """
 
 import ast
@@ -39,7 +41,10 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     check_file(path, "verl's JSON Lines or console log")
     with path.open("rb") as file:
         lines = file.read(1) == b"{"
-    rows, hydra = merge_rows(_json(path) if lines else _console(path), str(path)), path.parent / HYDRA
+    rows, hydra = (
+        merge_rows(_json(path) if lines else _console(path), str(path)),
+        path.parent / HYDRA,
+    )
     if hydra.is_file():
         return Log("verl", rows, (path, hydra), settings=read_config(hydra))
     return Log("verl", rows, (path,), settings={} if lines else _shown_config(path))
@@ -49,12 +54,16 @@ def _json(path: Path) -> Iterator[LoggedRow]:
     for where, entry in entries(path):
         data = entry.get("data")
         if "step" not in entry or not isinstance(data, dict):
-            raise LabError(f"{where}: not a line of verl's file logger, which has 'step' and 'data'")
+            raise LabError(
+                f"{where}: not a line of verl's file logger, which has 'step' and 'data'"
+            )
         yield parse_int(entry["step"], where), numbers(data)
 
 
 def _shown_config(path: Path) -> dict[str, Any]:
-    """The configuration as the console prints it, a Python dict on many lines; empty if there is none."""
+    """The configuration as the console prints it, a Python dict on many lines; empty if there is
+    none.
+    """
     text = ""
     with path.open(encoding="utf-8", errors="replace") as file:
         while (line := file.readline(LONGEST)) and len(text) < LARGEST:

@@ -1,8 +1,9 @@
 """Weights & Biases: an offline run's folder or its `run-*.wandb`, and the CSV of a chart's page.
 
-The file is a header of 7 bytes and a LevelDB log: blocks of 32 KiB with pieces of records (checksum, length, kind).
-wandb no longer has a reader of it. Each record is one of wandb's protobuf messages. E-mail, host and paths are ignored.
-A crashed run's file may end within a record, which is left out and noted.
+The file is a header of 7 bytes and a LevelDB log: blocks of 32 KiB with pieces of records
+(checksum, length, kind). wandb no longer has a reader of it. Each record is one of wandb's protobuf
+messages. E-mail, host and paths are ignored. A crashed run's file may end within a record, which is
+left out and noted.
 """
 
 import json
@@ -54,14 +55,21 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
 
 
 def _file(path: Path) -> Path:
-    files = [path] if path.is_file() else sorted({file.resolve() for file in path.rglob("run-*.wandb")})
+    files = (
+        [path] if path.is_file() else sorted({file.resolve() for file in path.rglob("run-*.wandb")})
+    )
     if len(files) != 1:
-        raise LabError(f"{path}: it holds {len(files)} files run-*.wandb; give the path of one of them")
+        raise LabError(
+            f"{path}: it holds {len(files)} files run-*.wandb; give the path of one of them"
+        )
     return check_file(files[0], "run-*.wandb")
 
 
 def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
-    """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's. Fills `facts`."""
+    """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's.
+
+    Fills `facts`.
+    """
     require_package("wandb", "wandb", f"reading {file.name}")
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
@@ -78,7 +86,11 @@ def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffe
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
             config = record.run.config if kind == "run" else record.config
-            facts["config"] |= {name: value for name, value in map(_item, config.update) if name[:1] not in ("", "_")}
+            facts["config"] |= {
+                name: value
+                for name, value in map(_item, config.update)
+                if name[:1] not in ("", "_")
+            }
         elif kind == "header":
             facts["version"] = record.header.version_info.producer.partition("+")[0] or None
         elif kind == "metric":
@@ -98,8 +110,12 @@ def _item(item: Any) -> tuple[str, Any]:
     return item.key or ".".join(item.nested_key), value
 
 
-def _add_row(buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str) -> None:
-    usual = next((row[name] for name in (*AXES, STEP) if parse_finite(row.get(name)) is not None), None)
+def _add_row(
+    buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str
+) -> None:
+    usual = next(
+        (row[name] for name in (*AXES, STEP) if parse_finite(row.get(name)) is not None), None
+    )
     for name, value in row.items():
         scalar, axis = parse_number(value), axis_of(name)
         if scalar is None or axis is None:
@@ -111,10 +127,14 @@ def _add_row(buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[st
 
 
 def _axis(axes: Mapping[str, str], name: str) -> str | None:
-    """The metric that is a metric's step, "" for the usual step; None for a step, or a metric of wandb itself."""
+    """The metric that is a metric's step, "" for the usual step; None for a step, or a metric of
+    wandb itself.
+    """
     if name.startswith("_") or name in AXES or name in axes.values():
         return None
-    globs = (axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1]))
+    globs = (
+        axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1])
+    )
     return axes.get(name) or next(globs, "")
 
 
@@ -124,7 +144,10 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: not a file of an offline wandb run")
-        whole, begun = bytearray(), False  # a record's first piece may be empty, at the very end of a block
+        whole, begun = (
+            bytearray(),
+            False,
+        )  # a record's first piece may be empty, at the very end of a block
         for kind, data in _pieces(stream):
             if kind is None or (kind in (MIDDLE, LAST)) != begun:
                 begun = True
@@ -140,7 +163,9 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
-    """Kind and bytes of each piece; the kind is None for an incomplete piece or a wrong checksum."""
+    """Kind and bytes of each piece; the kind is None for an incomplete piece or a wrong
+    checksum.
+    """
     left = BLOCK - PIECE  # the header lies in the first block
     while True:
         if left < PIECE:
@@ -151,7 +176,9 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
             return
         length, kind = int.from_bytes(head[4:6], "little"), head[6] if len(head) == PIECE else 0
         data = stream.read(length)
-        sound = kind in (FULL, FIRST, MIDDLE, LAST) and len(data) == length and length <= left - PIECE
+        sound = (
+            kind in (FULL, FIRST, MIDDLE, LAST) and len(data) == length and length <= left - PIECE
+        )
         if not sound or zlib.crc32(head[6:7] + data) != int.from_bytes(head[:4], "little"):
             yield None, b""
             return
@@ -169,8 +196,12 @@ def _named(path: Path) -> dict[str, tuple[str, str]]:
         if between and not metric.endswith(("__MIN", "__MAX"))
     }
     if not columns:
-        history = f"; for a run's history use: gspo-lab import csv {path} ..." if STEP in first else ""
-        raise LabError(f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page{history}")
+        history = (
+            f"; for a run's history use: gspo-lab import csv {path} ..." if STEP in first else ""
+        )
+        raise LabError(
+            f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page{history}"
+        )
     return {name: entry for name, entry in columns.items() if not entry[1].startswith("_")}
 
 
@@ -178,6 +209,10 @@ def _page(path: Path, run: str) -> Iterator[LoggedRow]:
     """The rows of one run; the first column is the step."""
     columns = {name: metric for name, (of, metric) in _named(path).items() if of == run}
     for where, entry in entries(path):
-        values = {metric: value for name, metric in columns.items() if (value := parse_number(entry[name])) is not None}
+        values = {
+            metric: value
+            for name, metric in columns.items()
+            if (value := parse_number(entry[name])) is not None
+        }
         if values:
             yield parse_int(next(iter(entry.values())), where), values

@@ -1,8 +1,9 @@
 """What is recorded of an optimizer update.
 
-Symbols (arXiv 2507.18071): l_t = log pi_theta(y_t) - log pi_old(y_t), w_t = exp(l_t), s = exp(mean_t l_t) of a
-response, r = the ratio an arm really uses (w_t, or s spread over its tokens), A = advantage, m = response mask,
-binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low), as `policy_loss` has it; A = 0 never binds.
+Symbols (arXiv 2507.18071): l_t = log pi_theta(y_t) - log pi_old(y_t), w_t = exp(l_t), s =
+exp(mean_t l_t) of a response, r = the ratio an arm really uses (w_t, or s spread over its tokens),
+A = advantage, m = response mask, binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 -
+clip_low), as `policy_loss` has it; A = 0 never binds.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ BAND_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The factors on a clip range at which `band_counts` counts what would bind."""
 
 RULES = {"grpo": "r = w_t and GRPO's range", "gspo": "r = s and GSPO's range"}
-"""The ratio rules, each with columns of its own that count what it would clip, whichever rule a run follows: in
-`UpdateRecord` a field named `*_RULE` stands for one of each."""
+"""The ratio rules, each with columns of its own that count what it would clip, whichever rule a run
+follows: in `UpdateRecord` a field named `*_RULE` stands for one of each."""
 
 
 def _for_each_rule(cls: type[R]) -> type[R]:
-    """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes the rule's own."""
+    """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes
+    the rule's own.
+    """
     fields_of, cls.__annotations__ = dict(cls.__annotations__), {}
     for name, kind in fields_of.items():
         if not name.endswith("_RULE"):
@@ -42,9 +45,11 @@ def _for_each_rule(cls: type[R]) -> type[R]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 @_for_each_rule
 class UpdateRecord:
-    """One optimizer update on one mini-batch. Made by an engine; `minibatch` counts from 0 in every rollout batch.
+    """One optimizer update on one mini-batch. Made by an engine; `minibatch` counts from 0 in every
+    rollout batch.
 
-    `UpdateRecord(step=3, minibatch=1, clip_fraction_tokens=0.31, would_clip_fraction_tokens_grpo=0.004, ...)`
+    `UpdateRecord(step=3, minibatch=1, clip_fraction_tokens=0.31,
+    would_clip_fraction_tokens_grpo=0.004, ...)`
     """
 
     kind: ClassVar[str] = "update"
@@ -52,8 +57,8 @@ class UpdateRecord:
 
     step: int = key("index of the rollout batch, from 0")
     minibatch: int = key(
-        "index of the update within its rollout batch, from 0 (counted on through the epochs); -1: a row of another "
-        "program's log, the mean over its logging interval"
+        "index of the update within its rollout batch, from 0 (counted on through the epochs); -1:"
+        " a row of another program's log, the mean over its logging interval"
     )
     loss: float | None = metric("-", "the objective's loss on the mini-batch")
     kl: float | None = metric(
@@ -64,7 +69,8 @@ class UpdateRecord:
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
     learning_rate: float | None = metric("-", "learning rate of this update")
     value_loss: float | None = metric(
-        "reward^2", "the critic's loss on the mini-batch; this and the next three only with advantage = 'gae'"
+        "reward^2",
+        "the critic's loss on the mini-batch; this and the next three only with advantage = 'gae'",
     )
     value_mean: float | None = metric(
         "reward", "mean value over response tokens, before this update", per="response_tokens"
@@ -75,19 +81,22 @@ class UpdateRecord:
     critic_grad_norm: float | None = metric("-", "L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
         "0 or 1",
-        "1 if the model is dead: the loss or the gradient was not finite, and the update was skipped; or a trained "
-        "weight of the policy or its critic was not finite after the update; or the sampler's log-prob of a token was "
-        "not",
+        "1 if the model is dead: the loss or the gradient was not finite, and the update was"
+        " skipped; or a trained weight of the policy or its critic was not finite after the update;"
+        " or the sampler's log-prob of a token was not",
     )
     responses: int | None = metric("responses", "responses in the mini-batch")
     evaluated_responses: int | None = metric(
         "responses",
-        "responses that went through the model: those with A != 0, or all with update.skip_zero_advantage = false or "
-        "a KL or entropy term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions cover all",
+        "responses that went through the model: those with A != 0, or all with"
+        " update.skip_zero_advantage = false or a KL or entropy term; log-ratios, ess, chi2,"
+        " staleness and routing cover these, clip fractions cover all",
     )
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
-    clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
+    clipped_tokens: int | None = metric(
+        "tokens", "response tokens whose term the clip binds: sum m * binds"
+    )
     clip_fraction_tokens: float | None = metric(
         "share of response tokens", "the headline: sum m * binds / sum m", per="response_tokens"
     )
@@ -102,11 +111,16 @@ class UpdateRecord:
     )
     clip_fraction_positive_tokens: float | None = metric(
         "share of tokens with A > 0",
-        "those whose term the clip binds; beside the next column it shows whether clipping depends on the sign of A",
+        "those whose term the clip binds; beside the next column it shows whether clipping depends"
+        " on the sign of A",
     )
-    clip_fraction_negative_tokens: float | None = metric("share of tokens with A < 0", "the same with A < 0")
+    clip_fraction_negative_tokens: float | None = metric(
+        "share of tokens with A < 0", "the same with A < 0"
+    )
     clip_fraction_responses: float | None = metric(
-        "share of responses", "mean over responses of the response's own clipped share of tokens", per="responses"
+        "share of responses",
+        "mean over responses of the response's own clipped share of tokens",
+        per="responses",
     )
     clip_any_responses: float | None = metric(
         "share of responses", "responses with at least one binding token", per="responses"
@@ -123,21 +137,30 @@ class UpdateRecord:
     )
     flip_fraction_tokens_RULE: float | None = metric(
         "share of response tokens",
-        "tokens that bind with the trainer's old log-probs but not with the sampler's, or the reverse, with RULE; only "
-        "with the trainer's old policy",
+        "tokens that bind with the trainer's old log-probs but not with the sampler's, or the"
+        " reverse, with RULE; only with the trainer's old policy",
         per="response_tokens",
     )
-    bapo_clip_low: float | None = metric("-", "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'")
-    bapo_clip_high: float | None = metric("-", "the mini-batch's range ended at 1 + this; with policy_loss = 'bapo'")
+    bapo_clip_low: float | None = metric(
+        "-", "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'"
+    )
+    bapo_clip_high: float | None = metric(
+        "-", "the mini-batch's range ended at 1 + this; with policy_loss = 'bapo'"
+    )
     gate_mean: float | None = metric(
-        "-", "mean weight of A grad log pi / r at active tokens; only for a loss without a clip", per="active_tokens"
+        "-",
+        "mean weight of A grad log pi / r at active tokens; only for a loss without a clip",
+        per="active_tokens",
     )
     correction_weight_mean: float | None = metric(
-        "-", "mean factor of active tokens' terms; with mismatch_correction or off_policy_mask", per="active_tokens"
+        "-",
+        "mean factor of active tokens' terms; with mismatch_correction or off_policy_mask",
+        per="active_tokens",
     )
     correction_masked_tokens: float | None = metric(
         "share of active tokens",
-        "tokens whose factor is 0; only with objective.mismatch_correction or objective.off_policy_mask",
+        "tokens whose factor is 0; only with objective.mismatch_correction or"
+        " objective.off_policy_mask",
         per="active_tokens",
     )
     effective_fraction_tokens: float | None = metric(
@@ -145,13 +168,19 @@ class UpdateRecord:
         "tokens with a non-zero policy gradient; a KL term reaches all tokens and is not counted",
         per="response_tokens",
     )
-    log_ratio_std_tokens: float | None = metric("nats", "standard deviation (divisor n) of l_t over response tokens")
-    log_ratio_std_responses: float | None = metric("nats", "standard deviation (divisor n) of log s over responses")
+    log_ratio_std_tokens: float | None = metric(
+        "nats", "standard deviation (divisor n) of l_t over response tokens"
+    )
+    log_ratio_std_responses: float | None = metric(
+        "nats", "standard deviation (divisor n) of log s over responses"
+    )
     log_ratio_max_abs: float | None = metric("nats", "largest |l_t|")
     log_ratio_quantiles_tokens: list[float | None] | None = metric(
         "nats", "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t over response tokens (JSON)"
     )
-    log_ratio_quantiles_responses: list[float | None] | None = metric("nats", "the same of log s over responses (JSON)")
+    log_ratio_quantiles_responses: list[float | None] | None = metric(
+        "nats", "the same of log s over responses (JSON)"
+    )
     ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")
     ess_tokens: float | None = metric(
         "share of tokens",
@@ -159,18 +188,25 @@ class UpdateRecord:
     )
     ess_responses: float | None = metric("share of responses", "the same with s over responses")
     chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens", per="response_tokens")
-    chi2_responses: float | None = metric("-", "mean(s^2) - 1 over responses", per="evaluated_responses")
-    stale_k1: float | None = metric("nats/token", "mean of -l_t over response tokens; signed", per="response_tokens")
+    chi2_responses: float | None = metric(
+        "-", "mean(s^2) - 1 over responses", per="evaluated_responses"
+    )
+    stale_k1: float | None = metric(
+        "nats/token", "mean of -l_t over response tokens; signed", per="response_tokens"
+    )
     stale_k3: float | None = metric(
         "nats/token", "mean of exp(l_t) - 1 - l_t over response tokens", per="response_tokens"
     )
     expert_change: float | None = metric(
         "share of experts",
-        "1 - overlap/k of the router's natural top-k, old policy vs now, mean over layers and tokens; MoE only",
+        "1 - overlap/k of the router's natural top-k, old policy vs now, mean over layers and"
+        " tokens; MoE only",
         per="response_tokens",
     )
     expert_change_layers: list[float] | None = metric(
-        "share of experts", "expert_change per MoE layer, first to last (JSON)", per="response_tokens"
+        "share of experts",
+        "expert_change per MoE layer, first to last (JSON)",
+        per="response_tokens",
     )
     expert_change_any_tokens: float | None = metric(
         "share of tokens",
@@ -181,21 +217,31 @@ class UpdateRecord:
         "nats", "mean entropy of the router's softmax over experts; MoE only", per="response_tokens"
     )
     expert_load_cv: float | None = metric(
-        "-", "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only"
+        "-",
+        "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only",
     )
     router_grad_norm: float | None = metric(
-        "-", "L2 norm of the router weights' gradient before clipping; MoE only, NULL where they are frozen"
+        "-",
+        "L2 norm of the router weights' gradient before clipping; MoE only, NULL where they are"
+        " frozen",
     )
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
         "tokens",
-        f"per rule ({', '.join(RULES)}) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's "
-        "reference range x 1/4, 1/2, 1, 2, 4 (JSON)",
+        f"per rule ({', '.join(RULES)}) and side (low: A < 0, high: A > 0) the tokens that would"
+        " bind with that side's reference range x 1/4, 1/2, 1, 2, 4 (JSON)",
     )
     response_detail: dict[str, list[Any]] | None = metric(
         "-",
-        "per evaluated response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, "
-        "clipped tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of a response",
+        "per evaluated response of the mini-batch: length, advantage, sum and sum of squares of"
+        " l_t, largest |l_t|, clipped tokens (JSON); every record.detail_every steps; with"
+        " record.token_detail also every l_t of a response",
     )
-    seconds: float | None = metric("s", "this update: forward, backward and optimizer, the critic's among it")
-    critic_seconds: float | None = metric("s", "the critic's part of it; only with advantage = 'gae'")
-    engine_metrics: dict[str, float] | None = metric("-", "another program's numbers, as it names them (JSON)")
+    seconds: float | None = metric(
+        "s", "this update: forward, backward and optimizer, the critic's among it"
+    )
+    critic_seconds: float | None = metric(
+        "s", "the critic's part of it; only with advantage = 'gae'"
+    )
+    engine_metrics: dict[str, float] | None = metric(
+        "-", "another program's numbers, as it names them (JSON)"
+    )

@@ -1,4 +1,7 @@
-"""The database: `ingest` writes it from the run folders, `Evidence` reads it. Imports no pandas and no sqlite-utils."""
+"""The database:
+
+`ingest` writes it from the run folders, `Evidence` reads it. Imports no pandas and no sqlite-utils.
+"""
 
 from gspo_lab.common.paths import DATABASE
 from gspo_lab.recording.store.evidence import Evidence

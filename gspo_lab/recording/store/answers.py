@@ -1,4 +1,6 @@
-"""Answers problem by problem, with the grades in force: of a study's runs, of one run, of a later evaluation."""
+"""Answers problem by problem, with the grades in force: of a study's runs, of one run, of a later
+evaluation.
+"""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -32,11 +34,12 @@ OF_ONE_SEED = "evaluation = ? AND bench = ? AND step = ? AND sample = 0 AND seed
 def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -> "DataFrame":
     """run_id, arm, seed, bench, step, problems, answers, score, errors, truncated, evaluation.
 
-    `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose grader failed are
-    counted in `errors` and not in the score (NaN if none was graded); `truncated` counts answers cut at the limit.
-    Where the study's primary score is "NAME:reward" or "NAME:pass@8", that is a benchmark of its own beside NAME.
-    `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
-    evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
+    `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose
+    grader failed are counted in `errors` and not in the score (NaN if none was graded); `truncated`
+    counts answers cut at the limit. Where the study's primary score is "NAME:reward" or
+    "NAME:pass@8", that is a benchmark of its own beside NAME. `evaluation` "" (the default) keeps
+    to what the runs recorded as they trained; a name takes that later evaluation of their
+    checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
     """
     names = ("problems", "answers", "score", "errors", "truncated")
     query = (
@@ -58,12 +61,18 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
         return with_numbers(pd.concat([shares, decides], ignore_index=True), names)
 
     whole = evidence.once((query, study), read)
-    return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
+    return (
+        whole.copy()
+        if evaluation is None
+        else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
+    )
 
 
-def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], evaluation: str = "") -> "DataFrame":
-    """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no order; of the benchmark
-    "NAME:reward" the rewards stand as `correct`."""
+def grades(
+    evidence: "Evidence", study: str, bench: str, steps: Sequence[int], evaluation: str = ""
+) -> "DataFrame":
+    """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no
+    order; of the benchmark "NAME:reward" the rewards stand as `correct`."""
     bench, correct = _graded(bench)
     marks = ", ".join("?" * len(steps))
     return evidence.select(
@@ -77,15 +86,16 @@ def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], e
 
 
 def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
-    """run_id, arm, seed, step, problem, answers, errors (not graded) and correct: counts over a problem's answers that
-    the runs gave as they trained; of the benchmark "NAME:reward" the sum of rewards."""
+    """run_id, arm, seed, step, problem, answers, errors (not graded) and correct: counts over a
+    problem's answers that the runs gave as they trained; of the benchmark "NAME:reward" the sum of
+    rewards."""
     bench, correct = _graded(bench)
     return evidence.select(
         study,
-        "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS errors, "
-        "COALESCE(SUM(correct), 0) AS correct FROM ("
-        f"SELECT run_id, arm, seed, step, problem, {correct} {OF_RUNS} evaluation = '' AND bench = ?) "
-        "GROUP BY run_id, arm, seed, step, problem ORDER BY run_id, step, problem",
+        "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS"
+        " errors, COALESCE(SUM(correct), 0) AS correct FROM (SELECT run_id, arm, seed, step,"
+        f" problem, {correct} {OF_RUNS} evaluation = '' AND bench = ?) GROUP BY run_id, arm, seed,"
+        " step, problem ORDER BY run_id, step, problem",
         bench,
     )
 
@@ -93,22 +103,33 @@ def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
 def first_answers(
     evidence: "Evidence", study: str, bench: str, step: int, seed: int, evaluation: str = ""
 ) -> "DataFrame":
-    """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of one seed; of the
-    benchmark "NAME:reward" the rewards stand as `correct`."""
+    """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of
+    one seed; of the benchmark "NAME:reward" the rewards stand as `correct`."""
     bench, correct = _graded(bench)
     return evidence.select(
         study,
-        f"SELECT arm, problem, {correct}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} ORDER BY {IN_ORDER}, problem",
+        f"SELECT arm, problem, {correct}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} ORDER BY"
+        f" {IN_ORDER}, problem",
         *(evaluation, bench, step, seed),
     )
 
 
 def transcripts(
-    evidence: "Evidence", study: str, bench: str, step: int, seed: int, problems: Sequence[str], evaluation: str = ""
+    evidence: "Evidence",
+    study: str,
+    bench: str,
+    step: int,
+    seed: int,
+    problems: Sequence[str],
+    evaluation: str = "",
 ) -> list[dict[str, Any]]:
     """arm and every column of the first answers to some problems, with their texts."""
     bench = _graded(bench)[0]
-    columns = [name for name in ANSWERS.names if name not in ("run_id", "evaluation", "bench", "step", "sample")]
+    columns = [
+        name
+        for name in ANSWERS.names
+        if name not in ("run_id", "evaluation", "bench", "step", "sample")
+    ]
     frame = evidence.select(
         study,
         f"SELECT arm, {all_in_force(columns)} {OF_RUNS} {OF_ONE_SEED} "
@@ -120,17 +141,21 @@ def transcripts(
 
 
 def _graded(name: str) -> tuple[str, str]:
-    """The benchmark that was asked, and SQL for what of its grades counts: whether they are right, or the rewards."""
+    """The benchmark that was asked, and SQL for what of its grades counts: whether they are right,
+    or the rewards.
+    """
     score = score_named(name)
     return score.bench, in_force("reward" if score.reward else "correct", "correct")
 
 
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":
-    """run_id, bench, step, problem and counts over its answers in a later evaluation, with the grades in force.
+    """run_id, bench, step, problem and counts over its answers in a later evaluation, with the
+    grades in force.
 
-    Counts: answers, graded, correct, errors, truncated, distinct (different texts), long (LONG tokens or more). Also
-    repeats (long answers that occurred before), by_others (answers by another model than the requested one). Texts:
-    answered_by (that model), error (why one was not graded). `runs` are ids of runs or subjects.
+    Counts: answers, graded, correct, errors, truncated, distinct (different texts), long (LONG
+    tokens or more). Also repeats (long answers that occurred before), by_others (answers by another
+    model than the requested one). Texts: answered_by (that model), error (why one was not graded).
+    `runs` are ids of runs or subjects.
     """
     long = f"CASE WHEN tokens >= {LONG} THEN text END"
     query = f"""
@@ -141,19 +166,28 @@ def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "D
                COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by, MIN(error) AS error
         FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by", "error"))}
               FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
-        GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
+        GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""  # noqa: E501
     return evidence.table(query, evaluation, *runs)
 
 
-def questions(evidence: "Evidence", run: str) -> list[tuple[str, int, str, int, int | None, str | None, str | None]]:
-    """bench, step, problem, sample, sample_seed, prompt, reference of the benchmark answers that a run gave itself."""
+def questions(
+    evidence: "Evidence", run: str
+) -> list[tuple[str, int, str, int, int | None, str | None, str | None]]:
+    """bench, step, problem, sample, sample_seed, prompt, reference of the benchmark answers that a
+    run gave itself.
+    """
     names = ("bench", "step", "problem", "sample", "sample_seed", "prompt", "reference")
-    query = f"SELECT {quoted(names)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> 'rollout'"
+    query = (
+        f"SELECT {quoted(names)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <>"
+        " 'rollout'"
+    )
     return evidence.rows(query + " ORDER BY rowid", (run,))
 
 
 def stored(evidence: "Evidence", run: str) -> dict[str, list[StoredAnswer]]:
-    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force."""
+    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades
+    in force.
+    """
     columns = all_in_force([field.name for field in fields(StoredAnswer)])
     query = (
         f"SELECT answers.evaluation, {columns} FROM answers {WITH_GRADES} "

@@ -1,10 +1,12 @@
-"""The audit of a study's files and its database: every line is read again. And a person's signature of the record.
+"""The audit of a study's files and its database: every line is read again. And a person's signature
+of the record.
 
-The code of `ingest` reads the files into a temporary database, which is then compared row by row. That takes about as
-long as `rebuild`.
+The code of `ingest` reads the files into a temporary database, which is then compared row by row.
+That takes about as long as `rebuild`.
 
-runs/<study>/record.sha256      a line "sha256  path" of study.json and of each run's files; sha256sum -c reads it
-runs/<study>/record.sha256.sig  an SSH signature of that list (namespace gspo-lab), made and checked by ssh-keygen
+runs/<study>/record.sha256      a line "sha256  path" of study.json and of each run's files;
+sha256sum -c reads it runs/<study>/record.sha256.sig  an SSH signature of that list (namespace
+gspo-lab), made and checked by ssh-keygen
 """
 
 import re
@@ -15,7 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.common.atomic_files import atomic_file, check_digests, lock_holder, sha256_of, sums_digest
+from gspo_lab.common.atomic_files import (
+    atomic_file,
+    check_digests,
+    lock_holder,
+    sha256_of,
+    sums_digest,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
 from gspo_lab.recording.journal import from_end, sealed
@@ -40,7 +48,9 @@ GOOD = re.compile(r"with (\S+) key (\S+)")
 
 
 def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | None:
-    """The fault of the database's copy `held` of study.json; `folder` holds the studies' folders."""
+    """The fault of the database's copy `held` of study.json; `folder` holds the studies'
+    folders.
+    """
     try:
         content = json_file(folder / study / STUDY)
     except LabError as error:
@@ -48,8 +58,11 @@ def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | N
     return None if content == held else f"the database holds another {STUDY}"
 
 
-def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tuple[str, bool | None, list[str]]]:
-    """For each run its id, whether its journal matches its seal (None: no seal), and its faults in words.
+def runs_at_fault(
+    read: Read, folder: Path, runs: Sequence[str]
+) -> Iterator[tuple[str, bool | None, list[str]]]:
+    """For each run its id, whether its journal matches its seal (None: no seal), and its faults in
+    words.
 
     Runs with a worker are left out, because the database lags behind them.
     """
@@ -66,7 +79,9 @@ def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tup
 
 
 def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The runs of a study's folder that the database's `runs` lack, and those without a journal: id and reason."""
+    """The runs of a study's folder that the database's `runs` lack, and those without a journal: id
+    and reason.
+    """
     specified, unspecified = run_folders(folder / study)
     for place in unspecified:
         yield place.relative_to(folder).as_posix(), f"its {RUN} is missing"
@@ -86,12 +101,18 @@ def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[t
 def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
     """The ids of the runs whose journal exists and has another sha256 than in `digests`."""
     paths = {run: folder / run / JOURNAL for run in digests}
-    return [run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]]
+    return [
+        run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]
+    ]
 
 
 def models_changed(home: Path, start: str | None) -> Iterator[str]:
-    """The faults of the models of the run in `home`, which its journal names; `start`: its starting model's digest."""
-    last = next((item for item in from_end(home / JOURNAL) if item.get("kind") == RunStatus.kind), {})
+    """The faults of the models of the run in `home`, which its journal names; `start`: its starting
+    model's digest.
+    """
+    last = next(
+        (item for item in from_end(home / JOURNAL) if item.get("kind") == RunStatus.kind), {}
+    )
     try:
         began = json_file(home / RUN).get("warm_start")
     except LabError:  # what is wrong with the run's files is told elsewhere
@@ -122,7 +143,9 @@ def _taken_anew(
     known = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
     for path, line, gap in sorted([*connection.execute(broken), *known]):
         yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
-    for table, count, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
+    for table, count, theirs in zip(
+        TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True
+    ):
         place = f": {count} where there are {theirs}" if count != theirs else None
         if place or (count and (place := _parted(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
@@ -133,7 +156,10 @@ def _taken_anew(
 
 def _parted(read: Read, connection: sqlite3.Connection, table: TableSpec, run: str) -> str | None:
     """The first row of a run in which the two databases differ, in words; None if they agree."""
-    query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
+    query = (
+        f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY"
+        f" {quoted(table.key)}"
+    )
     pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
     for row, (first, second) in enumerate(pairs):
         if first != second:
@@ -143,13 +169,21 @@ def _parted(read: Read, connection: sqlite3.Connection, table: TableSpec, run: s
 
 
 def sign(home: Path, key: Path) -> str:
-    """List the files of a study's folder, sign the list with a private SSH key; the signer. LabError where it fails."""
+    """List the files of a study's folder, sign the list with a private SSH key; the signer.
+
+    LabError where it fails.
+    """
     if not key.is_file():
-        raise LabError(f"--sign {key}: no such file; make a key with ssh-keygen -t ed25519, and name its private half")
+        raise LabError(
+            f"--sign {key}: no such file; make a key with ssh-keygen -t ed25519, and name its"
+            " private half"
+        )
     manifest = _manifest(home)
     done = _ssh_keygen("sign", "-f", str(key), text=manifest)
     if done.returncode or ARMOUR not in done.stdout:
-        raise LabError(f"--sign {key}: ssh-keygen did not sign ({_last(done.stderr)}); is it a private key?")
+        raise LabError(
+            f"--sign {key}: ssh-keygen did not sign ({_last(done.stderr)}); is it a private key?"
+        )
     for name, text in ((MANIFEST, manifest), (SIGNATURE, done.stdout)):
         with atomic_file(home / name) as partial:
             partial.write_text(text, encoding="utf-8")
@@ -158,7 +192,8 @@ def sign(home: Path, key: Path) -> str:
 
 
 def check_signature(home: Path) -> tuple[str | None, list[str]]:
-    """Who signed a study's record (kind and fingerprint of the key; None: nobody did), and what is not as it was then.
+    """Who signed a study's record (kind and fingerprint of the key; None: nobody did), and what is
+    not as it was then.
 
     LabError where the signature is none, so that nothing can be said.
     """
@@ -169,15 +204,16 @@ def check_signature(home: Path) -> tuple[str | None, list[str]]:
         armour = (home / SIGNATURE).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise LabError(
-            f"{home / MANIFEST} and its signature cannot be read ({error}): delete both, then sign again"
+            f"{home / MANIFEST} and its signature cannot be read ({error}): delete both, then sign"
+            " again"
         ) from error
     done = _ssh_keygen("check-novalidate", "-s", str(home / SIGNATURE), text=manifest)
     signer = GOOD.search(done.stdout)
     if done.returncode or signer is None:
         if ARMOUR not in armour or "verification failed" not in done.stderr:
             raise LabError(
-                f"{home / SIGNATURE} is broken ({_last(done.stderr)}): restore it from a copy, or delete it, then sign "
-                "again"
+                f"{home / SIGNATURE} is broken ({_last(done.stderr)}): restore it from a copy, or"
+                " delete it, then sign again"
             )
         return "unknown", [f"{MANIFEST} is not what was signed"]
     return f"{signer[1]} {signer[2]}", _changed(manifest, _manifest(home))
@@ -201,7 +237,10 @@ def _changed(signed: str, now: str) -> list[str]:
     """What became of each file that is not as it was signed."""
     before, after = ({line[66:]: line[:64] for line in text.splitlines()} for text in (signed, now))
     odd = sorted(name for name in before | after if before.get(name) != after.get(name))
-    return [f"{name} is {'gone' if name not in after else 'new' if name not in before else 'another'}" for name in odd]
+    return [
+        f"{name} is {'gone' if name not in after else 'new' if name not in before else 'another'}"
+        for name in odd
+    ]
 
 
 def _ssh_keygen(action: str, *words: str, text: str) -> "subprocess.CompletedProcess[str]":

@@ -1,9 +1,11 @@
-"""Opening lab.db, for writing or for reading; bringing an older one to today's shape; saying what is wrong with it.
+"""Opening lab.db, for writing or for reading; bringing an older one to today's shape; saying what
+is wrong with it.
 
-The shape is sqlite-utils' work: tables, added columns, indexes, views, the rows of `metrics` and `about`, and what
-migrations do. Structural changes are numbered (`MIGRATIONS`, counted in `PRAGMA user_version`, which is read without
-importing anything). What can merely be missing is added without a number whenever the description in `schema` is not
-the one that the file was last completed with.
+The shape is sqlite-utils' work: tables, added columns, indexes, views, the rows of `metrics` and
+`about`, and what migrations do. Structural changes are numbered (`MIGRATIONS`, counted in `PRAGMA
+user_version`, which is read without importing anything). What can merely be missing is added
+without a number whenever the description in `schema` is not the one that the file was last
+completed with.
 """
 
 import hashlib
@@ -42,29 +44,40 @@ DAMAGED = "is damaged; the journals are not: gspo-lab rebuild"
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode to a database of today's shape, made or migrated if need be."""
+    """A connection in autocommit mode to a database of today's shape, made or migrated if need
+    be.
+    """
     _need_strict()
-    with explained(path), closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+    with (
+        explained(path),
+        closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection,
+    ):
         _refuse_foreign(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         # Offsets and rows commit together, and the journals can restore both.
         connection.execute("PRAGMA synchronous = NORMAL")
         _bring_up_to_date(connection)
         if lacking := _missing_object(connection):
-            raise LabError(f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild")
+            raise LabError(
+                f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild"
+            )
         yield connection
 
 
 @contextmanager
 def nowhere() -> Iterator[sqlite3.Connection]:
-    """A connection as of `writing` to an empty database that has no name, and of the disk what memory does not hold."""
+    """A connection as of `writing` to an empty database that has no name, and of the disk what
+    memory does not hold.
+    """
     with closing(sqlite3.connect("", isolation_level=None)) as connection:
         _bring_up_to_date(connection)
         yield connection
 
 
 def copied(path: Path, to: Path) -> Path:
-    """A copy of a database, of today's shape, with all that its log holds; the original is not touched."""
+    """A copy of a database, of today's shape, with all that its log holds; the original is not
+    touched.
+    """
     for suffix in ("", "-wal"):
         if (part := path.with_name(path.name + suffix)).is_file():
             shutil.copyfile(part, to.with_name(to.name + suffix))
@@ -73,18 +86,28 @@ def copied(path: Path, to: Path) -> Path:
 
 
 def reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, and sees one moment until it is closed. Raises LabError where it cannot open."""
+    """A connection that cannot write, and sees one moment until it is closed.
+
+    Raises LabError where it cannot open.
+    """
     _need_strict()
     if not path.is_file():
-        raise LabError(f"no database {path}: run a study first, or make it from the run folders: gspo-lab rebuild")
+        raise LabError(
+            f"no database {path}: run a study first, or make it from the run folders: gspo-lab"
+            " rebuild"
+        )
     with explained(path):
         connection = _connect_read_only(path)
         try:
             _refuse_foreign(connection, path)
             if connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
-                raise LabError(f"{path} is empty or was made by an older gspo-lab: gspo-lab rebuild")
+                raise LabError(
+                    f"{path} is empty or was made by an older gspo-lab: gspo-lab rebuild"
+                )
             connection.execute("BEGIN")
-            connection.execute("SELECT COUNT(*) FROM about").fetchone()  # the read that fixes the moment
+            connection.execute(
+                "SELECT COUNT(*) FROM about"
+            ).fetchone()  # the read that fixes the moment
         except BaseException:
             connection.close()
             raise
@@ -92,7 +115,8 @@ def reading(path: Path) -> sqlite3.Connection:
 
 
 def beyond_reading(path: Path) -> bool:
-    """Whether what lies at `path` is damaged, so that only `rebuild` helps. Looks, and changes nothing.
+    """Whether what lies at `path` is damaged, so that only `rebuild` helps. Looks, and changes
+    nothing.
 
     LabError where it is another program's, a newer gspo-lab's, or cannot be opened.
     """
@@ -104,7 +128,11 @@ def beyond_reading(path: Path) -> bool:
         except UnicodeDecodeError:  # the damage stands in SQLite's own words for it
             return True
         except sqlite3.DatabaseError as error:
-            if _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            if _primary(error) in (
+                sqlite3.SQLITE_BUSY,
+                sqlite3.SQLITE_CANTOPEN,
+                sqlite3.SQLITE_READONLY,
+            ):
                 raise
             return True
 
@@ -115,7 +143,11 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     # Another thread may read ahead on it, while its owner waits for that or does something else.
     def connected(how: str) -> sqlite3.Connection:
         return sqlite3.connect(
-            f"{uri}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            f"{uri}?{how}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
         )
 
     connection = connected("mode=ro")
@@ -127,7 +159,8 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         no_room = _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if not no_room or (log.exists() and log.stat().st_size > 0):
             raise
-        # A folder we may not write to cannot hold the shared index of WAL; without a log the file is whole as it is.
+        # A folder we may not write to cannot hold the shared index of WAL; without a log the file
+        # is whole as it is.
         return connected("mode=ro&immutable=1")
     return connection
 
@@ -153,12 +186,18 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         line = {
             sqlite3.SQLITE_CORRUPT: DAMAGED,
-            sqlite3.SQLITE_NOTADB: "is damaged (no SQLite database); the journals are not: gspo-lab rebuild",
+            sqlite3.SQLITE_NOTADB: (
+                "is damaged (no SQLite database); the journals are not: gspo-lab rebuild"
+            ),
             sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
             sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
             sqlite3.SQLITE_READONLY: "cannot be written: check who owns the file and its folder",
-            sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that its folder exists and who owns it",
-            sqlite3.SQLITE_IOERR: f"cannot be read or written ({error}): it must lie on a local disk",
+            sqlite3.SQLITE_CANTOPEN: (
+                "cannot be opened: check that its folder exists and who owns it"
+            ),
+            sqlite3.SQLITE_IOERR: (
+                f"cannot be read or written ({error}): it must lie on a local disk"
+            ),
         }.get(_primary(error))
         if any(f"no such {thing}" in str(error) for thing in ("table", "view", "column")):
             line = f"is not whole ({error}); the journals are: gspo-lab rebuild"
@@ -178,18 +217,23 @@ def _primary(error: sqlite3.Error) -> int:
 
 def _need_strict() -> None:
     if sqlite3.sqlite_version_info < (3, 37):
-        raise LabError(f"this Python carries SQLite {sqlite3.sqlite_version}; 3.37 (2021) or newer is needed")
+        raise LabError(
+            f"this Python carries SQLite {sqlite3.sqlite_version}; 3.37 (2021) or newer is needed"
+        )
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if mark != APPLICATION_ID and connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+    if (
+        mark != APPLICATION_ID
+        and connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]
+    ):
         raise LabError(f"{path} is an SQLite database, but not gspo-lab's: move it away")
     if version > len(MIGRATIONS):
         raise LabError(
-            f"{path} was written by a newer gspo-lab (database version {version}, this one knows {len(MIGRATIONS)}): "
-            "update gspo-lab"
+            f"{path} was written by a newer gspo-lab (database version {version}, this one knows"
+            f" {len(MIGRATIONS)}): update gspo-lab"
         )
 
 
@@ -198,8 +242,10 @@ def _first_shape(database: "Database") -> None:
 
 
 MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first_shape,)
-"""Each takes a database one version up. Missing tables and columns need none: they are added afterwards. A table that
-sqlite-utils transforms keeps its comments and types; if it is `clustered`, it must be given that again."""
+"""Each takes a database one version up. Missing tables and columns need none: they are added
+afterwards. A table that sqlite-utils transforms keeps its comments and types; if it is `clustered`,
+it must be given that again.
+"""
 
 
 def _bring_up_to_date(connection: sqlite3.Connection) -> None:
@@ -208,7 +254,9 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         known = connection.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
         if known == (_DIGEST,):
             return
-    from sqlite_utils import Database  # pulls in pandas where installed: 0.3 s, paid only when something is missing
+    from sqlite_utils import (
+        Database,
+    )  # pulls in pandas where installed: 0.3 s, paid only when something is missing
 
     database = Database(connection, execute_plugins=False)
     with transaction(connection):
@@ -221,17 +269,26 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
 def _missing_object(connection: sqlite3.Connection) -> str | None:
     """A table, column, index or view that somebody has taken out of a database of today's shape."""
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    query = "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS part"
+    query = (
+        "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS"
+        " part"
+    )
     columns = set(connection.execute(query + " WHERE entry.type = 'table'"))
     entries = (*(table.name for table in TABLES), *INDEXES, *VIEWS)
     expected: list[tuple[str, str | None]] = [(name, None) for name in entries]
     expected += [(table.name, column.name) for table in TABLES for column in table.columns]
-    absent = (entry for entry in expected if (entry[0] not in present if entry[1] is None else entry not in columns))
+    absent = (
+        entry
+        for entry in expected
+        if (entry[0] not in present if entry[1] is None else entry not in columns)
+    )
     return next((".".join(filter(None, entry)) for entry in absent), None)
 
 
 def _complete(database: "Database") -> None:
-    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and `about`."""
+    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and
+    `about`.
+    """
     present = set(database.table_names())
     for table in TABLES:
         if table.name not in present:
@@ -248,13 +305,17 @@ def _complete(database: "Database") -> None:
     for name, query in VIEWS.items():
         database.create_view(name, query, replace=True)
     database.table("metrics").insert_all([METRICS.names, *metric_rows()], truncate=True)
-    database.table("about").insert_all([ABOUT.names, *ABOUT_ROWS.items(), ("schema", _DIGEST)], replace=True)
+    database.table("about").insert_all(
+        [ABOUT.names, *ABOUT_ROWS.items(), ("schema", _DIGEST)], replace=True
+    )
 
 
 def _create(database: "Database", table: TableSpec) -> str:
-    """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in their key's order.
+    """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in
+    their key's order.
 
-    A meaning is a comment above its column, where ALTER TABLE leaves it alone and `TableSpec.transform` finds it.
+    A meaning is a comment above its column, where ALTER TABLE leaves it alone and
+    `TableSpec.transform` finds it.
     """
     sql = database.create_table_sql(
         table.name,
@@ -266,21 +327,38 @@ def _create(database: "Database", table: TableSpec) -> str:
 
     def explained(line: re.Match[str]) -> str:
         column = table.column(line[1])
-        return _comment(column.meaning if column.unit == "-" else f"{column.meaning} [{column.unit}]") + line[0]
+        return (
+            _comment(column.meaning if column.unit == "-" else f"{column.meaning} [{column.unit}]")
+            + line[0]
+        )
 
-    sql = re.sub(r'^ +"(\w+)" ', explained, sql, flags=re.MULTILINE).replace("(\n", f"(\n{_comment(table.meaning)}", 1)
+    sql = re.sub(r'^ +"(\w+)" ', explained, sql, flags=re.MULTILINE).replace(
+        "(\n", f"(\n{_comment(table.meaning)}", 1
+    )
     return sql.rstrip(" ;\n") + (", WITHOUT ROWID" if table.clustered else "")
 
 
 @cache
 def _comment(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, 110, initial_indent="   -- ", subsequent_indent="   --   ")) + "\n"
+    return (
+        "\n".join(textwrap.wrap(text, 110, initial_indent="   -- ", subsequent_indent="   --   "))
+        + "\n"
+    )
 
 
 ABOUT_ROWS = {
-    "what": "Evidence recorded by gspo-lab: matched training runs that compare objectives such as GRPO and GSPO.",
-    "start here": "SELECT * FROM latest_scores; SELECT * FROM runs; SELECT * FROM metrics WHERE name LIKE 'clip%';",
-    "made from": "the journals in the run folders beside this file; `gspo-lab rebuild` makes it again from them.",
+    "what": (
+        "Evidence recorded by gspo-lab: matched training runs that compare objectives such as GRPO"
+        " and GSPO."
+    ),
+    "start here": (
+        "SELECT * FROM latest_scores; SELECT * FROM runs; SELECT * FROM metrics WHERE name LIKE"
+        " 'clip%';"
+    ),
+    "made from": (
+        "the journals in the run folders beside this file; `gspo-lab rebuild` makes it again from"
+        " them."
+    ),
     "not measured": "is NULL, never 0.",
 }
 

@@ -1,6 +1,7 @@
 """Reading the database: labelled frames for statistics and reports. Nothing here can write.
 
-Evidence from elsewhere, an archive or another machine, is read through a database of its own that is thrown away.
+Evidence from elsewhere, an archive or another machine, is read through a database of its own that
+is thrown away.
 """
 
 import json
@@ -39,7 +40,8 @@ class RunKey(NamedTuple):
 
 
 class Evidence:
-    """What was recorded, as of the moment of `open`: all frames show the same state, however long they take to read.
+    """What was recorded, as of the moment of `open`: all frames show the same state, however long
+    they take to read.
 
     `with Evidence.open(Path("runs/lab.db")) as evidence: evidence.runs("moe_stability")`
     What was not measured is NaN (numbers) or missing (texts); JSON columns are their text.
@@ -51,18 +53,23 @@ class Evidence:
 
     @classmethod
     def open(cls, path: Path, runs: Path | None = None) -> "Evidence":
-        """Open read-only; `runs`: where the studies lie, if not beside it. LabError if there is no database, it is
-        damaged, foreign, or of another version."""
+        """Open read-only; `runs`: where the studies lie, if not beside it. LabError if there is no
+        database, it is damaged, foreign, or of another version."""
         return cls(reading(path), path, path.parent if runs is None else runs)
 
     def __enter__(self) -> "Evidence":
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
-            if isinstance(error, Exception) and _is_damaged(self, refused=isinstance(error, LabError)):
+            if isinstance(error, Exception) and _is_damaged(
+                self, refused=isinstance(error, LabError)
+            ):
                 raise LabError(f"{self._path} {DAMAGED}") from error
         finally:
             self.close()
@@ -80,14 +87,17 @@ class Evidence:
         return [study for (study,) in self.rows(query)]
 
     def study(self, name: str) -> dict[str, Any]:
-        """The content of the study's study.json: one object for all who ask, so nobody may change it."""
+        """The content of the study's study.json: one object for all who ask, so nobody may change
+        it.
+        """
 
         def read() -> dict[str, Any]:
             rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
             if not rows:
                 known = self.studies()
                 raise LabError(
-                    f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
+                    f"no study '{name}'{nearest(name, known)} in {self._path}; it has"
+                    f" {', '.join(known) or 'none'}"
                 )
             try:
                 content: dict[str, Any] = json.loads(rows[0][0])
@@ -98,17 +108,22 @@ class Evidence:
         return self.once(("study", name), read)
 
     def runs(self, study: str) -> "DataFrame":
-        """One row per run, in the order of the study's arms, then seeds. `settings` and `facts` are JSON text."""
+        """One row per run, in the order of the study's arms, then seeds.
+
+        `settings` and `facts` are JSON text.
+        """
         columns = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
         frame = self.select(
             study,
-            f"SELECT run_id, study, arm, seed, {quoted(columns)} FROM chosen "
-            f"JOIN (SELECT run_id, study, {quoted(columns)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
+            f"SELECT run_id, study, arm, seed, {quoted(columns)} FROM chosen JOIN (SELECT run_id,"
+            f" study, {quoted(columns)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
         )
         return with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
     def select(self, study: str, query: str, *values: Any) -> "DataFrame":
-        """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""
+        """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's
+        runs.
+        """
         self.study(study)
         return self.table(CHOSEN + query, study, *values)
 
@@ -118,20 +133,29 @@ class Evidence:
 
         with explained(self._path):
             cursor = self._connection.execute(query, values)
-            return DataFrame.from_records(cursor.fetchall(), columns=[entry[0] for entry in cursor.description])
+            return DataFrame.from_records(
+                cursor.fetchall(), columns=[entry[0] for entry in cursor.description]
+            )
 
-    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(
+        self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
         """The same, plain."""
         with explained(self._path):
             return self._connection.execute(query, values).fetchall()
 
-    def iter_rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def iter_rows(
+        self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> Iterator[tuple[Any, ...]]:
         """The same, one by one: of what memory may not hold."""
         with explained(self._path):
             yield from self._connection.execute(query, values)
 
     def once(self, key: Hashable, read: Callable[[], T]) -> T:
-        """The result of `read`, which is called at most once, since the records do not change. Do not change it."""
+        """The result of `read`, which is called at most once, since the records do not change.
+
+        Do not change it.
+        """
         if key not in self._known:
             self._known[key] = read()
         answer: T = self._known[key]
@@ -141,30 +165,36 @@ class Evidence:
         """The study's runs in order. LabError for a study that the database lacks."""
         self.study(study)
         query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
-        return self.once((query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))])
+        return self.once(
+            (query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))]
+        )
 
     def columns(self, table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
-        """The metrics without repetition. LabError if one is not a column of the records or of this file; with
-        `numbers` also if one is a text."""
+        """The metrics without repetition. LabError if one is not a column of the records or of this
+        file; with `numbers` also if one is a text."""
         names = list(dict.fromkeys(metrics))
         recorded = RECORD_TABLES[table]
         present = {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
         for name in names:
             if name not in recorded.names:
                 raise LabError(
-                    f"no metric '{name}' in {table}{nearest(name, recorded.names)}; docs/reference/metrics.md has all"
+                    f"no metric '{name}' in {table}{nearest(name, recorded.names)};"
+                    " docs/reference/metrics.md has all"
                 )
             if name not in present:
                 raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
             column = recorded.column(name)
             if numbers and column.type == "TEXT":
-                raise LabError(f"{table}.{name} is {'JSON' if column.json else 'text'}, not a number")
+                raise LabError(
+                    f"{table}.{name} is {'JSON' if column.json else 'text'}, not a number"
+                )
         return names
 
 
 def _is_damaged(evidence: Evidence, refused: bool) -> bool:
-    """Whether the file is broken, or differs from the files of a study that was read: an error is then neither a bug
-    nor the user's mistake. Journals are read again only where the error is not `refused` input."""
+    """Whether the file is broken, or differs from the files of a study that was read: an error is
+    then neither a bug nor the user's mistake. Journals are read again only where the error is not
+    `refused` input."""
     names = [key[1] for key in evidence._known if isinstance(key, tuple) and key[0] == "study"]
     try:
         if any(study_at_fault(evidence.runs_folder, name, evidence.study(name)) for name in names):
@@ -173,7 +203,9 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
             return False
         runs = [run.id for name in names for run in evidence.chosen(name)]
         broken = evidence.rows("PRAGMA quick_check(1)") != [("ok",)]
-        return broken or any(faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs))
+        return broken or any(
+            faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs)
+        )
     except Exception:  # it cannot even be compared
         return True
 
@@ -203,10 +235,13 @@ def evidence_of_database(path: Path) -> Iterator[Evidence]:
             yield evidence
 
 
-def framed(rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
+def framed(
+    rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]
+) -> "DataFrame":
     """run_id, arm, seed and the rows' `columns`, run after run.
 
-    Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.
+    Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as
+    they are.
     """
     import numpy as np
     from pandas import DataFrame
@@ -224,7 +259,8 @@ def framed(rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Map
     for (name, kind), values in zip(columns.items(), lists, strict=True):
         gaps = kind is int and None in values
         data[name] = np.array(
-            values, dtype={int: np.float64 if gaps else np.int64, float: np.float64}.get(kind, object)
+            values,
+            dtype={int: np.float64 if gaps else np.int64, float: np.float64}.get(kind, object),
         )
     return DataFrame(data)
 
@@ -238,5 +274,7 @@ def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "d
 
 
 def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
-    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as objects."""
+    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as
+    objects.
+    """
     return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

@@ -12,7 +12,14 @@ from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store.database import explained, reading
-from gspo_lab.recording.store.schema import EVALUATIONS, METRICS, RECORD_TABLES, RUNS, STUDIES, SUBJECT_ROWS
+from gspo_lab.recording.store.schema import (
+    EVALUATIONS,
+    METRICS,
+    RECORD_TABLES,
+    RUNS,
+    STUDIES,
+    SUBJECT_ROWS,
+)
 
 Format = Literal["csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("csv", "parquet")
@@ -29,31 +36,49 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "scores": (OF_ITS_RUNS, ("run_id", "evaluation", "bench", "step")),
     "metrics": ("", METRICS.key),
 }
-VIEW_TYPES = {"score": "REAL", "problems": "INTEGER", "answers": "INTEGER", "errors": "INTEGER", "truncated": "INTEGER"}
+VIEW_TYPES = {
+    "score": "REAL",
+    "problems": "INTEGER",
+    "answers": "INTEGER",
+    "errors": "INTEGER",
+    "truncated": "INTEGER",
+}
 ROWS_AT_ONCE = 20_000
 
 
 def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Path]:
-    """Write every table, of one study or of all, to `folder`; the paths of the files in the order of `PARTS`.
+    """Write every table, of one study or of all, to `folder`; the paths of the files in the order
+    of `PARTS`.
 
-    NULL is an empty CSV field and a Parquet null; JSON columns stay text. A file is complete or absent, never partial.
+    NULL is an empty CSV field and a Parquet null; JSON columns stay text. A file is complete or
+    absent, never partial.
     """
     if format not in FORMATS:
-        raise LabError(f"unknown format '{format}'{nearest(format, FORMATS)}; known: {', '.join(FORMATS)}")
+        raise LabError(
+            f"unknown format '{format}'{nearest(format, FORMATS)}; known: {', '.join(FORMATS)}"
+        )
     if format == "parquet":
         require_package("pyarrow", "parquet", "export to Parquet")
     out = []
     with explained(db), closing(reading(db)) as connection:
         if study is not None:
-            known = [name for (name,) in connection.execute("SELECT DISTINCT study FROM runs ORDER BY study")]
+            known = [
+                name
+                for (name,) in connection.execute("SELECT DISTINCT study FROM runs ORDER BY study")
+            ]
             if study not in known:
                 raise LabError(
-                    f"no study '{study}'{nearest(study, known)} in {db}; it has {', '.join(known) or 'none'}"
+                    f"no study '{study}'{nearest(study, known)} in {db}; it has"
+                    f" {', '.join(known) or 'none'}"
                 )
         folder.mkdir(parents=True, exist_ok=True)
         for name, (restriction, order) in PARTS.items():
-            where, values = (restriction, (study,)) if study is not None and restriction else ("", ())
-            cursor = connection.execute(f"SELECT * FROM {name} {where} ORDER BY {', '.join(order)}", values)
+            where, values = (
+                (restriction, (study,)) if study is not None and restriction else ("", ())
+            )
+            cursor = connection.execute(
+                f"SELECT * FROM {name} {where} ORDER BY {', '.join(order)}", values
+            )
             path = folder / f"{name}.{format}"
             write_table(path, _types(connection, name), cursor)
             out.append(path)
@@ -67,7 +92,10 @@ def _types(connection: sqlite3.Connection, name: str) -> dict[str, str]:
 
 
 def write_table(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows as CSV or Parquet, by the path's suffix: a file that is whole or absent. `types`: column -> SQLite type."""
+    """Rows as CSV or Parquet, by the path's suffix: a file that is whole or absent.
+
+    `types`: column -> SQLite type.
+    """
     with atomic_file(path) as beside:
         (_write_csv if path.suffix == ".csv" else _write_parquet)(beside, types, rows)
 
@@ -89,5 +117,8 @@ def _write_parquet(path: Path, types: Mapping[str, str], rows: Iterable[Sequence
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while some := list(islice(left, ROWS_AT_ONCE)):
             by_column = zip(*some, strict=True)
-            columns = [pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)]
+            columns = [
+                pyarrow.array(values, field.type)
+                for values, field in zip(by_column, schema, strict=True)
+            ]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))

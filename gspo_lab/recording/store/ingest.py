@@ -4,14 +4,17 @@
     runs/<study>/<arm>/<seed>/run.json               -> runs
                               journal.jsonl          -> steps, updates, answers, statuses
                               evaluations/<name>/evaluation.json -> evaluations
-                                                 journal.jsonl   -> answers, statuses (with `evaluation` set)
-                              grades/journal.jsonl, evaluations/<name>/grades/journal.jsonl -> grades
+                                                 journal.jsonl   -> answers, statuses (with
+                                                 `evaluation` set)
+                              grades/journal.jsonl, evaluations/<name>/grades/journal.jsonl ->
+                              grades
     runs/_subjects/<name>/subject.json               -> subjects
                           evaluations/, grades/      as in a run
 
-Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at any moment loses
-nothing and repeats nothing. Files whose size and time of change (the inode's) are known are not opened; a journal that
-has grown is read on from where it was left if its chain of digests there is the one that was read.
+Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at
+any moment loses nothing and repeats nothing. Files whose size and time of change (the inode's) are
+known are not opened; a journal that has grown is read on from where it was left if its chain of
+digests there is the one that was read.
 """
 
 import sqlite3
@@ -25,7 +28,16 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
+from gspo_lab.common.paths import (
+    EVALUATION,
+    LOCK,
+    RUN,
+    STUDY,
+    SUBJECT,
+    SUBJECTS,
+    database_lock,
+    database_of,
+)
 from gspo_lab.common.states import State
 from gspo_lab.recording import journal
 from gspo_lab.recording.journal import digest_before
@@ -42,7 +54,9 @@ TABLES_OF_JSON = {
     EVALUATION: (EVALUATIONS, "no evaluation", COPY),
     SUBJECT: (SUBJECT_ROWS, "no subject", COPY),
 }
-"""By the name of a JSON file the table of its row, what it is if it does not fit, and what to do then."""
+"""By the name of a JSON file the table of its row, what it is if it does not fit, and what to do
+then.
+"""
 
 LOGS = ("-wal", "-shm")
 """What SQLite keeps beside a database while it is open, and after a kill."""
@@ -50,7 +64,9 @@ LOGS = ("-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one ingest did: run and subject folders seen, the ids of those with news, records read from journals."""
+    """What one ingest did: run and subject folders seen, the ids of those with news, records read
+    from journals.
+    """
 
     runs: int
     changed: tuple[str, ...]
@@ -62,24 +78,30 @@ class IngestReport:
 
 
 def ingest(runs: Path) -> IngestReport:
-    """Bring `runs/lab.db` up to date with every run folder. Cheap when nothing is new; safe to call at any time.
+    """Bring `runs/lab.db` up to date with every run folder. Cheap when nothing is new; safe to call
+    at any time.
 
-    Raises LabError if the database cannot be written or, after all that can be read has been, if a file cannot be.
+    Raises LabError if the database cannot be written or, after all that can be read has been, if a
+    file cannot be.
     """
     with _alone(runs), writing(database_of(runs)) as connection:
         return _take_in(connection, runs)
 
 
 def ingest_apart(runs: Path, database: Path) -> IngestReport:
-    """Take run folders into a database elsewhere, which is the caller's alone; nothing is written under `runs`."""
+    """Take run folders into a database elsewhere, which is the caller's alone; nothing is written
+    under `runs`.
+    """
     with writing(database) as connection:
         return _take_in(connection, runs)
 
 
 def rebuild(runs: Path) -> IngestReport:
-    """Make the database again from the run folders, beside the old one, then put it in its place at once.
+    """Make the database again from the run folders, beside the old one, then put it in its place at
+    once.
 
-    A database of another program or of a newer gspo-lab is refused; one that is damaged is kept beside the new one.
+    A database of another program or of a newer gspo-lab is refused; one that is damaged is kept
+    beside the new one.
     """
     target = database_of(runs)
     fresh = target.with_name(f".{target.name}.new")
@@ -94,7 +116,8 @@ def rebuild(runs: Path) -> IngestReport:
             except LabError as error:  # what can be read is kept all the same
                 broken = error
         backup = _keep(target) if damaged else None
-        # A log left beside the new file would be replayed into it: fold it into the old file first, then drop it.
+        # A log left beside the new file would be replayed into it: fold it into the old file first,
+        # then drop it.
         if backup is None:
             with suppress(sqlite3.Error), closing(sqlite3.connect(target, timeout=0)) as old:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -103,7 +126,9 @@ def rebuild(runs: Path) -> IngestReport:
         fresh.replace(target)
     if broken is not None:
         notes = () if backup is None else (f"the damaged database is kept as {backup}",)
-        raise LabError(f"rebuilt without what cannot be read: {broken}", details=(*notes, *broken.details))
+        raise LabError(
+            f"rebuilt without what cannot be read: {broken}", details=(*notes, *broken.details)
+        )
     return replace(report, replaced=backup)
 
 
@@ -113,7 +138,9 @@ def _keep(database: Path) -> Path:
     backup = next(path for path in names if not path.exists())
     for suffix in (*LOGS, ""):
         with suppress(FileNotFoundError):
-            database.with_name(database.name + suffix).rename(backup.with_name(backup.name + suffix))
+            database.with_name(database.name + suffix).rename(
+                backup.with_name(backup.name + suffix)
+            )
     return backup
 
 
@@ -128,7 +155,9 @@ def _alone(runs: Path) -> Iterator[None]:
             lock.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(lock))
         except OSError as error:
-            raise LabError(f"{lock.parent} cannot be written to ({error.strerror}): check who owns it") from error
+            raise LabError(
+                f"{lock.parent} cannot be written to ({error.strerror}): check who owns it"
+            ) from error
         yield
 
 
@@ -154,7 +183,9 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         present |= {folder.relative_to(runs).as_posix() for folder in specified}
         damaged += [f"{folder / RUN} {run_files.NO_RUN}" for folder in unspecified]
     subjects = {
-        f"{SUBJECTS}/{subject.name}" for subject in run_files.folders(runs / SUBJECTS) if (subject / SUBJECT).is_file()
+        f"{SUBJECTS}/{subject.name}"
+        for subject in run_files.folders(runs / SUBJECTS)
+        if (subject / SUBJECT).is_file()
     }
     for run_id in sorted(present | subjects):
         try:
@@ -165,13 +196,20 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         if count is not None:
             changed.append(run_id)
             records += count
-    gone = [run_id for run_id, state in states.items() if run_id not in present and state != State.MISSING]
+    gone = [
+        run_id
+        for run_id, state in states.items()
+        if run_id not in present and state != State.MISSING
+    ]
     _part_with(connection, runs, gone, known)
     gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
     if broken:
-        raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
+        raise LabError(
+            f"{runs}: {len(broken)} files cannot be read",
+            details=tuple(str(error) for error in broken),
+        )
     return IngestReport(
         len(present | subjects),
         (*changed, *gone),
@@ -180,14 +218,20 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     )
 
 
-def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, FileRow]) -> None:
+def _part_with(
+    connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, FileRow]
+) -> None:
     """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
     declared = [name for name in known if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
         with transaction(connection):
-            connection.executemany("UPDATE runs SET state = ? WHERE run_id = ?", [(State.MISSING, run) for run in gone])
-            connection.executemany("DELETE FROM files WHERE path = ?", [(name,) for name in vanished])
+            connection.executemany(
+                "UPDATE runs SET state = ? WHERE run_id = ?", [(State.MISSING, run) for run in gone]
+            )
+            connection.executemany(
+                "DELETE FROM files WHERE path = ?", [(name,) for name in vanished]
+            )
             studies = [(name.partition("/")[0],) for name in vanished]
             connection.executemany("DELETE FROM studies WHERE study = ?", studies)
 
@@ -200,24 +244,34 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
         with transaction(connection):
             for table in ("subjects", "evaluations", "answers", "statuses", "grades", "damaged"):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-            connection.execute("DELETE FROM files WHERE substr(path, 1, ?) = ?", (len(run_id) + 1, run_id + "/"))
+            connection.execute(
+                "DELETE FROM files WHERE substr(path, 1, ?) = ?", (len(run_id) + 1, run_id + "/")
+            )
     return gone
 
 
 def take_files(
-    connection: sqlite3.Connection, runs: Path, run_id: str, known: dict[str, FileRow], state: str | None
+    connection: sqlite3.Connection,
+    runs: Path,
+    run_id: str,
+    known: dict[str, FileRow],
+    state: str | None,
 ) -> int | None:
-    """Read what is new of a run or a subject: the number of its new records, or None if nothing is new.
+    """Read what is new of a run or a subject: the number of its new records, or None if nothing is
+    new.
 
     `state` is the run's state in the database.
     """
     parts = run_files.sources(runs, run_id, known)
     stamps = {name: run_files.stamp(runs / name) for name in parts}
-    news = {name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))}
+    news = {
+        name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))
+    }
     subject = run_files.is_subject(run_id)
     if not news and (subject or state not in (State.RUNNING, State.INTERRUPTED, State.MISSING)):
         return None
-    # Check for a worker before reading the journal: one that leaves in between has then written its last status.
+    # Check for a worker before reading the journal: one that leaves in between has then written its
+    # last status.
     alive = not subject and lock_holder(runs / run_id / LOCK) is not None
     if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
         return None
@@ -230,22 +284,36 @@ def take_files(
                 continue
             if source.part == EVALUATION:
                 key = (run_id, source.evaluation)
-                connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
-            _take_json(connection, runs / name, name, {"run_id": run_id, "evaluation": source.evaluation}, now)
+                connection.execute(
+                    "DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key
+                )
+            _take_json(
+                connection,
+                runs / name,
+                name,
+                {"run_id": run_id, "evaluation": source.evaluation},
+                now,
+            )
         if not subject:
             journal_rows.write_run_state(connection, run_id, alive)
     return records
 
 
 def _take_json(
-    connection: sqlite3.Connection, path: Path, name: str, identity: Mapping[str, Any], now: FileRow | None
+    connection: sqlite3.Connection,
+    path: Path,
+    name: str,
+    identity: Mapping[str, Any],
+    now: FileRow | None,
 ) -> None:
     """Insert the row of a JSON file. LabError where it does not fit its table."""
     run_files.record_progress(connection, name, now)
     if now is None:
         return
     table, kind, mend = TABLES_OF_JSON[path.name]
-    text, content = run_files.json_text(path) if table is not RUNS else ("", run_files.json_file(path))
+    text, content = (
+        run_files.json_text(path) if table is not RUNS else ("", run_files.json_file(path))
+    )
     row = {**content, **identity, "content": text}
     if table is STUDIES:
         row["declared_at"] = now.modified_ns / 1e9
@@ -260,7 +328,9 @@ def _take_json(
 
 
 def _run_columns(content: Mapping[str, Any], path: Path, missing: str) -> dict[str, Any]:
-    """A run's row by its run.json; study and arm come from its folder, so that a copied study has its own."""
+    """A run's row by its run.json; study and arm come from its folder, so that a copied study has
+    its own.
+    """
     try:
         settings = content["settings"]
         if not isinstance(content["declared"], list):
@@ -272,14 +342,19 @@ def _run_columns(content: Mapping[str, Any], path: Path, missing: str) -> dict[s
             "state": State.PLANNED,
             "steps_planned": settings.get("steps") if content.get("origin") else settings["steps"],
             **dict.fromkeys(("steps_done", "started_at", "finished_at", "message", "facts")),
-            **{name: journal_rows.as_json(content[name]) for name in ("declared", "reference_bands", "settings")},
+            **{
+                name: journal_rows.as_json(content[name])
+                for name in ("declared", "reference_bands", "settings")
+            },
         }
     except (KeyError, TypeError) as error:
         raise LabError(f"{path} is {missing % error}") from error
 
 
 def _of_another(path: Path, source: RecordFile) -> bool:
-    """Whether a journal of answers or grades belongs to another run, by its first line or the declaration beside it."""
+    """Whether a journal of answers or grades belongs to another run, by its first line or the
+    declaration beside it.
+    """
     named = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
     subject = run_files.json_file(declaration).get("subject") if declaration.is_file() else None
@@ -300,10 +375,18 @@ def _follow(
     head = None if now is None else run_files.first_line(path)
     offset = 0
     if before is not None:
-        # Read a damaged journal anew whenever it changes, since it may be repaired, and one that changed in place.
-        whole = connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
+        # Read a damaged journal anew whenever it changes, since it may be repaired, and one that
+        # changed in place.
+        whole = (
+            connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
+        )
         grown = now is not None and now.size > before.size and now.size >= before.offset
-        if grown and whole and head == before.head and before.tail in (None, digest_before(path, before.offset)):
+        if (
+            grown
+            and whole
+            and head == before.head
+            and before.tail in (None, digest_before(path, before.offset))
+        ):
             offset = before.offset
         else:
             journal_rows.delete_rows(connection, source)
@@ -322,15 +405,25 @@ def _follow(
     try:
         journal_rows.add_records(connection, source, lines)
     except journal_rows.UNFIT as error:
-        raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
-    damaged = [(name, journal.line_number(path, line.at), source.run_id, int(line.gap)) for line in lines.damaged]
+        raise LabError(
+            f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly"
+        ) from error
+    damaged = [
+        (name, journal.line_number(path, line.at), source.run_id, int(line.gap))
+        for line in lines.damaged
+    ]
     shorter = before is not None and now.size < before.size and head in (None, before.head)
-    # Lines lost in the middle leave a gap and the same end. A journal that was written anew ends with a seal.
+    # Lines lost in the middle leave a gap and the same end. A journal that was written anew ends
+    # with a seal.
     ended = before is not None and before.tail in (None, digest_before(path, lines.end))
     if shorter and not ended and not journal.sealed(path):
-        damaged.append((name, journal.line_number(path, lines.end), source.run_id, run_files.END_LOST))
+        damaged.append(
+            (name, journal.line_number(path, lines.end), source.run_id, run_files.END_LOST)
+        )
     journal_rows.insert(connection, DAMAGED, damaged)
     run_files.record_progress(
-        connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end))
+        connection,
+        name,
+        now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)),
     )
     return lines.count

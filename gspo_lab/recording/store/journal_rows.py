@@ -1,4 +1,7 @@
-"""Records as rows: how a journal's lines change the tables of one run. Called by `ingest`, inside its transaction."""
+"""Records as rows: how a journal's lines change the tables of one run.
+
+Called by `ingest`, inside its transaction.
+"""
 
 import json
 import sqlite3
@@ -11,7 +14,9 @@ from gspo_lab.recording.store.run_files import RecordFile
 from gspo_lab.recording.store.schema import RECORD_TABLES, STATUSES, TableSpec, quoted
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
-JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
+JSON_OF = {
+    table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()
+}
 COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
 """Tables whose rows are kept in the order of their journal."""
 OF_THE_RUN, LOGGED = ("steps", "updates"), "logged_scores"
@@ -32,16 +37,22 @@ UNFIT = (
 """The errors of inserting a value that does not fit its column."""
 
 
-def add_records(connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]) -> None:
-    """Add a journal's records in their order; a later record replaces an earlier one with the same key.
+def add_records(
+    connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]
+) -> None:
+    """Add a journal's records in their order; a later record replaces an earlier one with the same
+    key.
 
-    `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this version does not know are
-    left out, and so is what a journal of that part has no say in: steps and updates in an evaluation's.
+    `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this
+    version does not know are left out, and so is what a journal of that part has no say in: steps
+    and updates in an evaluation's.
     """
     run_id, evaluation, part = source
     positions = {}
     for name in COUNTED:
-        query = f"SELECT COALESCE(MAX(position) + 1, 0) FROM {name} WHERE run_id = ? AND evaluation = ?"
+        query = (
+            f"SELECT COALESCE(MAX(position) + 1, 0) FROM {name} WHERE run_id = ? AND evaluation = ?"
+        )
         positions[name] = connection.execute(query, (run_id, evaluation)).fetchone()[0]
     identity = {"run_id": run_id, "evaluation": evaluation}
     waiting: dict[str, list[tuple[Any, ...]]] = {name: [] for name in RECORD_TABLES}
@@ -66,7 +77,9 @@ def add_records(connection: sqlite3.Connection, source: RecordFile, items: Itera
     _flush(connection, waiting)
 
 
-def insert(connection: sqlite3.Connection, table: TableSpec, values: Sequence[tuple[Any, ...]]) -> None:
+def insert(
+    connection: sqlite3.Connection, table: TableSpec, values: Sequence[tuple[Any, ...]]
+) -> None:
     """Insert or replace rows whose values stand in the order of the table's description."""
     if not values:
         return
@@ -74,7 +87,9 @@ def insert(connection: sqlite3.Connection, table: TableSpec, values: Sequence[tu
     statement = f"INSERT OR REPLACE INTO {table.name} ({quoted(table.names)}) VALUES ({values_})"
     try:
         connection.executemany(statement, values)
-    except UnicodeEncodeError:  # half a surrogate pair in a model's text is no Unicode; '?' takes its place
+    except (
+        UnicodeEncodeError
+    ):  # half a surrogate pair in a model's text is no Unicode; '?' takes its place
         connection.executemany(statement, [tuple(map(_encodable, row)) for row in values])
 
 
@@ -87,16 +102,22 @@ def delete_rows(connection: sqlite3.Connection, source: RecordFile) -> None:
 
 
 def write_run_state(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:
-    """Write into the table `runs` where the run stands, from its statuses; `alive`: a worker holds its lock."""
-    query = "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER BY position"
+    """Write into the table `runs` where the run stands, from its statuses; `alive`: a worker holds
+    its lock.
+    """
+    query = (
+        "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER"
+        " BY position"
+    )
     statuses = connection.execute(query, (run_id,)).fetchall()
     state, at, message, _ = statuses[-1] if statuses else (State.PLANNED, None, None, None)
     under_way = state == STARTED
     if under_way:
         state = State.RUNNING if alive else State.INTERRUPTED
     connection.execute(
-        "UPDATE runs SET state = ?, message = ?, started_at = ?, finished_at = ?, facts = ?, "
-        "steps_done = (SELECT COALESCE(MAX(step) + 1, 0) FROM steps WHERE run_id = ?) WHERE run_id = ?",
+        "UPDATE runs SET state = ?, message = ?, started_at = ?, finished_at = ?, facts = ?,"
+        " steps_done = (SELECT COALESCE(MAX(step) + 1, 0) FROM steps WHERE run_id = ?) WHERE"
+        " run_id = ?",
         (
             state,
             message,
@@ -124,7 +145,8 @@ def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: in
             connection.execute(f"DELETE FROM {name} WHERE run_id = ? AND step >= ?", (run_id, step))
         connection.execute(f"DELETE FROM {LOGGED} WHERE run_id = ? AND step > ?", (run_id, step))
     connection.execute(
-        "DELETE FROM answers WHERE run_id = ? AND evaluation = ? AND (step > ? OR (step = ? AND bench = 'rollout'))",
+        "DELETE FROM answers WHERE run_id = ? AND evaluation = ? AND (step > ? OR (step = ? AND"
+        " bench = 'rollout'))",
         (run_id, evaluation, step, step),
     )
 

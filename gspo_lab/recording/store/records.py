@@ -1,7 +1,9 @@
-"""Rows of `steps` and `updates`: as frames, as curves, and as means over spans of steps; what imported runs logged.
+"""Rows of `steps` and `updates`: as frames, as curves, and as means over spans of steps; what
+imported runs logged.
 
-Each function reads one `Evidence`. Sums of many rows are made inside SQLite, run by run, in the order in which the
-table is stored: SQLite sorts only the few mini-batches of a step, and no row becomes a Python object.
+Each function reads one `Evidence`. Sums of many rows are made inside SQLite, run by run, in the
+order in which the table is stored: SQLite sorts only the few mini-batches of a step, and no row
+becomes a Python object.
 """
 
 import json
@@ -29,7 +31,9 @@ def read_steps(
     run: str | None = None,
     at: Collection[int] | None = None,
 ) -> "DataFrame":
-    """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at` (steps) keep to some."""
+    """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at` (steps) keep to
+    some.
+    """
     return _rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at)
 
 
@@ -41,13 +45,17 @@ def read_updates(
     run: str | None = None,
     nonfinite: int | None = None,
 ) -> "DataFrame":
-    """run_id, arm, seed, step, minibatch and the metrics of each update; `run` and `nonfinite` keep to some."""
+    """run_id, arm, seed, step, minibatch and the metrics of each update; `run` and `nonfinite` keep
+    to some.
+    """
     only = {"run_id": run, "nonfinite": nonfinite}
     return _rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, None)
 
 
 def span_width(evidence: "Evidence", study: str, buckets: int = 250) -> int:
-    """How many steps each of at most `buckets` spans holds, so that they cover the study's longest run."""
+    """How many steps each of at most `buckets` spans holds, so that they cover the study's longest
+    run.
+    """
     if buckets < 1:
         raise LabError(f"buckets: at least 1, got {buckets}")
     return max(1, math.ceil((_last_step(evidence, study) + 1) / buckets))
@@ -64,12 +72,13 @@ def read_spans(
     totals: Collection[str] = (),
     since: Mapping[str, int] | None = None,
 ) -> "dict[RunKey, dict[str, Floats]]":
-    """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
+    """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in
+    one pass.
 
-    Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`; of those in `totals` it is the sum.
-    All runs and both tables share the spans: entry i is of the steps from i * `width` on, and a step is a span of
-    its own while there are no more than `buckets`. Column `x` is the middle of the steps that a span holds. A share
-    of tokens is that of all the span's.
+    Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`; of those in `totals`
+    it is the sum. All runs and both tables share the spans: entry i is of the steps from i *
+    `width` on, and a step is a span of its own while there are no more than `buckets`. Column `x`
+    is the middle of the steps that a span holds. A share of tokens is that of all the span's.
     What was not measured is left out of the mean; a span without any measurement is NaN.
     `since` keeps to some runs, of each to its spans from a step on.
     """
@@ -80,7 +89,9 @@ def read_spans(
     query, names = of_spans(table, means, ends, totals)
     end = _last_step(evidence, study) + 1
     firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}
-    steps_by_run = {run: range(firsts[run.id], end, width) for run in evidence.chosen(study) if run.id in firsts}
+    steps_by_run = {
+        run: range(firsts[run.id], end, width) for run in evidence.chosen(study) if run.id in firsts
+    }
     out = {}
     for run, lows in steps_by_run.items():
         ((texts,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
@@ -88,31 +99,50 @@ def read_spans(
     return out
 
 
-def read_series(evidence: "Evidence", study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
-    """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
+def read_series(
+    evidence: "Evidence", study: str, table: str, metric: str
+) -> "dict[str, tuple[Floats, Floats]]":
+    """Per run id the steps and the values of every measurement of one number, for what SQL cannot
+    say: medians.
+    """
     evidence.columns(table, [metric], numbers=True)
-    query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
+    query = (
+        f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY'
+        " step"
+    )
 
     def read() -> "dict[str, tuple[Floats, Floats]]":
-        by_run = {run.id: arrays(evidence.rows(query, (run.id,)), ("step", metric)) for run in evidence.chosen(study)}
+        by_run = {
+            run.id: arrays(evidence.rows(query, (run.id,)), ("step", metric))
+            for run in evidence.chosen(study)
+        }
         return {run: (columns["step"], columns[metric]) for run, columns in by_run.items()}
 
     return evidence.once((query, study), read)
 
 
 def read_own_numbers(evidence: "Evidence", run: str) -> dict[str, float]:
-    """Of a run's numbers under their own names the means over the last n // 5 of their n rows, at least of one."""
+    """Of a run's numbers under their own names the means over the last n // 5 of their n rows, at
+    least of one.
+    """
     query = (
-        "SELECT key, AVG(value) FROM (SELECT key, value, COUNT(*) OVER (PARTITION BY key) AS count, "
-        "ROW_NUMBER() OVER (PARTITION BY key ORDER BY step DESC) AS place FROM updates, json_each(engine_metrics) "
-        "WHERE run_id = ? AND minibatch < 0) WHERE place <= MAX(1, count / 5) GROUP BY key"
+        "SELECT key, AVG(value) FROM (SELECT key, value, COUNT(*) OVER (PARTITION BY key) AS count,"
+        " ROW_NUMBER() OVER (PARTITION BY key ORDER BY step DESC) AS place FROM updates,"
+        " json_each(engine_metrics) WHERE run_id = ? AND minibatch < 0) WHERE place <= MAX(1, count"
+        " / 5) GROUP BY key"
     )
     return dict(evidence.rows(query, (run,)))
 
 
 def read_ends(evidence: "Evidence", run: str, column: str | None, name: str) -> tuple[float, ...]:
-    """The smallest and largest value of a run's number, a column of updates or under its own name; empty: no value."""
-    value = f'"{column}"' if column else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
+    """The smallest and largest value of a run's number, a column of updates or under its own name;
+    empty: no value.
+    """
+    value = (
+        f'"{column}"'
+        if column
+        else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
+    )
     query = f"SELECT MIN({value}), MAX({value}) FROM updates WHERE run_id = :run"
     [ends] = evidence.rows(query, {"run": run} if column else {"run": run, "name": name})
     return tuple(float(end) for end in ends if end is not None)
@@ -120,7 +150,10 @@ def read_ends(evidence: "Evidence", run: str, column: str | None, name: str) -> 
 
 def read_lengths(evidence: "Evidence", study: str) -> dict[str, dict[str, float]]:
     """By what it is, per run id: its last logged step, and how many steps lie between two rows."""
-    query = "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE run_id = ?"
+    query = (
+        "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE"
+        " run_id = ?"
+    )
     ends_by_run = {run.id: evidence.rows(query, (run.id,))[0] for run in evidence.chosen(study)}
     return {
         name: {run: row[place] for run, row in ends_by_run.items() if row[place] is not None}
@@ -145,11 +178,20 @@ def _rows(
     if at is not None:
         where += " AND step IN (SELECT value FROM json_each(?))"
         picked["step"] = json.dumps(sorted(at))
-    query = f"SELECT {quoted([*key, *columns])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
-    rows = {run: evidence.rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
+    query = (
+        f"SELECT {quoted([*key, *columns])} FROM {table} WHERE run_id = ?{where} ORDER BY"
+        f" {', '.join(key)}"
+    )
+    rows = {
+        run: evidence.rows(query, (run.id, *picked.values()))
+        for run in runs
+        if only["run_id"] in (None, run.id)
+    }
     kinds = {name: RECORD_TABLES[table].column(name).type for name in columns}
     types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
-    return framed(rows, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
+    return framed(
+        rows, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}}
+    )
 
 
 def _last_step(evidence: "Evidence", study: str) -> int:
@@ -163,7 +205,10 @@ def _last_step(evidence: "Evidence", study: str) -> int:
 
 
 def pool_of(table: str, metric: str, how: str) -> str:
-    """The aggregate of a metric's rows and its weight. `how` is "own" (mean by weights), "rows", "sum" or "largest"."""
+    """The aggregate of a metric's rows and its weight.
+
+    `how` is "own" (mean by weights), "rows", "sum" or "largest".
+    """
     weight = RECORD_TABLES[table].column(metric).per
     if how == "own" and weight is not None:
         return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
@@ -172,7 +217,10 @@ def pool_of(table: str, metric: str, how: str) -> str:
 
 
 def weighted_mean(metric: str, weight: str) -> str:
-    """The weighted mean over rows with the metric; a missing weight counts as 1. A single row keeps its exact value."""
+    """The weighted mean over rows with the metric; a missing weight counts as 1.
+
+    A single row keeps its exact value.
+    """
     several = f'TOTAL("{metric}" * IFNULL("{weight}", 1)) / {weight_of(metric, weight)}'
     return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
 
@@ -185,11 +233,12 @@ def weight_of(metric: str, weight: str) -> str:
 def of_spans(
     table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
 ) -> tuple[str, list[str]]:
-    """A query for one text, and its columns for each span: x, means or sums, lowest and highest values.
+    """A query for one text, and its columns for each span: x, means or sums, lowest and highest
+    values.
 
-    Its values are the width, and the spans as JSON: run id and first step. The result is a single text, because each
-    row of a result waits for Python's lock. The text is JSON lists of texts: for each number SQLite's 15 digits, and
-    the remainder.
+    Its values are the width, and the spans as JSON: run id and first step. The result is a single
+    text, because each row of a result waits for Python's lock. The text is JSON lists of texts: for
+    each number SQLite's 15 digits, and the remainder.
     """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
     for name in metrics:
@@ -200,13 +249,14 @@ def of_spans(
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
     made = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
     columns_text = ", ".join(
-        f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)' for name in columns
+        f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)'
+        for name in columns
     )
     low = "json_extract(span.value, '$[1]')"
     query = f"""
         SELECT GROUP_CONCAT((SELECT json_array({columns_text}) FROM (SELECT {made} FROM {table}
             WHERE run_id = json_extract(span.value, '$[0]') AND step >= {low} AND step < {low} + ?)))
-        FROM json_each(?) AS span"""
+        FROM json_each(?) AS span"""  # noqa: E501
     return query, list(columns)
 
 
@@ -221,7 +271,8 @@ def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
 
 
 def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
-    """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with `pool_of` for each metric.
+    """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with `pool_of` for
+    each metric.
 
     Its values are run id, first and last step, and for updates lowest and highest mini-batch.
     """
@@ -229,7 +280,10 @@ def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
         rows = ", ".join(f'"{metric}", {_weight_in_row(table, metric, how)}' for metric in metrics)
         return f"SELECT step, {rows} FROM steps {_window(table)} ORDER BY step"
     pools = ", ".join(pool_of(table, metric, how) for metric in metrics)
-    return f"SELECT {by if by != 'whole' else 0} AS pool, {pools} FROM {table} {_window(table)} GROUP BY pool"
+    return (
+        f"SELECT {by if by != 'whole' else 0} AS pool, {pools} FROM {table} {_window(table)} GROUP"
+        " BY pool"
+    )
 
 
 def _weight_in_row(table: str, metric: str, how: str) -> str:
@@ -239,12 +293,15 @@ def _weight_in_row(table: str, metric: str, how: str) -> str:
 
 
 def of_entries(table: str, metric: str) -> str:
-    """A query for the index and mean of each entry of a JSON list; values as for `of_groups`, then steps as JSON."""
+    """A query for the index and mean of each entry of a JSON list; values as for `of_groups`, then
+    steps as JSON.
+    """
     weight = f'IFNULL("{RECORD_TABLES[table].column(metric).per}", 1)'
     mean = f"TOTAL(entry.value * {weight}) / SUM({weight})"
     steps = "step IN (SELECT value FROM json_each(?)) AND entry.value IS NOT NULL"
     return (
-        f'SELECT entry.key, {mean} FROM {table}, json_each("{metric}") AS entry {_window(table)} AND {steps} GROUP BY 1'
+        f'SELECT entry.key, {mean} FROM {table}, json_each("{metric}") AS entry {_window(table)}'
+        f" AND {steps} GROUP BY 1"
     )
 
 

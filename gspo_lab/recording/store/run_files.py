@@ -1,4 +1,6 @@
-"""The files under `runs/` for `ingest`: their kinds, how far they were read, what has changed, what is damaged."""
+"""The files under `runs/` for `ingest`: their kinds, how far they were read, what has changed, what
+is damaged.
+"""
 
 import hashlib
 import json
@@ -16,7 +18,9 @@ from gspo_lab.common.states import State
 END_LOST = 2
 """Of the column `gap`: the journal was longer when it was read before."""
 FOREIGN = 3
-"""Of the column `gap`: the journal belongs to another run or subject, by its first line or its declaration."""
+"""Of the column `gap`: the journal belongs to another run or subject, by its first line or its
+declaration.
+"""
 PLACES = {
     0: ", line {}: damaged and left out",
     1: ": a line is missing before line {}",
@@ -27,20 +31,23 @@ PLACES = {
 
 REMEDY = "Put the file back from a copy, or delete its folder and make it again"
 NO_RUN = (
-    "is missing, so that the run is missing from every number. Put the file back from a copy, or move its folder away"
+    "is missing, so that the run is missing from every number. Put the file back from a copy, or"
+    " move its folder away"
 )
 """Of run.json, where a journal lies beside its place."""
 
 LINES = (
-    "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
-    "FROM (SELECT path, line, run_id, gap FROM damaged ORDER BY path, line) "
-    f"WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = '{State.MISSING}') GROUP BY 2, 3 ORDER BY 2, 3"
+    "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') FROM (SELECT path, line,"
+    " run_id, gap FROM damaged ORDER BY path, line) WHERE run_id NOT IN (SELECT run_id FROM runs"
+    f" WHERE state = '{State.MISSING}') GROUP BY 2, 3 ORDER BY 2, 3"
 )
 WHOLE = """
     SELECT COUNT(*) = json_array_length(content, '$.asked.problems') * json_extract(content, '$.asked.samples')
                       * MAX(1, (SELECT COUNT(*) FROM json_each(content, '$.subject.checkpoints')))
-    FROM evaluations JOIN answers USING (run_id, evaluation) WHERE run_id = ? AND evaluation = ?"""
-"""Whether an evaluation has every answer that it declares, of the two checkpoints of a run of either."""
+    FROM evaluations JOIN answers USING (run_id, evaluation) WHERE run_id = ? AND evaluation = ?"""  # noqa: E501
+"""Whether an evaluation has every answer that it declares, of the two checkpoints of a run of
+either.
+"""
 
 
 class FileRow(NamedTuple):
@@ -65,13 +72,24 @@ class RecordFile(NamedTuple):
 
 
 def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, RecordFile]:
-    """The files of a run or a subject by path, its specification first, with those `known` that were deleted."""
+    """The files of a run or a subject by path, its specification first, with those `known` that
+    were deleted.
+    """
     folder = runs / run_id
-    places = ["", *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS))]
+    places = [
+        "",
+        *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS)),
+    ]
     names = [f"{run_id}/{SUBJECT if is_subject(run_id) else RUN}"]
-    names += [f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")]
+    names += [
+        f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")
+    ]
     names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
-    names += [name for name in known if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
+    names += [
+        name
+        for name in known
+        if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))
+    ]
     return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
 
 
@@ -89,17 +107,23 @@ def is_subject(run_id: str) -> bool:
 
 
 def folders(parent: Path) -> list[Path]:
-    """The folders in `parent` by name, without those that begin with `_` or `.` (pilots, caches)."""
+    """The folders in `parent` by name, without those that begin with `_` or `.` (pilots,
+    caches).
+    """
     try:
         with os.scandir(parent) as entries:
-            names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
+            names = [
+                entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [parent / name for name in sorted(names)]
 
 
 def run_folders(study: Path) -> tuple[list[Path], list[Path]]:
-    """The folders of a study's runs by arm and name: those with a run.json, and those that only have a journal."""
+    """The folders of a study's runs by arm and name: those with a run.json, and those that only
+    have a journal.
+    """
     specified, unspecified = [], []
     for arm in folders(study):
         for folder in folders(arm):
@@ -136,7 +160,8 @@ def record_progress(connection: sqlite3.Connection, name: str, row: FileRow | No
 def stamp(path: Path) -> FileRow | None:
     """A file's present size and time of change; None for a missing file.
 
-    The time is the inode's, which no program can set: it changes even if an edit keeps size and modification time.
+    The time is the inode's, which no program can set: it changes even if an edit keeps size and
+    modification time.
     """
     try:
         status = path.stat()
@@ -168,12 +193,16 @@ def json_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LabError(f"{path} must hold a JSON object")
     if broken_seal(content):
-        raise LabError(f"{path} is damaged ({BROKEN_SEAL}): restore it from a copy, or move its folder away")
+        raise LabError(
+            f"{path} is damaged ({BROKEN_SEAL}): restore it from a copy, or move its folder away"
+        )
     return content
 
 
 def json_text(path: Path) -> tuple[str, dict[str, Any]]:
-    """The same with its text as `write_json` writes it, so that changed white space is no change."""
+    """The same with its text as `write_json` writes it, so that changed white space is no
+    change.
+    """
     content = json_file(path)
     try:
         return as_text(content), content
@@ -190,7 +219,11 @@ def damage_messages(connection: sqlite3.Connection, runs: Path) -> tuple[str, ..
     """A line for each journal with missing records."""
     return tuple(
         f"{runs / path}{PLACES[gap].format(lines)}; what it recorded is missing from every number. "
-        + ("The same gspo-lab eval asks it again" if path.split("/")[-3:-2] == [EVALUATIONS] else REMEDY)
+        + (
+            "The same gspo-lab eval asks it again"
+            if path.split("/")[-3:-2] == [EVALUATIONS]
+            else REMEDY
+        )
         for run, path, gap, lines in connection.execute(LINES).fetchall()
         if not _asked_again(connection, run, path)
     )

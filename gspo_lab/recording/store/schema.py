@@ -1,8 +1,10 @@
-"""The shape of the database, as data: tables made from the records' fields, and the views that scores are read from.
+"""The shape of the database, as data: tables made from the records' fields, and the views that
+scores are read from.
 
-A record's field is a column of its table under the same name. A new field therefore needs nothing here: `database`
-adds the column to databases that lack it. Meanings travel into the file as SQL comments and as the table `metrics`,
-so that somebody who opens it with `sqlite3` or datasette finds every column explained.
+A record's field is a column of its table under the same name. A new field therefore needs nothing
+here: `database` adds the column to databases that lack it. Meanings travel into the file as SQL
+comments and as the table `metrics`, so that somebody who opens it with `sqlite3` or datasette finds
+every column explained.
 """
 
 from collections.abc import Iterable
@@ -27,7 +29,9 @@ SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` is SQLite's (STRICT tables hold nothing else); `json` marks TEXT that holds a JSON list or object."""
+    """`type` is SQLite's (STRICT tables hold nothing else); `json` marks TEXT that holds a JSON
+    list or object.
+    """
 
     name: str
     type: str
@@ -41,7 +45,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """`clustered` tables are stored in the order of their key: right for many short rows, wrong for long texts."""
+    """`clustered` tables are stored in the order of their key: right for many short rows, wrong for
+    long texts.
+    """
 
     name: str
     meaning: str
@@ -64,7 +70,9 @@ def field_columns(record: type[Record]) -> list[Column]:
     hints = get_type_hints(record)
     out = []
     for entry in fields(record):
-        bare = next((arg for arg in get_args(hints[entry.name]) if arg is not NoneType), hints[entry.name])
+        bare = next(
+            (arg for arg in get_args(hints[entry.name]) if arg is not NoneType), hints[entry.name]
+        )
         if get_origin(hints[entry.name]) in (list, dict):
             bare = hints[entry.name]
         kind = get_origin(bare) or bare
@@ -83,29 +91,41 @@ def field_columns(record: type[Record]) -> list[Column]:
     return out
 
 
-def _plain(name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False) -> Column:
+def _plain(
+    name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False
+) -> Column:
     return Column(name, type, "-", meaning, json, required)
 
 
 RUN_ID = _plain(
     "run_id",
-    "the run: study/arm/s<seed>, which is also its folder under runs/; or a model or server that was asked without a "
-    "run: _subjects/<name>",
+    "the run: study/arm/s<seed>, which is also its folder under runs/; or a model or server that"
+    " was asked without a run: _subjects/<name>",
     required=True,
 )
 EVALUATION = _plain(
     "evaluation",
-    "'' for what the run itself recorded; else the folder under evaluations/ that holds a later evaluation of it",
+    "'' for what the run itself recorded; else the folder under evaluations/ that holds a later"
+    " evaluation of it",
     required=True,
 )
-POSITION = _plain("position", "0, 1, 2, ... in the order of the journal", type="INTEGER", required=True)
+POSITION = _plain(
+    "position", "0, 1, 2, ... in the order of the journal", type="INTEGER", required=True
+)
 
 
-def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> TableSpec:
+def _record_table(
+    record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True
+) -> TableSpec:
     columns_of = field_columns(record)
     identity = [column for column in (RUN_ID, EVALUATION, POSITION) if column.name in key]
-    # JSON columns come last: a long row spills its end, and reading the numbers before it never touches the spill.
-    ordered = [*identity, *(c for c in columns_of if not c.json), *(c for c in columns_of if c.json)]
+    # JSON columns come last: a long row spills its end, and reading the numbers before it never
+    # touches the spill.
+    ordered = [
+        *identity,
+        *(c for c in columns_of if not c.json),
+        *(c for c in columns_of if c.json),
+    ]
     return TableSpec(record.table, meaning, key, tuple(ordered), clustered)
 
 
@@ -118,7 +138,11 @@ STUDIES = TableSpec(
         _plain("question", "the question it asks"),
         _plain("digest", "sha256 of the resolved study"),
         _plain("declared_at", "seconds since 1970 when study.json was written", type="REAL"),
-        _plain("content", "study.json, whole: arms in their order, settings, seeds, verdict rule", json=True),
+        _plain(
+            "content",
+            "study.json, whole: arms in their order, settings, seeds, verdict rule",
+            json=True,
+        ),
     ),
 )
 
@@ -130,23 +154,43 @@ RUNS = TableSpec(
         RUN_ID,
         _plain("study", "the study it belongs to", required=True),
         _plain("arm", "the treatment", required=True),
-        _plain("seed", "the seed that pairs it with the other arms' runs", type="INTEGER", required=True),
+        _plain(
+            "seed",
+            "the seed that pairs it with the other arms' runs",
+            type="INTEGER",
+            required=True,
+        ),
         _plain(
             "state",
-            "planned (nothing recorded yet), running, interrupted (started, but no worker holds its lock), stopped (on "
-            "request), finished, failed, or missing (its folder is gone; the rows stay until `gspo-lab rebuild`)",
+            "planned (nothing recorded yet), running, interrupted (started, but no worker holds its"
+            " lock), stopped (on request), finished, failed, or missing (its folder is gone; the"
+            " rows stay until `gspo-lab rebuild`)",
             required=True,
         ),
         _plain("steps_done", "rollout batches trained on and recorded", type="INTEGER"),
-        _plain("steps_planned", "rollout batches asked for; NULL where a log does not tell", type="INTEGER"),
+        _plain(
+            "steps_planned",
+            "rollout batches asked for; NULL where a log does not tell",
+            type="INTEGER",
+        ),
         _plain("started_at", "seconds since 1970 when its first worker started", type="REAL"),
-        _plain("finished_at", "seconds since 1970 when its last worker left; NULL while it runs", type="REAL"),
+        _plain(
+            "finished_at",
+            "seconds since 1970 when its last worker left; NULL while it runs",
+            type="REAL",
+        ),
         _plain("message", "one line for people: why it failed"),
         _plain("declaration", "sha256 of what study.json locked, as its run.json has it"),
         _plain("declared", "the settings its arm states itself", json=True),
-        _plain("reference_bands", "per rule the clip range at which would_clip_* is counted", json=True),
+        _plain(
+            "reference_bands", "per rule the clip range at which would_clip_* is counted", json=True
+        ),
         _plain("settings", "every setting, resolved; of an imported run those recorded", json=True),
-        _plain("facts", "what its last worker found out about itself: versions, device, digests", json=True),
+        _plain(
+            "facts",
+            "what its last worker found out about itself: versions, device, digests",
+            json=True,
+        ),
     ),
 )
 
@@ -164,13 +208,18 @@ SUBJECT_ROWS = TableSpec(
 
 EVALUATIONS = TableSpec(
     "evaluations",
-    "One row per later evaluation of a run, a model or a server: how it was asked, fixed before the first answer.",
+    "One row per later evaluation of a run, a model or a server: how it was asked, fixed before the"
+    " first answer.",
     ("run_id", "evaluation"),
     (
         RUN_ID,
         EVALUATION,
         _plain("bench", "the benchmark"),
-        _plain("content", "evaluation.json, whole: task, prompt, data, sampling, limits, grader, seed", json=True),
+        _plain(
+            "content",
+            "evaluation.json, whole: task, prompt, data, sampling, limits, grader, seed",
+            json=True,
+        ),
     ),
 )
 
@@ -193,19 +242,34 @@ FILES = TableSpec(
     ("path",),
     (
         _plain("path", "the file, from runs/ on", required=True),
-        _plain("size", "its size in bytes when it was last looked at", type="INTEGER", required=True),
         _plain(
-            "modified_ns", "its inode's time of change then, in nanoseconds since 1970", type="INTEGER", required=True
+            "size", "its size in bytes when it was last looked at", type="INTEGER", required=True
         ),
-        _plain("offset", "bytes taken in: the end of its last complete line", type="INTEGER", required=True),
+        _plain(
+            "modified_ns",
+            "its inode's time of change then, in nanoseconds since 1970",
+            type="INTEGER",
+            required=True,
+        ),
+        _plain(
+            "offset",
+            "bytes taken in: the end of its last complete line",
+            type="INTEGER",
+            required=True,
+        ),
         _plain("head", "sha256 of its first line: a journal that was begun anew is read anew"),
-        _plain("tail", "the digest of the last line that was taken in: a journal whose chain is another is read anew"),
+        _plain(
+            "tail",
+            "the digest of the last line that was taken in: a journal whose chain is another is"
+            " read anew",
+        ),
     ),
 )
 
 DAMAGED = TableSpec(
     "damaged",
-    "One row per line of a journal that is damaged and left out, before which one is missing, or at which its end is.",
+    "One row per line of a journal that is damaged and left out, before which one is missing, or at"
+    " which its end is.",
     ("path", "line"),
     (
         _plain("path", "the journal, from runs/ on", required=True),
@@ -213,8 +277,9 @@ DAMAGED = TableSpec(
         RUN_ID,
         _plain(
             "gap",
-            "1 where the line itself is whole, but does not follow from the one before it; 2 where the journal was "
-            "longer, and went on with this line; 3 where the journal is that of another run",
+            "1 where the line itself is whole, but does not follow from the one before it; 2 where"
+            " the journal was longer, and went on with this line; 3 where the journal is that of"
+            " another run",
             type="INTEGER",
         ),
     ),
@@ -228,14 +293,18 @@ ABOUT = TableSpec(
 )
 
 STEPS = _record_table(StepRecord, ("run_id", "step"), "One row per rollout batch of a run.")
-UPDATES = _record_table(UpdateRecord, ("run_id", "step", "minibatch"), "One row per optimizer update of a run.")
+UPDATES = _record_table(
+    UpdateRecord, ("run_id", "step", "minibatch"), "One row per optimizer update of a run."
+)
 ANSWERS = _record_table(
     AnswerRecord,
     ("run_id", "evaluation", "bench", "step", "problem", "sample"),
     "One row per answer: a benchmark's, or a training rollout's (bench = 'rollout').",
     clustered=False,
 )
-STATUSES = _record_table(RunStatus, ("run_id", "evaluation", "position"), "One row per change of a run's state.")
+STATUSES = _record_table(
+    RunStatus, ("run_id", "evaluation", "position"), "One row per change of a run's state."
+)
 
 GRADES = _record_table(
     GradeRecord,
@@ -244,12 +313,28 @@ GRADES = _record_table(
 )
 
 LOGGED_SCORES = _record_table(
-    ScoreRecord, ("run_id", "bench", "step"), "One row per score that another program logged without its answers."
+    ScoreRecord,
+    ("run_id", "bench", "step"),
+    "One row per score that another program logged without its answers.",
 )
 
-RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, STATUSES)}
+RECORD_TABLES = {
+    table.name: table for table in (STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, STATUSES)
+}
 TABLES = (
-    *(ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, EVALUATIONS, STATUSES),
+    *(
+        ABOUT,
+        STUDIES,
+        RUNS,
+        SUBJECT_ROWS,
+        STEPS,
+        UPDATES,
+        ANSWERS,
+        LOGGED_SCORES,
+        GRADES,
+        EVALUATIONS,
+        STATUSES,
+    ),
     *(METRICS, FILES, DAMAGED),
 )
 
@@ -266,7 +351,10 @@ REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not 
 
 
 def in_force(column: str, name: str | None = None) -> str:
-    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, if any. `name`: another name."""
+    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, if any.
+
+    `name`: another name.
+    """
     if column not in REGRADED:
         return f'answers."{column}"'
     graded = f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END'
@@ -293,13 +381,17 @@ WITH chosen AS MATERIALIZED (
   FROM runs WHERE study = ? AND state <> '{State.MISSING}'
 )
 """
-"""A study's runs with the place of their arm in the study file. Runs whose folder is gone are no evidence."""
+"""A study's runs with the place of their arm in the study file.
+
+Runs whose folder is gone are no evidence.
+"""
 
 IN_ORDER = "place IS NULL, place, arm, seed, run_id"
 
 
 def scores_of(column: str, of_problem: str | None = None) -> str:
-    """SQL for the mean over problems of what a problem's answers come to, by run, benchmark and step.
+    """SQL for the mean over problems of what a problem's answers come to, by run, benchmark and
+    step.
 
     `of_problem` is an SQL aggregate of a problem's rows; unset: the mean of the column.
     """
@@ -313,39 +405,53 @@ FROM (
   FROM (SELECT {ANSWER_KEY}, {in_force(column)}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
   GROUP BY run_id, evaluation, bench, step, problem
 )
-GROUP BY run_id, evaluation, bench, step"""
+GROUP BY run_id, evaluation, bench, step"""  # noqa: E501
 
 
 def pass_at(k: int) -> str:
-    """SQL for pass@k of a problem's rows, 1 - C(n - c, k) / C(n, k) (arXiv 2107.03374); NULL below k graded answers."""
+    """SQL for pass@k of a problem's rows, 1 - C(n - c, k) / C(n, k) (arXiv 2107.03374); NULL below
+    k graded answers.
+    """
     right, graded = "SUM(correct)", "COUNT(correct)"
-    missed = " * ".join(f"(MAX({graded} - {right} - {i}, 0) * 1.0 / ({graded} - {i}))" for i in range(k))
+    missed = " * ".join(
+        f"(MAX({graded} - {right} - {i}, 0) * 1.0 / ({graded} - {i}))" for i in range(k)
+    )
     return f"CASE WHEN {graded} >= {k} THEN 1.0 - {missed} END"
 
 
 VIEWS = {
-    "latest_grades": f"""\
+    "latest_grades": (
+        f"""\
 -- The last later grade of each answer that has any. `MAX(position)` picks the row.
-SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grades GROUP BY {ANSWER_KEY}""",
-    "scores": f"""\
+SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grades GROUP BY {ANSWER_KEY}"""  # noqa: E501
+    ),
+    "scores": (
+        f"""\
 -- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
 -- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
 -- Of what another program logged there are no answers to count.
 {scores_of("correct")}
-UNION ALL SELECT run_id, '', bench, step, NULL, NULL, score, NULL, NULL FROM logged_scores""",
-    "reward_scores": f"""\
+UNION ALL SELECT run_id, '', bench, step, NULL, NULL, score, NULL, NULL FROM logged_scores"""  # noqa: E501
+    ),
+    "reward_scores": (
+        f"""\
 -- The mean reward of each run on each benchmark at each evaluated step, where `scores` has the share of right answers.
-{scores_of("reward")}""",
-    "latest_scores": """\
+{scores_of("reward")}"""  # noqa: E501
+    ),
+    "latest_scores": (
+        """\
 -- The last evaluated step of each run and benchmark, with the run beside it. `MAX(step)` picks the row.
 SELECT study, arm, seed, state, evaluation, bench, MAX(step) AS step, problems, answers, score, errors, truncated
 FROM scores JOIN runs USING (run_id)
-GROUP BY run_id, evaluation, bench""",
+GROUP BY run_id, evaluation, bench"""  # noqa: E501
+    ),
 }
 
 
 def metric_rows() -> list[tuple[str, str, str, str, str]]:
-    """The rows of the table `metrics`: table, name, type, unit, meaning of every field of every record."""
+    """The rows of the table `metrics`: table, name, type, unit, meaning of every field of every
+    record.
+    """
     return [
         (record.table, c.name, "JSON" if c.json else c.type, c.unit, c.meaning)
         for record in RECORDS.values()

@@ -1,5 +1,5 @@
-"""What each run left of its course, for certificates and comparisons: its starts, its prompts, its first updates, what
-it was asked. Every function reads from one `Evidence`."""
+"""What each run left of its course, for certificates and comparisons: its starts, its prompts, its
+first updates, what it was asked. Every function reads from one `Evidence`."""
 
 import hashlib
 import json
@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 
 
 def read_starts(evidence: "Evidence", study: str) -> "DataFrame":
-    """run_id, arm, seed, step, run, declaration and facts (JSON text) of each worker of a run, in order."""
+    """run_id, arm, seed, step, run, declaration and facts (JSON text) of each worker of a run, in
+    order.
+    """
     query = (
-        "SELECT run_id, arm, seed, step, run, declaration, facts FROM chosen JOIN statuses USING (run_id) "
-        f"WHERE state = '{STARTED}' AND evaluation = '' ORDER BY {IN_ORDER}, position"
+        "SELECT run_id, arm, seed, step, run, declaration, facts FROM chosen JOIN statuses USING"
+        f" (run_id) WHERE state = '{STARTED}' AND evaluation = '' ORDER BY {IN_ORDER}, position"
     )
     return evidence.select(study, query)
 
 
 def read_seals(evidence: "Evidence", study: str) -> dict[str, dict[str, str]]:
-    """Per run id that has sealed its answers, at its end, the digest of each evaluation's, by `bench@step`."""
+    """Per run id that has sealed its answers, at its end, the digest of each evaluation's, by
+    `bench@step`.
+    """
     query = (
         f"{CHOSEN} SELECT run_id, answers FROM chosen JOIN statuses USING (run_id) "
         "WHERE evaluation = '' AND answers IS NOT NULL ORDER BY position"
@@ -34,24 +38,34 @@ def read_seals(evidence: "Evidence", study: str) -> dict[str, dict[str, str]]:
 
 
 def read_subjects(evidence: "Evidence") -> "DataFrame":
-    """run_id, kind, name and content (JSON text) of every model and server that was asked without a run."""
+    """run_id, kind, name and content (JSON text) of every model and server that was asked without a
+    run.
+    """
     return evidence.table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")
 
 
 def read_later_evaluations(evidence: "Evidence", runs: Sequence[str] | None = None) -> "DataFrame":
-    """run_id, evaluation, bench, content (evaluation.json) of later evaluations of runs and subjects, or of all."""
+    """run_id, evaluation, bench, content (evaluation.json) of later evaluations of runs and
+    subjects, or of all.
+    """
     where = "" if runs is None else f"WHERE run_id IN ({', '.join('?' * len(runs))}) "
-    query = f"SELECT run_id, evaluation, bench, content FROM evaluations {where}ORDER BY run_id, evaluation"
+    query = (
+        f"SELECT run_id, evaluation, bench, content FROM evaluations {where}ORDER BY run_id,"
+        " evaluation"
+    )
     return evidence.table(query, *(runs or ()))
 
 
 def read_questions(
     evidence: "Evidence", run: str
 ) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
-    """bench, step, problem, sample, prompt, reference, grader, text of the answers that a run itself recorded, in the
-    order of asking."""
+    """bench, step, problem, sample, prompt, reference, grader, text of the answers that a run
+    itself recorded, in the order of asking."""
     names = ("bench", "step", "problem", "sample", "prompt", "reference", "grader", "text")
-    query = f"SELECT {all_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation = '' "
+    query = (
+        f"SELECT {all_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation"
+        " = '' "
+    )
     return evidence.rows(query + "ORDER BY answers.rowid", (run,))
 
 
@@ -62,10 +76,15 @@ def read_prompt_digests(evidence: "Evidence", run: str) -> dict[int, str]:
 
 
 def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int, str | None]]:
-    """Per run id the number of its prompt digests, and a fingerprint of them all with their steps."""
+    """Per run id the number of its prompt digests, and a fingerprint of them all with their
+    steps.
+    """
     evidence.columns("steps", ["prompt_digest"])
     # Rows are read, and so joined, in the order of the table's key: (run_id, step).
-    query = "SELECT COUNT(prompt_digest), GROUP_CONCAT(step || ':' || prompt_digest) FROM steps WHERE run_id = ?"
+    query = (
+        "SELECT COUNT(prompt_digest), GROUP_CONCAT(step || ':' || prompt_digest) FROM steps WHERE"
+        " run_id = ?"
+    )
     out: dict[str, tuple[int, str | None]] = {}
     for run in evidence.chosen(study):
         ((count, text),) = evidence.rows(query, (run.id,))
@@ -76,25 +95,37 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 def read_first_minibatches(
     evidence: "Evidence", run: str, metrics: Sequence[str]
 ) -> tuple[bool, tuple[int, dict[str, float]] | None, list[int]]:
-    """Of a run's updates with minibatch 0: whether any metric of any is not 0, the first step at which one is not
-    where the first metric is recorded, with its values, and how many have the first, the first two, and so on."""
+    """Of a run's updates with minibatch 0: whether any metric of any is not 0, the first step at
+    which one is not where the first metric is recorded, with its values, and how many have the
+    first, the first two, and so on.
+    """
     names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
     odd = " OR ".join(f"{name} <> 0" for name in names)
-    known = [" AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1]) for count in range(len(names))]
+    known = [
+        " AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1])
+        for count in range(len(names))
+    ]
     counts = ", ".join(f"COUNT(*) FILTER (WHERE {recorded})" for recorded in known)
     query = (
-        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})), {counts} "
-        "FROM updates WHERE run_id = ? AND minibatch = 0"
+        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})),"
+        f" {counts} FROM updates WHERE run_id = ? AND minibatch = 0"
     )
     ((count, step, *recorded),) = evidence.rows(query, (run,))
-    query = f"SELECT {', '.join(names)} FROM updates WHERE run_id = ? AND minibatch = 0 AND step = ?"
+    query = (
+        f"SELECT {', '.join(names)} FROM updates WHERE run_id = ? AND minibatch = 0 AND step = ?"
+    )
     values = [dict(zip(metrics, row, strict=True)) for row in evidence.rows(query, (run, step))]
-    broken = [(step, {name: value for name, value in found.items() if value is not None}) for found in values]
+    broken = [
+        (step, {name: value for name, value in found.items() if value is not None})
+        for found in values
+    ]
     return bool(count), broken[0] if broken else None, recorded
 
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
-    """The ids of runs that have the same gradient norm on a step's first mini-batch, per step and norm."""
+    """The ids of runs that have the same gradient norm on a step's first mini-batch, per step and
+    norm.
+    """
     evidence.columns("updates", ["grad_norm"])
     query = (
         f"{CHOSEN} SELECT GROUP_CONCAT(run_id, '\n') FROM chosen JOIN updates USING (run_id) "

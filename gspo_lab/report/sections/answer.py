@@ -20,21 +20,46 @@ from gspo_lab.analysis.readings import FINISHED, Reading, Source, Steps, Window,
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.common.states import State
+from gspo_lab.common.text import capital, counted, last_evaluations, level, listed
 from gspo_lab.report import words
 from gspo_lab.report.arm_table import arms_table
-from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, format_number, h, join, plain, table, unbroken
+from gspo_lab.report.markup import (
+    NONE,
+    NOT_MEASURED,
+    Html,
+    between,
+    format_number,
+    h,
+    join,
+    plain,
+    table,
+    unbroken,
+)
 from gspo_lab.report.section import Both, Part, Section, bullets, folded, grid, paragraph
 from gspo_lab.report.sections.replications import linked
-from gspo_lab.report.verdict_details import calibration_lines, facts, head, keeps_alpha, notes, numbers, summary
-from gspo_lab.report.words.text import capital, counted, last_evaluations, level, listed
+from gspo_lab.report.verdict_details import (
+    calibration_lines,
+    facts,
+    head,
+    keeps_alpha,
+    notes,
+    numbers,
+    summary,
+)
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ABSENT
 
 
 def answer(study: Source) -> Section | None:
-    """The answer, what it rests on, what not to conclude, the next command; then the table of arms."""
+    """The answer, what it rests on, what not to conclude, the next command; then the table of
+    arms.
+    """
     declared, decided, again = study.declaration, decision(study), all_executions(study)
-    answered, verdicts, link = answer_to(study), list(verdicts_of(study).values()), linked(all_executions(study))
+    answered, verdicts, link = (
+        answer_to(study),
+        list(verdicts_of(study).values()),
+        linked(all_executions(study)),
+    )
     wider = new_problems(study) if verdicts else {}
     denied, progress = " ".join(map(words.became, again.contradicted)), progress_of(study)
     data: dict[str, Any] = {
@@ -45,19 +70,31 @@ def answer(study: Source) -> Section | None:
         "runs": dict(Counter(run.state for run in runs_of(study))),
         "grader_errors": grader_errors(study),
         "readings": {"grader_errors": "grader_errors.share"},
-        **({} if link is None else {"executions": {each.name: each.relation for each in again.executions}}),
+        **(
+            {}
+            if link is None
+            else {"executions": {each.name: each.relation for each in again.executions}}
+        ),
         **({} if decided.doses is None else {"stability": decided.doses.to_json()}),
     }
     if verdicts:
         data["verdicts"] = {verdict.subject: head(verdict) for verdict in verdicts}
-        data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
-        data["steadiness"] = {arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()}
+        data["comparisons"] = {
+            arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()
+        }
+        data["steadiness"] = {
+            arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()
+        }
         data["headline"] = f"{words.headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
-        data["ranking"] = {**ranking.to_json(), "sentence": words.best_arms(ranking), "reading": reading}
+        data["ranking"] = {
+            **ranking.to_json(),
+            "sentence": words.best_arms(ranking),
+            "reading": reading,
+        }
     statement, *limits = words.answer_sentences(answered)
     families = words.decided_sentences(decided) if decided.doses else []
     if statement == " ".join(families):  # of a sweep: first how its rules compare
@@ -69,14 +106,28 @@ def answer(study: Source) -> Section | None:
         h("p", unbroken(f"{statement} {denied}".strip()), below, class_="headline"),
         h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
-        h("p", "Next: ", h("code" if answered.next else "span", unbroken(answered.command)), class_="next"),
+        h(
+            "p",
+            "Next: ",
+            h("code" if answered.next else "span", unbroken(answered.command)),
+            class_="next",
+        ),
         class_=f"said {answered.colour}",
     )
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    of_arms = [(words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts]
+    of_arms = [
+        (words.sentence(verdict), numbers(verdict, wider.get(verdict.subject)))
+        for verdict in verdicts
+    ]
     details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
-    shown = (*words.lines(answered), *([denied] if denied else []), *details, matched, *([f"{link}."] if link else []))
+    shown = (
+        *words.lines(answered),
+        *([denied] if denied else []),
+        *details,
+        matched,
+        *([f"{link}."] if link else []),
+    )
     first = " ".join(filter(None, (*words.answer_sentences(answered), denied)))
     markdown = [
         f"**{plain(first)}** {plain(words.ground_text(answered))}",
@@ -89,20 +140,31 @@ def answer(study: Source) -> Section | None:
 
 
 def time_left(study: Source) -> str:
-    """Of a running study: what its runs still have to train at their pace so far, those under way side by side."""
+    """Of a running study: what its runs still have to train at their pace so far, those under way
+    side by side.
+    """
     running = [run for run in runs_of(study) if run.state == State.RUNNING]
     if not running:
         return ""
-    from gspo_lab.running.progress import duration  # takes rich along, which no page of a finished study needs
+    from gspo_lab.running.progress import (
+        duration,
+    )  # takes rich along, which no page of a finished study needs
 
     pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
     done = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
     known = [value.value for value in pace.values() if value.value is not None]
     if not known:
         return "No step has been timed yet."
-    left = sum((run.steps_planned or 0) - int(done[run.id]) for run in runs_of(study) if run.state != State.FINISHED)
+    left = sum(
+        (run.steps_planned or 0) - int(done[run.id])
+        for run in runs_of(study)
+        if run.state != State.FINISHED
+    )
     seconds = left * max(known) / len(running)
-    return f"About {duration(seconds)} of training are left at the slowest pace so far, without evaluations."
+    return (
+        f"About {duration(seconds)} of training are left at the slowest pace so far, without"
+        " evaluations."
+    )
 
 
 Grade = Literal["good", "warn", "neutral"]
@@ -113,7 +175,9 @@ RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
 
 
 def grounds(study: Source) -> Section | None:
-    """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
+    """Badges with links to their sections, a table of what each verdict rests on, ranks, and the
+    declared rule.
+    """
     decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
     badges, ranks = [], list[list[str]]()
     for name, said, grade, target in _grounds(study):
@@ -121,20 +185,32 @@ def grounds(study: Source) -> Section | None:
         text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
     scores = list(decided.verdicts.values())
-    rates = " ".join(f"{line}." for line in (calibration_lines(scores, decided.contrast) if scores else ()))
+    rates = " ".join(
+        f"{line}." for line in (calibration_lines(scores, decided.contrast) if scores else ())
+    )
     body: list[Part] = [Both(h("ul", *badges, class_="trust"), rates)]
     if verdicts:
         wider, planned = new_problems(study), len(decided.seeds)
-        columns = {verdict.subject: facts(verdict, planned, wider.get(verdict.subject)) for verdict in verdicts}
+        columns = {
+            verdict.subject: facts(verdict, planned, wider.get(verdict.subject))
+            for verdict in verdicts
+        }
         names = list(next(iter(columns.values())))
         rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
         body.append(table(["", *columns], rows, caption="What each verdict rests on"))
         for verdict in verdicts:
-            body.append(h("p", f"{words.sentence(verdict)} {notes(verdict, decided.missing.get(verdict.subject, ()))}"))
+            body.append(
+                h(
+                    "p",
+                    f"{words.sentence(verdict)}"
+                    f" {notes(verdict, decided.missing.get(verdict.subject, ()))}",
+                )
+            )
     if ranked is not None:
         caption = (
-            f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
-            f"{level(ranked.alpha)} for all arms together. Ranks give no verdict. Single seeds are descriptive"
+            "Rank interval: the ranks that no paired t of two arms excludes, Holm's over all"
+            f" {ranked.compared}: {level(ranked.alpha)} for all arms together. Ranks give no"
+            " verdict. Single seeds are descriptive"
         )
         for at in ranked.places:
             places = str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
@@ -144,25 +220,36 @@ def grounds(study: Source) -> Section | None:
     rule = " ".join(words.sentences(decided.described))
     if verdicts:
         rule = (
-            f"Decided on {decided.primary}: a run's score is {last_evaluations(study.declaration.verdict.last)} "
-            f"at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
-            f"baseline. {' '.join(words.flags(decided))}"
+            f"Decided on {decided.primary}: a run's score is"
+            f" {last_evaluations(study.declaration.verdict.last)} at the planned end; a pair is two"
+            f" runs with the same seed; {decided.baseline} is the baseline."
+            f" {' '.join(words.flags(decided))}"
         ).strip()
     body += [paragraph(rule, "soft")] if rule else []
     return Section("grounds", "How far to trust this", tuple(body))
 
 
 def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
-    """The name, the text, the grade and the section of each thing that the answer rests on. Good only where all that it
-    needs was recorded; matching and completeness first, because without them there is no verdict."""
-    declared, matched, verdicts = study.declaration, study_certificate(study), list(decision(study).verdicts.values())
+    """The name, the text, the grade and the section of each thing that the answer rests on. Good
+    only where all that it needs was recorded; matching and completeness first, because without them
+    there is no verdict.
+    """
+    declared, matched, verdicts = (
+        study.declaration,
+        study_certificate(study),
+        list(decision(study).verdicts.values()),
+    )
     lacking = matched.unproven or any(states[Match.UNKNOWN] for states in matched.states().values())
-    grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
+    grade: Grade = (
+        "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
+    )
     yield "Matching", badge_text(matched), grade, "certificate"
     planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
     states = [run.state for run in runs_of(study)]
     whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
-    blocked = runs.all_collapsed or (any(decision(study).missing.values()) and State.RUNNING not in states)
+    blocked = runs.all_collapsed or (
+        any(decision(study).missing.values()) and State.RUNNING not in states
+    )
     grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
     yield "Runs", progress_of(study), grade, "provenance"
     pairs = min((verdict.paired.n for verdict in verdicts), default=len(declared.deciding))
@@ -176,8 +263,15 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
         yield "Errors", f"alpha {alpha:g}{shared}", "good", "calibration"
         yield "New problems", *_new_problems(study), "scores"
         rates = calibration_lines(verdicts, decision(study).contrast)
-        measured = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-        yield "Calibration", measured, "good" if rates and keeps_alpha(verdicts) else "neutral", "calibration"
+        measured = (
+            ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
+        )
+        yield (
+            "Calibration",
+            measured,
+            "good" if rates and keeps_alpha(verdicts) else "neutral",
+            "calibration",
+        )
     grade = "warn" if all_executions(study).contradicted else "neutral"
     yield "Replications", linked(all_executions(study)) or "none yet", grade, "replications"
 
@@ -188,22 +282,40 @@ def progress_of(study: Source) -> str:
     planned = len(study.declaration.arms) * len(study.declaration.seeds)
     finished = states[State.FINISHED]
     if decision(study).stopped and finished == states.total() < planned:
-        text = f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
+        text = (
+            f"All {finished} runs that were needed are finished; {planned - finished} more were"
+            " declared."
+        )
     elif finished == planned:
         text = f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
     else:
-        counts = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
+        counts = [
+            f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED
+        ]
         if (unborn := planned - states.total()) > 0:
-            counts.append(f"{unborn} {'not begun' if study.declaration.recorded is None else 'not imported'}")
+            counts.append(
+                f"{unborn} {'not begun' if study.declaration.recorded is None else 'not imported'}"
+            )
         text = f"{finished} of {planned} runs are finished ({', '.join(counts)})."
-    shares = {f"{run.arm} seed {run.seed}": grader_errors(study).get(run.id) for run in runs_of(study)}
+    shares = {
+        f"{run.arm} seed {run.seed}": grader_errors(study).get(run.id) for run in runs_of(study)
+    }
     if failed := [f"{name} {share:.1%}" for name, share in shares.items() if share]:
-        text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
-    return f"{text} {words.unstable_runs(count_unstable_runs(study))}" if count_unstable_runs(study).finished else text
+        text += (
+            " The grader failed on training responses, which counted as reward 0:"
+            f" {', '.join(failed)} of them."
+        )
+    return (
+        f"{text} {words.unstable_runs(count_unstable_runs(study))}"
+        if count_unstable_runs(study).finished
+        else text
+    )
 
 
 def badge_text(matched: Certificate) -> str:
-    """Whether the runs are matched, in one line; an accepted mismatch is always given with its reason."""
+    """Whether the runs are matched, in one line; an accepted mismatch is always given with its
+    reason.
+    """
     accepted = (f"Mismatch accepted: {acceptance.reason}" for acceptance in matched.acceptances)
     return ". ".join([capital(matched.summary), *accepted])
 
@@ -221,7 +333,11 @@ def _starts(study: Source) -> tuple[str, Grade]:
 def models(study: Source) -> str:
     """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
     names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
-    facts_ = (json.loads(text) for text in study.evidence.runs(study.study)["facts"] if isinstance(text, str))
+    facts_ = (
+        json.loads(text)
+        for text in study.evidence.runs(study.study)["facts"]
+        if isinstance(text, str)
+    )
     sizes = {known.get("parameters") for known in facts_} - {None}
     counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
     return f"{', '.join(names)}, {counts} parameters"
@@ -229,47 +345,79 @@ def models(study: Source) -> str:
 
 def _new_problems(study: Source) -> tuple[str, Grade]:
     """The widest interval that holds for other problems too, and whether every arm has one."""
-    known = {arm: ends for arm, ends in new_problems(study).items() if ends.low is not None and ends.high is not None}
+    known = {
+        arm: ends
+        for arm, ends in new_problems(study).items()
+        if ends.low is not None and ends.high is not None
+    }
     if not known:
         return NOT_MEASURED, "neutral"
     arm, widest = max(known.items(), key=lambda item: (item[1].high or 0.0) - (item[1].low or 0.0))
     shown = between(widest.low, widest.high, None, study.declaration.verdict.margin)
     shown += f", of {arm}, the widest of {len(known)}" if len(known) > 1 else ""
     verdicts = decision(study).verdicts.values()
-    stored = len(known) == len(verdicts) and all(verdict.paired.items_sd is not None for verdict in verdicts)
+    stored = len(known) == len(verdicts) and all(
+        verdict.paired.items_sd is not None for verdict in verdicts
+    )
     return shown, "good" if stored else "neutral"
 
 
 CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
-"""Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
+"""Claims that most readers come with; what speaks against them is told where a study declares none
+of its own.
+"""
 
 
 IMPORTED = (
-    "These runs were imported: they are compared as logged. What no log says (prompts, code, weights, most settings) "
-    "may differ between the arms, and nothing here would show it.",
-    "Question, arms and the rule of the verdict were declared when the runs were imported, after they were made.",
-    "A row of a log may be a mean over several updates: nothing here says what a single update did.",
+    (
+        "These runs were imported: they are compared as logged. What no log says (prompts, code,"
+        " weights, most settings) may differ between the arms, and nothing here would show it."
+    ),
+    (
+        "Question, arms and the rule of the verdict were declared when the runs were imported,"
+        " after they were made."
+    ),
+    (
+        "A row of a log may be a mean over several updates: nothing here says what a single update"
+        " did."
+    ),
 )
 
 
 def limits_section(study: Source) -> Section | None:
-    """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
+    """The limits that follow from what the study is; published counter-evidence where no declared
+    claim brings it.
+    """
     lines = limitations(study.declaration)
     if errors := sum(run.errors for run in decision(study).ended if run.final is not None):
         lines.append(
-            f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
-            "where the same word comes out with all of them counted as wrong, and where neither arm has more of them "
-            "than chance explains (sign test over problems). What a grader would have said of them is not known."
+            f"{errors} of the answers that decide could not be graded. Scores leave them out; a"
+            " verdict is given only where the same word comes out with all of them counted as"
+            " wrong, and where neither arm has more of them than chance explains (sign test over"
+            " problems). What a grader would have said of them is not known."
         )
-    if any(arm.settings.rollout.tokens_per_step is not None for arm in study.declaration.arms.values()):
+    if any(
+        arm.settings.rollout.tokens_per_step is not None for arm in study.declaration.arms.values()
+    ):
         waiting = read(study, Reading("waiting_responses", Window(Steps.LAST)))
         left = sum(int(waiting[run.id].value or 0) for run in runs_of(study, FINISHED))
-        lines.append(f"{left} responses were asked for and not over when their runs ended: sampled, never trained on.")
+        lines.append(
+            f"{left} responses were asked for and not over when their runs ended: sampled, never"
+            " trained on."
+        )
     body: list[Part] = [bullets(lines)]
     if not study.declaration.claims:
-        against = {report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter}
-        listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
-        title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
+        against = {
+            report.text: report.source for name in CENTRAL for report in LIBRARY[name].counter
+        }
+        listed = (
+            h("li", f"{what}. ", h("span", source, class_="soft"))
+            for what, source in against.items()
+        )
+        title = (
+            f"Published evidence against the claims, whatever this study found, {len(against)}"
+            " reports"
+        )
         body.append(folded(title, h("ul", *listed)))
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": lines})
 
@@ -278,8 +426,14 @@ def do_not_conclude(study: Source) -> str:
     """One sentence: what the study says nothing about."""
     by_arm = [arm.settings for arm in study.declaration.arms.values()]
     if study.declaration.recorded is not None or not by_arm:
-        return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
-    tokens = average(value.value for value in read(study, Reading("response_tokens_mean", Window(Steps.ALL))).values())
+        return (
+            "Do not conclude that the arms differ in nothing but what they declare: their logs do"
+            " not show it."
+        )
+    tokens = average(
+        value.value
+        for value in read(study, Reading("response_tokens_mean", Window(Steps.ALL))).values()
+    )
     mean = "" if tokens is None else f" (here {format_number(tokens, 2)} tokens on average)"
     out = [f"larger models (here {models(study)})", f"longer answers{mean}"]
     if not all(settings.embedded and settings.warm_start.per_seed for settings in by_arm):
@@ -290,16 +444,21 @@ def do_not_conclude(study: Source) -> str:
 def _tuned(declared: Declaration, tasks: str) -> list[str]:
     tune = declared.tune
     if tune is None or not tune.chosen:
-        return [f"One task ({tasks}), one set of settings: another learning rate or clip range may turn the order."]
+        return [
+            f"One task ({tasks}), one set of settings: another learning rate or clip range may turn"
+            " the order."
+        ]
     keys = ", ".join(dict.fromkeys(key for arm in tune.candidates for key in tune.keys(arm)))
     out = [
-        f"One task ({tasks}). Each arm chose {keys} on a small budget among {tune.number} candidates, and declares all "
-        "else: other candidates, a larger budget or other settings may turn the order."
+        f"One task ({tasks}). Each arm chose {keys} on a small budget among {tune.number}"
+        " candidates, and declares all else: other candidates, a larger budget or other settings"
+        " may turn the order."
     ]
     if tune.metric == declared.primary:
         out.append(
-            f"The trials were asked the problems of {tune.metric} that decide here, too: of every arm alike, the best "
-            "score of a few was taken, which is a little better than it will be on other problems."
+            f"The trials were asked the problems of {tune.metric} that decide here, too: of every"
+            " arm alike, the best score of a few was taken, which is a little better than it will"
+            " be on other problems."
         )
     return out
 
@@ -309,39 +468,54 @@ def limitations(declared: Declaration) -> list[str]:
     by_arm = [arm.settings for arm in declared.arms.values()]
     seeds = len(declared.seeds)
     out = [
-        f"The check {name} says that this comparison says little. The study's author answers: {reason}"
+        f"The check {name} says that this comparison says little. The study's author answers:"
+        f" {reason}"
         for name, reason in declared.waived.items()
     ]
     if seeds < 3:
-        out.append(f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the least.")
+        out.append(
+            f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the"
+            " least."
+        )
     elif seeds < 5:
-        out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
+        out.append(
+            f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only"
+            " roughly."
+        )
     out += starting_limits(declared)
     if declared.recorded is not None:
         return [*out, *IMPORTED]
     models = sorted({settings.model for settings in by_arm})
     if any(settings.embedded for settings in by_arm):
         out.append(
-            f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
-            "objectives work, not what they do to a large model with long responses."
+            f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here"
+            " shows how the objectives work, not what they do to a large model with long"
+            " responses."
         )
     tasks = sorted({settings.task.name for settings in by_arm})
     out += _tuned(declared, ", ".join(tasks))
     if any(settings.rollout.coupled for settings in by_arm):
         out.append(
-            "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
-            "seeds."
+            "Arms of one seed share their random numbers; that sharpens the comparison and says"
+            " nothing about other seeds."
         )
-    out.append("Only the declared score carries the verdict; the curves and the other numbers are descriptive.")
+    out.append(
+        "Only the declared score carries the verdict; the curves and the other numbers are"
+        " descriptive."
+    )
     if not any(bench for settings in by_arm for bench in settings.bench):
-        out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
+        out.append(
+            "No benchmark was declared: training reward alone cannot tell learning from reward"
+            " hacking."
+        )
     return out
 
 
 INTRODUCTION = (
-    "Statements fixed before the first step, each held against what was recorded. Supported and contradicted need the "
-    "whole interval over seeds on that side, after Holm's adjustment over the declared claims; one run never "
-    "decides, and no seed that was added later counts. Only the primary score carries the study's verdict."
+    "Statements fixed before the first step, each held against what was recorded. Supported and"
+    " contradicted need the whole interval over seeds on that side, after Holm's adjustment over"
+    " the declared claims; one run never decides, and no seed that was added later counts. Only the"
+    " primary score carries the study's verdict."
 )
 BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolved": "inconclusive"}
 """What a number says that decides nothing."""
@@ -356,15 +530,29 @@ def claims(study: Source) -> Section | None:
     claims_ = [result.claim for result in results]
     rows = [(claim.id, report.text, report.source) for claim in claims_ for report in claim.counter]
     listed = [
-        (result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, *_verdict(result))
+        (
+            result.claim.id,
+            result.claim.value,
+            "; ".join(_parts(result)) or NOT_MEASURED,
+            *_verdict(result),
+        )
         for result in results
     ]
     shown = Both(table(HEAD, map(_row, results), class_="prose"), grid(HEAD, listed).markdown)
     body: list[Part] = [h("p", INTRODUCTION), shown]
     if rows:
         title = f"Published evidence against these claims, {len(rows)} reports"
-        body.append(grid(("claim", "published evidence against it", "source"), rows, fold=title, class_="prose"))
-    return Section("claims", "Claims", tuple(body), {"claims": list(map(words.claim_to_json, results))})
+        body.append(
+            grid(
+                ("claim", "published evidence against it", "source"),
+                rows,
+                fold=title,
+                class_="prose",
+            )
+        )
+    return Section(
+        "claims", "Claims", tuple(body), {"claims": list(map(words.claim_to_json, results))}
+    )
 
 
 def _verdict(result: Result) -> tuple[Html, str]:
@@ -377,15 +565,23 @@ def _row(result: Result) -> tuple[Html | str, ...]:
     measured = join([h("div", part) for part in parts]) if parts else NOT_MEASURED
     about = h("div", f"{claim.source} · grade {claim.grade}", class_="soft")
     name = join([h("strong", claim.id), h("div", claim.statement), about])
-    link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.parts else ""
+    link = (
+        h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.parts else ""
+    )
     return name, claim.value, join([measured, link]), *_verdict(result)
 
 
 def _parts(result: Result) -> list[str]:
-    beside = [f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.supplementary]
+    beside = [
+        f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.supplementary
+    ]
     return [*map(_estimate, result.parts), *beside]
 
 
 def _estimate(part: Estimate) -> str:
-    ends = f" ({format_number(part.interval[0])} to {format_number(part.interval[1])})" if part.interval else ""
+    ends = (
+        f" ({format_number(part.interval[0])} to {format_number(part.interval[1])})"
+        if part.interval
+        else ""
+    )
     return f"{part.name}: {format_number(part.estimate)}{ends}"

@@ -4,30 +4,45 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gspo_lab.analysis.findings.executions import Execution, Executions, VerdictReplication, all_executions
+from gspo_lab.analysis.findings.executions import (
+    Execution,
+    Executions,
+    VerdictReplication,
+    all_executions,
+)
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import seeds_text
+from gspo_lab.common.text import MINUS, counted, difference
 from gspo_lab.report.arm_table import axis_half_width, drawn
-from gspo_lab.report.markup import NONE, Html, between, format_number, h, markdown_table, signed, table
+from gspo_lab.report.markup import (
+    NONE,
+    Html,
+    between,
+    format_number,
+    h,
+    markdown_table,
+    signed,
+    table,
+)
 from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, paragraph
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
 from gspo_lab.report.words import became, decided_sentences, label, short
-from gspo_lab.report.words.text import MINUS, counted, difference
 from gspo_lab.report.words.verdicts import OUTCOMES, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (
-    "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
-    "Combined is an average that allows executions to differ (random effects: Paule and Mandel's variance between "
-    "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Executions that share seeds "
-    "count once, by each seed's mean. Each verdict follows its own execution's rule. The combined estimate has none."
+    "The same study by content, carried out more than once: other seeds, other starting models,"
+    " other machines. Combined is an average that allows executions to differ (random effects:"
+    " Paule and Mandel's variance between them, Hartung and Knapp's interval on one degree of"
+    " freedom fewer than executions). Executions that share seeds count once, by each seed's mean."
+    " Each verdict follows its own execution's rule. The combined estimate has none."
 )
 
 
 def replications(study: Source) -> Section | None:
-    """Every execution's difference over the others' and what became of the verdicts; the methods folded. None for a
-    study that was run once."""
+    """Every execution's difference over the others' and what became of the verdicts; the methods
+    folded. None for a study that was run once."""
     executions = all_executions(study)
     if not executions.has_others:
         return None
@@ -41,7 +56,8 @@ def replications(study: Source) -> Section | None:
     data = {
         "executions": [_data(execution) for execution in executions.executions],
         "together": {
-            arm: both and {**vars(both), "agreement_p": executions.welch_p(arm)} for arm, both in combined.items()
+            arm: both and {**vars(both), "agreement_p": executions.welch_p(arm)}
+            for arm, both in combined.items()
         },
         "words": [
             {name: getattr(replication, name) for name in ("arm", "by", "later", "fate")}
@@ -50,7 +66,14 @@ def replications(study: Source) -> Section | None:
         ],
     }
     rows = [
-        [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends, None, row.margin), row.label]
+        [
+            row.name,
+            arm,
+            row.seeds,
+            signed(row.estimate, *row.ends),
+            between(*row.ends, None, row.margin),
+            row.label,
+        ]
         for arm in arms or [""]
         for row in _rows(executions, arm)
     ]
@@ -86,35 +109,78 @@ def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
             yield ExecutionRow(name, seeds, verdict=sentences, label=sentences)
             continue
         paired = verdict.paired
-        ends, dots = ((None, None), ()) if paired is None else ((paired.low, paired.high), paired.differences)
-        yield ExecutionRow(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict), verdict.margin)
+        ends, dots = (
+            ((None, None), ())
+            if paired is None
+            else ((paired.low, paired.high), paired.differences)
+        )
+        yield ExecutionRow(
+            name,
+            seeds,
+            verdict.estimate,
+            ends,
+            dots,
+            short(verdict),
+            label(verdict),
+            verdict.margin,
+        )
     if (both := executions.combined(arm)) is not None:
-        yield ExecutionRow(f"combined ({_times(executions, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
+        yield ExecutionRow(
+            f"combined ({_times(executions, arm, both.k)})",
+            NONE,
+            both.estimate,
+            (both.low, both.high),
+        )
 
 
 def _forest(executions: Executions, arm: str) -> Html:
     listed = list(_rows(executions, arm))
-    wide = axis_half_width((), *(value for row in listed for value in (*row.ends, *row.dots, row.margin)))
+    wide = axis_half_width(
+        (), *(value for row in listed for value in (*row.ends, *row.dots, row.margin))
+    )
     cells = [
-        NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide, row.margin)
+        (
+            NONE
+            if row.estimate is None
+            else drawn(row.estimate, row.ends, row.dots, arm, wide, row.margin)
+        )
         for row in listed
     ]
-    rows = [(row.name, row.seeds, cell, h("strong", row.verdict)) for row, cell in zip(listed, cells, strict=True)]
-    baseline = next((verdict.baseline for execution in executions.executions if (verdict := execution.of(arm))), None)
+    rows = [
+        (row.name, row.seeds, cell, h("strong", row.verdict))
+        for row, cell in zip(listed, cells, strict=True)
+    ]
+    baseline = next(
+        (verdict.baseline for execution in executions.executions if (verdict := execution.of(arm))),
+        None,
+    )
     what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
-    return table(("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest")
+    return table(
+        ("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest"
+    )
 
 
 def linked(executions: Executions) -> str | None:
-    """Which executions there are and what became of verdicts, in a line; None for a study that was run once."""
+    """Which executions there are and what became of verdicts, in a line; None for a study that was
+    run once.
+    """
     if not executions.has_others:
         return None
-    names = ", ".join(f"{execution.name} ({_relation(execution)})" for execution in executions.executions)
-    fates, total = Counter(each.fate for each in executions.replications), len(executions.replications)
-    first, *others = (f"{fates[fate] or 'none'} {text}" for fate, text in reversed(OUTCOMES.items()))
+    names = ", ".join(
+        f"{execution.name} ({_relation(execution)})" for execution in executions.executions
+    )
+    fates, total = (
+        Counter(each.fate for each in executions.replications),
+        len(executions.replications),
+    )
+    first, *others = (
+        f"{fates[fate] or 'none'} {text}" for fate, text in reversed(OUTCOMES.items())
+    )
     counts = f"of {counted(total, 'verdict')}: {first}, {', '.join(others)}" if total else ""
     times = sum(execution.counts for execution in executions.executions)
-    return f"Carried out {times} time{'s' * (times > 1)}: {names}" + (f"; {counts}" if counts else "")
+    return f"Carried out {times} time{'s' * (times > 1)}: {names}" + (
+        f"; {counts}" if counts else ""
+    )
 
 
 def lines(study: Source) -> list[str]:
@@ -126,9 +192,14 @@ def lines(study: Source) -> list[str]:
     combined = []
     for arm in _arms(executions):
         if (both := executions.combined(arm)) is not None:
-            spread = "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
+            spread = (
+                "" if both.tau is None else f", sd between executions {format_number(both.tau, 2)}"
+            )
             numbers = difference(both.estimate, (both.low, both.high), both.alpha, None)
-            combined.append(f"{arm}, executions combined ({_times(executions, arm, both.k)}): {numbers}{spread}.")
+            combined.append(
+                f"{arm}, executions combined ({_times(executions, arm, both.k)}):"
+                f" {numbers}{spread}."
+            )
     return [f"{summary}.", *map(became, _in_order(executions)), *combined, *_carried(executions)]
 
 
@@ -138,7 +209,9 @@ def _relation(execution: Execution) -> str:
 
 
 def _arms(executions: Executions) -> list[str]:
-    return list(dict.fromkeys(arm for execution in executions.executions for arm, _ in execution.verdicts))
+    return list(
+        dict.fromkeys(arm for execution in executions.executions for arm, _ in execution.verdicts)
+    )
 
 
 def _instead(execution: Execution) -> list[str]:
@@ -160,9 +233,14 @@ def _carried(executions: Executions) -> Iterator[str]:
     """What so many executions can show, and on which arms they agree."""
     tests = {arm: p for arm in _arms(executions) if (p := executions.welch_p(arm)) is not None}
     for agree, text in ((True, "agree within"), (False, "differ by more than")):
-        listed = [f"{arm} (p = {format_number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree]
+        listed = [
+            f"{arm} (p = {format_number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree
+        ]
         if listed:
-            yield f"The executions {text} what their own pairs let expect (Welch's test) on {', '.join(listed)}."
+            yield (
+                f"The executions {text} what their own pairs let expect (Welch's test) on"
+                f" {', '.join(listed)}."
+            )
     combined = map(executions.combined, _arms(executions))
     yield from dict.fromkeys(precision_note(both) for both in combined if both is not None)
 

@@ -15,9 +15,9 @@ from gspo_lab.study import Run
 class RunWatch:
     """Follows a run's journal from its present end; the test for a collapse uses all steps.
 
-    The time of a step is what its engine recorded, else the time between two records. The time of a benchmark runs from
-    the record before its answers, per answer to each problem. The time in the phase `starting` belongs to the start,
-    even after the engine recorded `started`.
+    The time of a step is what its engine recorded, else the time between two records. The time of a
+    benchmark runs from the record before its answers, per answer to each problem. The time in the
+    phase `starting` belongs to the start, even after the engine recorded `started`.
     """
 
     def __init__(self, folder: RunFolder, run: Run, steps: int | None = None) -> None:
@@ -47,7 +47,9 @@ class RunWatch:
         self._phase = phase or Phase.STARTING
         if self._phase is not before:
             self.progress.since = now
-        silent = self._phase is Phase.STARTING and self._steps_of_worker  # its engine reports only steps
+        silent = (
+            self._phase is Phase.STARTING and self._steps_of_worker
+        )  # its engine reports only steps
         self.progress.phase = Phase.TRAINING if silent else self._phase
         size = self.path.stat().st_size if self.path.exists() else 0
         new: Sequence[dict[str, Any]] = ()
@@ -55,8 +57,12 @@ class RunWatch:
             self._size = size
             scanned = journal.scan(self.path, self._offset)
             self._offset, new = scanned.end, scanned.items
-        if before is Phase.STARTING is not self._phase and not any(_starts(record) for record in new):
-            self.progress.spend(("start", self._arm), now - self._latest, 0)  # its `started` counted as the one start
+        if before is Phase.STARTING is not self._phase and not any(
+            _starts(record) for record in new
+        ):
+            self.progress.spend(
+                ("start", self._arm), now - self._latest, 0
+            )  # its `started` counted as the one start
             self._latest = now
         for record in new:
             self._time(record, now)
@@ -69,18 +75,27 @@ class RunWatch:
         return bool(new)
 
     def _time(self, record: dict[str, Any], now: float | None) -> None:
-        """Count the time of the work behind a record; `now` None: it was recorded before the watch began."""
-        kind, passed = record.get("kind"), 0.0 if now is None or self._latest is None else now - self._latest
+        """Count the time of the work behind a record; `now` None: it was recorded before the watch
+        began.
+        """
+        kind, passed = (
+            record.get("kind"),
+            0.0 if now is None or self._latest is None else now - self._latest,
+        )
         if kind == "step":
             taken = (record.get("seconds_step") or passed) + (record.get("seconds_record") or 0.0)
-            if self._steps_of_worker == 1:  # a worker's first step carries costs that later ones do not
+            if (
+                self._steps_of_worker == 1
+            ):  # a worker's first step carries costs that later ones do not
                 self.progress.spent.pop(("step", self._arm), None)
             if taken:
                 self.progress.spend(("step", self._arm), taken, 1)
             self._steps_of_worker += 1
         elif _starts(record):
             self._steps_of_worker = 0
-            self._evaluated = {bench: at for bench, at in self._evaluated.items() if at < record["step"]}
+            self._evaluated = {
+                bench: at for bench, at in self._evaluated.items() if at < record["step"]
+            }
             if passed:
                 self.progress.spend(("start", self._arm), passed, 1)
         elif kind in ("answer", "score") and record.get("bench") != ROLLOUT:
@@ -104,25 +119,35 @@ class RunWatch:
         for bench in self._settings.bench:
             after = self._evaluated.get(bench.name, -1)
             due = [at for at in bench.moments(steps) if after < at <= progress.steps]
-            left[f"bench {bench.name}", self._arm] = float(sum(bench.samples_at(at, steps) for at in due))
+            left[f"bench {bench.name}", self._arm] = float(
+                sum(bench.samples_at(at, steps) for at in due)
+            )
         progress.left = left
 
     def _store(self, record: dict[str, Any]) -> None:
-        """Store the data of the collapse rule; a worker that resumes voids the steps after its checkpoint."""
+        """Store the data of the collapse rule; a worker that resumes voids the steps after its
+        checkpoint.
+        """
         kind = record.get("kind")
         if kind == "step" and record.get("reward_mean") is not None:
             self._rewards[record["step"]] = record["reward_mean"]
         elif kind == "update" and record.get("nonfinite"):
             self._nonfinite.add(record["step"])
         elif _starts(record):
-            self._rewards = {step: reward for step, reward in self._rewards.items() if step < record["step"]}
+            self._rewards = {
+                step: reward for step, reward in self._rewards.items() if step < record["step"]
+            }
             self._nonfinite = {step for step in self._nonfinite if step < record["step"]}
 
     def _judge(self) -> None:
         steps = sorted(self._rewards)
         rewards = [self._rewards[step] for step in steps]
-        judged = stability(steps, rewards, self.progress.steps, nonfinite_steps=sorted(self._nonfinite))
-        self.progress.collapse = None if judged.collapse is None else (judged.collapse, judged.cause or "")
+        judged = stability(
+            steps, rewards, self.progress.steps, nonfinite_steps=sorted(self._nonfinite)
+        )
+        self.progress.collapse = (
+            None if judged.collapse is None else (judged.collapse, judged.cause or "")
+        )
 
     def _update_progress(self, record: dict[str, Any]) -> None:
         progress, kind = self.progress, record.get("kind")
@@ -132,7 +157,9 @@ class RunWatch:
             progress.reward = record.get("reward_mean")
             progress.none_correct |= record["step"] == 0 and record.get("correct_responses") == 0
             tokens = sum(weight for _, weight in self._clips)
-            progress.clip = sum(share * weight for share, weight in self._clips) / tokens if tokens else None
+            progress.clip = (
+                sum(share * weight for share, weight in self._clips) / tokens if tokens else None
+            )
             self._clips.clear()
             if record.get("grader_errors") is not None:
                 self._failed += record["grader_errors"]

@@ -1,12 +1,15 @@
 """Pilots: short runs whose recorded log-ratios give a clip range.
 
-For an arm with `clip = "calibrated"` one pilot finds the range, which is fixed before the first step. `gspo-lab advise`
-repeats this for any model and task:
+For an arm with `clip = "calibrated"` one pilot finds the range, which is fixed before the first
+step. `gspo-lab advise` repeats this for any model and task:
 
-    rule ─> pilot with the published range ─> range that clips the target share of the recorded ratios
-                                                └─> pilot with that range ─> if it clips another share: repeat
+    rule ─> pilot with the published range ─> range that clips the target share of the recorded
+    ratios
+                                                └─> pilot with that range ─> if it clips another
+                                                share: repeat
 
-A clipped policy moves less, so a range changes the ratios it was computed from. Only a range that was used is advised.
+A clipped policy moves less, so a range changes the ratios it was computed from. Only a range that
+was used is advised.
 """
 
 import json
@@ -38,7 +41,10 @@ from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 DROPPED_STEPS = 2
-"""First steps that are ignored: Adam's are nearly of unit size whatever the gradient, unlike later steps."""
+"""First steps that are ignored:
+
+Adam's are nearly of unit size whatever the gradient, unlike later steps.
+"""
 TRIES = 3
 """Most ranges that are tried per rule."""
 FACTOR = 1.5
@@ -84,17 +90,23 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
 def _range_of(arm: Arm, folder: RunFolder, subject: str) -> Band:
     objective = arm.settings.objective
     try:
-        return calibrated_band(_details(folder), objective.importance_sampling_level, objective.clip_target)
+        return calibrated_band(
+            _details(folder), objective.importance_sampling_level, objective.clip_target
+        )
     except LabError as error:
         raise LabError(f"{subject}: {error} (pilot: {folder.path})") from error
 
 
 def _details(folder: RunFolder) -> list[dict[str, Any]]:
-    """`response_detail` of the updates after the ignored steps, without each step's first mini-batch."""
+    """`response_detail` of the updates after the ignored steps, without each step's first
+    mini-batch.
+    """
     return [
         update["response_detail"]
         for update in folder.records(UpdateRecord.kind)
-        if update["step"] >= DROPPED_STEPS and update["minibatch"] >= 1 and update.get("response_detail") is not None
+        if update["step"] >= DROPPED_STEPS
+        and update["minibatch"] >= 1
+        and update.get("response_detail") is not None
     ]
 
 
@@ -105,8 +117,8 @@ def _clipped(arm: Arm, band: Band, folder: RunFolder) -> float:
 
 @dataclass(frozen=True)
 class Advice:
-    """The result of the pilots of one rule. Shares are of active tokens, or of responses for a response-level rule, on
-    mini-batches >= 1; None: not measured."""
+    """The result of the pilots of one rule. Shares are of active tokens, or of responses for a
+    response-level rule, on mini-batches >= 1; None: not measured."""
 
     rule: str
     declared: dict[str, Any]
@@ -134,9 +146,14 @@ class Advice:
 
     def toml(self) -> str:
         """An arm to paste."""
-        note = "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
+        note = (
+            "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
+        )
         stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
-        return f"[arm.{self.rule}]\n{stated}{note}clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
+        return (
+            f"[arm.{self.rule}]\n{stated}{note}clip_low = {self.clip_low:.4g}\nclip_high ="
+            f" {self.clip_high:.4g}\n"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Every number, and whether the range held."""
@@ -158,12 +175,17 @@ def advise(
     live: bool = True,
     yes: bool = False,
 ) -> list[Advice] | None:
-    """Run the pilots of each rule under runs/_advice; `share`: the target, else each arm's clip_target."""
+    """Run the pilots of each rule under runs/_advice; `share`: the target, else each arm's
+    clip_target.
+    """
     preflight(study)
     arms = {rule: arm_of(study, rule, share) for rule in RULES}
     for arm in arms.values():
         if arm.settings.update.minibatches * arm.settings.update.epochs < 2:
-            raise LabError("update.minibatches = 1: the first update after a rollout clips nothing; use 2 or more")
+            raise LabError(
+                "update.minibatches = 1: the first update after a rollout clips nothing; use 2 or"
+                " more"
+            )
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
@@ -173,12 +195,17 @@ def advise(
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
     refusal = f"another gspo-lab advise is at work in {home}"
-    with exclusive_lock(home / CONDUCTOR_LOCK, refusal), WorkerPool(runs, console, launcher, slots, view) as pool:
+    with (
+        exclusive_lock(home / CONDUCTOR_LOCK, refusal),
+        WorkerPool(runs, console, launcher, slots, view) as pool,
+    ):
         for number in range(TRIES + 1):
             pilots: list[Run] = []
             for rule, arm in arms.items():
                 if (band := _next_band(arm, tried[rule])) is not None:
-                    pilots.append(pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}"))
+                    pilots.append(
+                        pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}")
+                    )
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
             first = [replace(run, until=1) for run in new]
@@ -192,10 +219,16 @@ def advise(
 
 
 def arm_of(study: Study, rule: str, share: float | None) -> Arm:
-    """The study's first arm that clips by the rule, or else its first arm with the rule's preset."""
+    """The study's first arm that clips by the rule, or else its first arm with the rule's
+    preset.
+    """
     arms = list(study.arms.values())
     clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
-    matching = [arm for arm in clipping if RATIOS[arm.settings.objective.importance_sampling_level].rule == rule]
+    matching = [
+        arm
+        for arm in clipping
+        if RATIOS[arm.settings.objective.importance_sampling_level].rule == rule
+    ]
     arm = (matching or arms)[0]
     data = arm.settings.model_dump(mode="json")
     objective: dict[str, Any] = data["objective"]
@@ -208,19 +241,32 @@ def arm_of(study: Study, rule: str, share: float | None) -> Arm:
 
 
 def _declared(arm: Arm) -> dict[str, Any]:
-    """The arm's declared settings except its range, by their TOML keys; the preset is `objective`."""
+    """The arm's declared settings except its range, by their TOML keys; the preset is
+    `objective`.
+    """
     preset = arm.settings.objective.preset
     left_out = {"preset", "clip", "clip_target", "clip_low", "clip_high"}
-    if arm.settings.objective.importance_sampling_level == PRESETS[preset].importance_sampling_level:
+    if (
+        arm.settings.objective.importance_sampling_level
+        == PRESETS[preset].importance_sampling_level
+    ):
         left_out.add("importance_sampling_level")
     settings = flat(arm.settings.model_dump(mode="json"))
-    stated = {key: value for key, value in settings.items() if under(key, arm.declared) and value is not None}
+    stated = {
+        key: value
+        for key, value in settings.items()
+        if under(key, arm.declared) and value is not None
+    }
     values = {key.removeprefix("objective."): value for key, value in stated.items()}
-    return {"objective": preset} | {key: value for key, value in values.items() if key not in left_out}
+    return {"objective": preset} | {
+        key: value for key, value in values.items() if key not in left_out
+    }
 
 
 def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
-    """The published range first, then the range that the last pilot gives; None once a computed range holds."""
+    """The published range first, then the range that the last pilot gives; None once a computed
+    range holds.
+    """
     if not tried:
         return RULES[arm.name].band
     band, folder = tried[-1]
@@ -235,26 +281,33 @@ def _run_all(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> boo
     before = len(pool.results)
     done = run_pilots(pool, title, pilots, runs)
     if not done and not pool.interrupts:
-        failed = [result.line for result in pool.results[before:] if result.state is not State.FINISHED]
+        failed = [
+            result.line for result in pool.results[before:] if result.state is not State.FINISHED
+        ]
         raise LabError("a pilot failed", details=tuple(failed))
     return done
 
 
 def _refuse_equal_rewards(folder: RunFolder) -> None:
-    """LabError if every group of a pilot's first batch has equal rewards: then nothing is clipped."""
+    """LabError if every group of a pilot's first batch has equal rewards: then nothing is
+    clipped.
+    """
     for step in folder.records(StepRecord.kind)[:1]:
         if step.get("zero_variance_groups") == 1:
             raise LabError(
-                f"in the first batch of {folder.path} all responses to a problem earned the same (mean reward "
-                f"{step.get('reward_mean') or 0:.3g}), so no range can be measured: use an easier task, or a model "
-                "that succeeds sometimes; then delete that folder"
+                f"in the first batch of {folder.path} all responses to a problem earned the same"
+                f" (mean reward {step.get('reward_mean') or 0:.3g}), so no range can be measured:"
+                " use an easier task, or a model that succeeds sometimes; then delete that folder"
             )
 
 
 def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     target = arm.settings.objective.clip_target
     shares = [_clipped(arm, band, folder) for band, folder in tried]
-    last = min(range(1, len(tried)), key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9))
+    last = min(
+        range(1, len(tried)),
+        key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9),
+    )
     (low, high), folder = tried[last]
     steps = folder.records(StepRecord.kind)
     return Advice(
@@ -265,7 +318,9 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
         wanted=target,
         clipped=shares[last],
         clipped_published=shares[0],
-        log_ratio_max=max(_values(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None),
+        log_ratio_max=max(
+            _values(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None
+        ),
         response_tokens=average(_values(steps, "response_tokens_mean")),
         zero_advantage_groups=average(_values(steps, "zero_variance_groups")),
         mismatch_k3=average(_values(steps, "mismatch_k3")),

@@ -2,10 +2,12 @@
 
     lock ─> check models, tasks ─> declare (study.json) ─> trials ─> warm starts ─> pilots ─> runs
                                                            └───────── one pool of workers ─────────┘
-    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
-    with declared looks: the seeds of each look in turn, until one resolves every arm
+    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to
+    `[record] mirror` with declared looks: the seeds of each look in turn, until one resolves every
+    arm
 
-The same command resumes after any interruption: it skips finished runs and continues others from their checkpoints.
+The same command resumes after any interruption: it skips finished runs and continues others from
+their checkpoints.
 """
 
 import shlex
@@ -31,7 +33,13 @@ from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.conduct.run_pilots import find_band, run_pilots
 from gspo_lab.running.conduct.run_tuning import with_chosen_settings
 from gspo_lab.running.conduct.study_lock import archive, declare, save_calibrated_range
-from gspo_lab.running.conduct.worker_pool import WorkerPool, WorkItemResult, run_item, starts_to_make, write_run
+from gspo_lab.running.conduct.worker_pool import (
+    WorkerPool,
+    WorkItemResult,
+    run_item,
+    starts_to_make,
+    write_run,
+)
 from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Launcher
 from gspo_lab.running.plan.memory_fit import require_memory
@@ -62,10 +70,11 @@ def conduct(
     live: bool = True,
     yes: bool = False,
 ) -> StudyRunResult:
-    """Run the unfinished runs of `study` under the folder `runs`. On return the database holds all records.
+    """Run the unfinished runs of `study` under the folder `runs`. On return the database holds all
+    records.
 
-    `on`: name of the launcher; `jobs`: its workers at once. `fresh` moves earlier runs to runs/_archive. `yes` ignores
-    the memory estimate. LabError if the first step cannot be made.
+    `on`: name of the launcher; `jobs`: its workers at once. `fresh` moves earlier runs to
+    runs/_archive. `yes` ignores the memory estimate. LabError if the first step cannot be made.
     """
     launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
@@ -105,7 +114,9 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     for edit in declaration.edits[known:]:
         pool.console.print(f"noted in {STUDY}: {edit.what}", markup=False, highlight=False)
     calibrated = {*begun, *found_bands(study, home)}
-    pilots = {arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated}
+    pilots = {
+        arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated
+    }
     remaining = []
     batches = seed_batches(study, declaration)
     for run in study.runs():
@@ -120,17 +131,25 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     skipped = len(study.runs()) - len(remaining)
     title = "training" + (f" ({skipped} finished before)" if skipped else "")
     for number, seeds in enumerate(batches):
-        if number and (pool.interrupts or not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool)):
+        if number and (
+            pool.interrupts
+            or not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool)
+        ):
             return
         batch = [run for run in remaining if run.seed in seeds]
-        if not pool.work("warm starts", starts_to_make([*batch, *(() if number else pilots.values())], runs)):
+        if not pool.work(
+            "warm starts", starts_to_make([*batch, *(() if number else pilots.values())], runs)
+        ):
             return
         if number == 0:
             if not run_pilots(pool, "pilots", list(pilots.values()), runs):
                 return
             for name, run in pilots.items():
                 low, high = find_band(study.arms[name], run, runs, home)
-                pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
+                pool.console.print(
+                    f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen",
+                    markup=False,
+                )
             for name, band in found_bands(study, home).items():
                 if name not in begun:
                     declaration = save_calibrated_range(home, name, band)
@@ -141,7 +160,9 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
 
 
 def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
-    """Whether the interim look at the first `look` seeds leaves an arm unresolved; if not, print the result."""
+    """Whether the interim look at the first `look` seeds leaves an arm unresolved; if not, print
+    the result.
+    """
     pool.ingest()
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)
@@ -150,13 +171,17 @@ def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> 
     short = decided.missing.values() if len(decided.seeds) <= look else ()
     missing = ", ".join(dict.fromkeys(run for names in short for run in names))
     if decided.stopped:
-        unbegun = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
+        unbegun = sum(
+            (arm, seed) not in begun for arm in declared.arms for seed in declared.deciding
+        )
         line = (
             f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
             f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun"
         )
     else:
-        line = f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
+        line = (
+            f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
+        )
     if decided.stopped or missing:
         pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
     return not decided.stopped and not missing
@@ -177,17 +202,23 @@ def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
     return [replace(run, declaration=declaration.digest) for run in declared.runs()]
 
 
-def _lock_folder(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
+def _lock_folder(
+    study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack
+) -> Path:
     """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
     home, trials = runs / study.name, runs / trials_name(study.name)
-    refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
+    refusal = (
+        f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a"
+        " study beside it"
+    )
     if fresh and home.exists():
         with exclusive_lock(home / CONDUCTOR_LOCK, refusal):
             places = [home] if study.tune is None or not trials.exists() else [trials, home]
             for folder in work_folders(*places):
                 if (process := folder.lock_holder()) is not None:
                     raise LabError(
-                        f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
+                        f"--fresh: {folder.path} still has a worker (process {process}); wait until"
+                        " it leaves"
                     )
             for folder in launched_folders(*places):
                 if (waiting := launcher.find_worker(folder.path)) is not None:

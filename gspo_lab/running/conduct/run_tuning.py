@@ -1,7 +1,9 @@
 """`[tune]`: the trials by which every arm chooses its settings before the study's first step.
 
-    declare both (study.json of the study and of its trials) ─> warm starts ─> round 1 ─> ... ─> the choice, declared
-                                                                              └ what is kept goes on from its checkpoint
+    declare both (study.json of the study and of its trials) ─> warm starts ─> round 1 ─> ... ─> the
+    choice, declared
+                                                                              └ what is kept goes on
+                                                                              from its checkpoint
 
 A round is decided by the trials' records alone, so that an interruption changes no choice.
 """
@@ -24,13 +26,19 @@ from gspo_lab.study.tune import Tune
 from gspo_lab.study.tuning_trials import trial_study, tuned
 
 SETTLED = (Exit.FINISHED, Exit.CRASHED)
-"""Exit codes that depend on a trial's values; any other code depends on the machine, and the trial is repeated."""
+"""Exit codes that depend on a trial's values; any other code depends on the machine, and the trial
+is repeated.
+"""
 
 
-def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: WorkerPool) -> Study | None:
-    """The study with the values that its arms chose, after the trials if needed; None if these were interrupted.
+def with_chosen_settings(
+    study: Study, home: Path, begun: set[str], pool: WorkerPool
+) -> Study | None:
+    """The study with the values that its arms chose, after the trials if needed; None if these were
+    interrupted.
 
-    LabError where its existing runs chose by another [tune], and where another study lies in the place of the trials.
+    LabError where its existing runs chose by another [tune], and where another study lies in the
+    place of the trials.
     """
     if study.tune is None or study.tune.chosen:
         return study
@@ -38,8 +46,8 @@ def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: Worker
         before = Declaration.parse(data, home / STUDY).tune
         if before is None or before.undecided != study.tune:
             raise LabError(
-                f"{home} holds runs whose arms chose by another [tune]; start this one beside them with --name NEW, or "
-                "start over with --fresh"
+                f"{home} holds runs whose arms chose by another [tune]; start this one beside them"
+                " with --name NEW, or start over with --fresh"
             )
         return tuned(study, before)
     declare(study, home)
@@ -47,14 +55,18 @@ def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: Worker
     folder = home.parent / trials.name
     if (data := read_json(folder / STUDY)) is not None and data.get("trials_of") != study.name:
         raise LabError(
-            f"{folder} is a study of its folder, where the trials of {study.name} would lie; give this one another "
-            "--name"
+            f"{folder} is a study of its folder, where the trials of {study.name} would lie; give"
+            " this one another --name"
         )
     chosen = _choice(trials, study.tune, declare(trials, folder), pool)
     if chosen is None:
         return None
     folders = [RunFolder(run.folder(pool.runs)) for run in trials.runs()]
-    journals = {f.path.relative_to(pool.runs).as_posix(): sha256_of(f.journal) for f in folders if f.journal.is_file()}
+    journals = {
+        f.path.relative_to(pool.runs).as_posix(): sha256_of(f.journal)
+        for f in folders
+        if f.journal.is_file()
+    }
     out = tuned(study, study.tune.replace(chosen=dict(chosen), journals=journals))
     declare(out, home)
     for trial in folders:
@@ -65,12 +77,18 @@ def with_chosen_settings(study: Study, home: Path, begun: set[str], pool: Worker
     return out
 
 
-def _choice(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool) -> Mapping[str, int] | None:
+def _choice(
+    trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool
+) -> Mapping[str, int] | None:
     """Train all rounds; None if Ctrl-C or the machine ended them before all arms had chosen."""
     runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
     reached: dict[str, int] = {}
     began = len(pool.results)
-    again = {run.id for run in runs.values() if RunFolder(run.folder(pool.runs)).status().state is State.FAILED}
+    again = {
+        run.id
+        for run in runs.values()
+        if RunFolder(run.folder(pool.runs)).status().state is State.FAILED
+    }
     if not pool.work("warm starts", starts_to_make(runs.values(), pool.runs)):
         return None
     while True:
@@ -79,25 +97,32 @@ def _choice(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPoo
             result = read_trials(evidence, trials.name, tune, again)
         if result.dead:
             raise LabError(
-                f"{', '.join(result.dead)}: every candidate collapsed or died in its trials, so there is nothing to "
-                f"choose; gspo-lab show {trials.name} says how, give it calmer values under [tune]"
+                f"{', '.join(result.dead)}: every candidate collapsed or died in its trials, so"
+                f" there is nothing to choose; gspo-lab show {trials.name} says how, give it calmer"
+                " values under [tune]"
             )
         if not result.open:
-            del pool.results[began:]  # a failed trial is a result of the tuning, not a failure of the study
+            del pool.results[
+                began:
+            ]  # a failed trial is a result of the tuning, not a failure of the study
             return result.chosen
         steps = tune.rounds[len(result.rounds)].steps
         if silent := [run for run in result.open if reached.get(run) == steps]:
             raise LabError(
-                f"{silent[0]} came to step {steps} and left no {tune.metric} there: its engine does not evaluate "
-                "before it stops; give such a study fixed values"
+                f"{silent[0]} came to step {steps} and left no {tune.metric} there: its engine does"
+                " not evaluate before it stops; give such a study fixed values"
             )
         reached |= dict.fromkeys(result.open, steps)
         waiting = [replace(runs[run], until=steps) for run in result.open]
         for run in waiting:
             write_run(run, pool.runs)
-        items = [run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting]
+        items = [
+            run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting
+        ]
         before = len(pool.results)
-        pool.work(f"trials, round {1 + len(result.rounds)} of {len(tune.rounds)}, to step {steps}", items)
+        pool.work(
+            f"trials, round {1 + len(result.rounds)} of {len(tune.rounds)}, to step {steps}", items
+        )
         if pool.interrupts or any(item.code not in SETTLED for item in pool.results[before:]):
             return None
         again -= set(result.open)

@@ -1,7 +1,8 @@
-"""study.json: the declaration of a study, written before its first step and compared at every later start.
+"""study.json: the declaration of a study, written before its first step and compared at every later
+start.
 
-A begun study may grow by seeds, arms, swept values and waivers, which "edits" lists. The settings of its runs and the
-rule of its verdict must not change.
+A begun study may grow by seeds, arms, swept values and waivers, which "edits" lists. The settings
+of its runs and the rule of its verdict must not change.
 """
 
 import re
@@ -24,14 +25,19 @@ CLAIMS_COUNT = "those declared before the first step are the ones that count"
 
 
 def declare(study: Study, home: Path) -> Declaration:
-    """Write `home`/study.json, or compare `study` with it. LabError if the settings of existing runs would change."""
+    """Write `home`/study.json, or compare `study` with it.
+
+    LabError if the settings of existing runs would change.
+    """
     data = read_json(home / STUDY)
     before = None if data is None else Declaration.parse(data, home / STUDY)
     begun = begun_arms(home)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if before is None or not begun:
         values = {field.name: getattr(study, field.name) for field in fields(Declaration)}
-        declared = Declaration(**values | {"commands": (study.command,), "created": now, "version": __version__})
+        declared = Declaration(
+            **values | {"commands": (study.command,), "created": now, "version": __version__}
+        )
     else:
         _refuse_changes(study, before, begun, home)
         declared = _add_declared(study, before, begun, now)
@@ -39,28 +45,44 @@ def declare(study: Study, home: Path) -> Declaration:
             return before  # leaves the file unchanged, even if an earlier version wrote it
         if before.digest != before.content_digest:  # a new digest would hide the edit
             raise LabError(
-                f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a copy, start this "
-                f"study beside it with --name NEW, or start over with --fresh"
+                f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a"
+                " copy, start this study beside it with --name NEW, or start over with --fresh"
             )
     return _write_declaration(declared, home)
 
 
 def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
-    """Write a calibrated range to study.json, also as a reference range of all arms. Returns the new declaration."""
+    """Write a calibrated range to study.json, also as a reference range of all arms.
+
+    Returns the new declaration.
+    """
     before = Declaration.parse(read_json(home / STUDY), home / STUDY)
     entry = before.arms[arm]
-    objective = entry.settings.objective.model_copy(update={"clip_low": band[0], "clip_high": band[1]})
+    objective = entry.settings.objective.model_copy(
+        update={"clip_low": band[0], "clip_high": band[1]}
+    )
     settings = entry.settings.model_copy(update={"objective": objective})
     arms = before.arms | {arm: replace(entry, settings=settings)}
     # Keep the reference ranges that existing runs were measured with.
-    bands = before.reference_bands if begun_arms(home) else reference_bands([arm.settings for arm in arms.values()])
+    bands = (
+        before.reference_bands
+        if begun_arms(home)
+        else reference_bands([arm.settings for arm in arms.values()])
+    )
     return _write_declaration(replace(before, arms=arms, reference_bands=bands), home)
 
 
 def _write_declaration(declared: Declaration, home: Path) -> Declaration:
-    """Write study.json. If runs began under an earlier version, keep it inside: their journals hold its digest."""
+    """Write study.json.
+
+    If runs began under an earlier version, keep it inside: their journals hold its digest.
+    """
     stored = read_json(home / STUDY)
-    if stored is not None and begun_arms(home) and digest(declared.locked()) != stored.get("digest"):
+    if (
+        stored is not None
+        and begun_arms(home)
+        and digest(declared.locked()) != stored.get("digest")
+    ):
         declared = replace(declared, superseded=(*declared.superseded, locked_of(stored)))
     content = declared.to_json()
     if content != stored:
@@ -70,7 +92,10 @@ def _write_declaration(declared: Declaration, home: Path) -> Declaration:
 
 def archive(folder: Path, runs: Path, name: str) -> Path:
     """Move `folder` to runs/_archive/<name>-<n>, with the next free n."""
-    matches = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in (runs / ARCHIVE).glob(f"{name}-*"))
+    matches = (
+        re.fullmatch(re.escape(name) + r"-(\d+)", path.name)
+        for path in (runs / ARCHIVE).glob(f"{name}-*")
+    )
     number = max((int(match[1]) for match in matches if match), default=0) + 1
     target = runs / ARCHIVE / f"{name}-{number}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +104,9 @@ def archive(folder: Path, runs: Path, name: str) -> Path:
 
 
 def _changes(old: object, new: object) -> dict[str, str]:
-    """Dotted key -> "old -> new" for two settings, without a calibrated range, which the pilot sets."""
+    """Dotted key -> "old -> new" for two settings, without a calibrated range, which the pilot
+    sets.
+    """
     a, b = flat(old), flat(new)
     calibrated = BAND if a.get("objective.clip") == b.get("objective.clip") == "calibrated" else ()
     return {
@@ -92,8 +119,8 @@ def _changes(old: object, new: object) -> dict[str, str]:
 def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Path) -> None:
     if missing := sorted(begun - set(before.arms)):
         raise LabError(
-            f"{home / STUDY} does not declare {', '.join(missing)}, which has been run: restore it from a copy, or "
-            "move away the folders of these arms"
+            f"{home / STUDY} does not declare {', '.join(missing)}, which has been run: restore it"
+            " from a copy, or move away the folders of these arms"
         )
     changes: dict[str, list[str]] = {}
     for name, old in before.arms.items():
@@ -101,20 +128,24 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
             for key, change in _changes(old.resolved, study.arms[name].resolved).items():
                 changes.setdefault(f"{key}: {change}", []).append(name)
     then, now = (
-        {"verdict": of.verdict.model_dump(mode="json"), "sweep": of.sweep and of.sweep.key} for of in (before, study)
+        {"verdict": of.verdict.model_dump(mode="json"), "sweep": of.sweep and of.sweep.key}
+        for of in (before, study)
     )
     changes |= {f"{key}: {change}": [] for key, change in _changes(then, now).items()}
     if not changes:
         return
     shared = [name for name in study.arms if name in begun]
     details = [
-        line if not arms or arms == shared else f"{line} (arm {', '.join(arms)})" for line, arms in changes.items()
+        line if not arms or arms == shared else f"{line} (arm {', '.join(arms)})"
+        for line, arms in changes.items()
     ]
     keys = list(dict.fromkeys(line.partition(":")[0] for line in changes))
-    shown = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+    shown = ", ".join(keys[:SHOWN]) + (
+        f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    )
     raise LabError(
-        f"{home} holds runs made with other settings ({shown}); start this one beside them with --name NEW, or start "
-        f"over with --fresh, which moves them to {home.parent / ARCHIVE}",
+        f"{home} holds runs made with other settings ({shown}); start this one beside them with"
+        f" --name NEW, or start over with --fresh, which moves them to {home.parent / ARCHIVE}",
         details=tuple(details),
     )
 
@@ -130,7 +161,9 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
         if name in begun:
             continue
         changes = _changes(arms[name].resolved, arm.resolved) if name in arms else {}
-        edits += [f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()]
+        edits += [
+            f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()
+        ]
         if changes or name not in arms:
             arms[name] = arm
     sweep = before.sweep
@@ -153,7 +186,9 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
         edits.append(f"question, was: {before.question}")
     if (names := study.verdict.names) != before.verdict.names:
         edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
-    commands = before.commands  # those that let the study grow, in order; none if the first is unknown
+    commands = (
+        before.commands
+    )  # those that let the study grow, in order; none if the first is unknown
     if edits and commands and study.command not in commands:
         commands += (study.command,)
     return replace(

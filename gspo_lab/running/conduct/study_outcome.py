@@ -21,9 +21,16 @@ from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, REWARD
 from gspo_lab.common.paths import database_of
 from gspo_lab.common.states import Exit, State
+from gspo_lab.common.text import MINUS, signed
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report.words import answer_to_json, decided_sentences, flags, lines, sentence, sentences
-from gspo_lab.report.words.text import MINUS, signed
+from gspo_lab.report.words import (
+    answer_to_json,
+    decided_sentences,
+    flags,
+    lines,
+    sentence,
+    sentences,
+)
 from gspo_lab.running.conduct.worker_pool import WorkItemResult
 from gspo_lab.study import Study
 
@@ -36,13 +43,13 @@ class ArmResult:
     runs: int
     finished: int
     scores: dict[int, float | None]
-    """Per seed the primary benchmark's score: the mean of the last `verdict.last` evaluations of a finished run, else
-    the latest score."""
+    """Per seed the primary benchmark's score: the mean of the last `verdict.last` evaluations of a
+    finished run, else the latest score."""
     reward: float | None
     """Mean training reward over the last fifth of the steps, mean of the runs that count."""
     clipped: float | None
-    """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1) after the learning
-    rate's warm-up, mean of the seeds: the report's number."""
+    """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1)
+    after the learning rate's warm-up, mean of the seeds: the report's number."""
     clips: bool
     """Whether its loss has a clip."""
     collapsed: int | None
@@ -65,7 +72,9 @@ class StudyOutcome:
     details: tuple[str, ...]
     """The verdicts with their pairs, and the decision's flags."""
     exit_code: int
-    """0: all needed runs finished; 1: some did not; 2: the user can fix the failure; 130: interrupted."""
+    """0: all needed runs finished; 1: some did not; 2: the user can fix the failure; 130:
+    interrupted.
+    """
     report: object | None = None
 
     def table(self) -> Table:
@@ -79,18 +88,32 @@ class StudyOutcome:
         for arm in self.arms:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
             done = f"{arm.finished}/{arm.runs}"
-            reward, clipped = _shown(arm.reward, ".3f"), _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP
+            reward, clipped = (
+                _shown(arm.reward, ".3f"),
+                _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP,
+            )
             collapsed = NOT_JUDGED if arm.collapsed is None else str(arm.collapsed)
             failed = [_shown(arm.grader_errors, ".1%")] if failing else []
-            table.add_row(arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed)
+            table.add_row(
+                arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed
+            )
         return table
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [vars(arm) for arm in self.arms]
-        texts = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
+        texts = {
+            "answer": answer_to_json(self.answer),
+            "report": None if self.report is None else str(self.report),
+        }
         values = {key: value for key, value in vars(self).items() if key != "details"}
-        return {**values, "seen": self.verdict_text, "arms": arms, "failures": list(self.failures), **texts}
+        return {
+            **values,
+            "seen": self.verdict_text,
+            "arms": arms,
+            "failures": list(self.failures),
+            **texts,
+        }
 
     @property
     def verdict_text(self) -> str:
@@ -99,7 +122,12 @@ class StudyOutcome:
 
 
 def outcome(
-    study: Study, runs: Path, results: Sequence[WorkItemResult], *, interrupted: bool, report: object | None = None
+    study: Study,
+    runs: Path,
+    results: Sequence[WorkItemResult],
+    *,
+    interrupted: bool,
+    report: object | None = None,
 ) -> StudyOutcome:
     """The outcome of a study whose journals under `runs` are in the database."""
     failures = tuple(result.line for result in results if result.state is not State.FINISHED)
@@ -115,7 +143,9 @@ def outcome(
         code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
         code = Exit.FINISHED if complete else Exit.INCOMPLETE
-    return StudyOutcome(study.name, decided.primary, arms, failures, answered, details, code, report)
+    return StudyOutcome(
+        study.name, decided.primary, arms, failures, answered, details, code, report
+    )
 
 
 def arm_results(source: Source, study: Study) -> tuple[ArmResult, ...]:
@@ -131,14 +161,20 @@ def arm_results(source: Source, study: Study) -> tuple[ArmResult, ...]:
             ArmResult(
                 arm=name,
                 runs=len(study.seeds),
-                finished=sum(run.finished for run in runs(source) if run.arm == name and run.seed in study.seeds),
+                finished=sum(
+                    run.finished
+                    for run in runs(source)
+                    if run.arm == name and run.seed in study.seeds
+                ),
                 scores={seed: latest.get((name, seed)) for seed in study.seeds},
                 reward=summarise(source, REWARD, name, seeds).mean,
                 clipped=summarise(source, CLIP, name, seeds).mean,
                 clips=clips(source.declaration, name),
                 collapsed=sum(judged) if judged else None,
                 grader_errors=average(
-                    grader_errors(source).get(run.id) for run in runs(source, seeds) if run.arm == name
+                    grader_errors(source).get(run.id)
+                    for run in runs(source, seeds)
+                    if run.arm == name
                 ),
                 score=average(run.final for run in counted),
             )
@@ -147,10 +183,15 @@ def arm_results(source: Source, study: Study) -> tuple[ArmResult, ...]:
 
 
 def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
-    """The verdicts with their mean and pair differences, without the answer's sentence; then the decision's flags."""
+    """The verdicts with their mean and pair differences, without the answer's sentence; then the
+    decision's flags.
+    """
     decided, verdicts = decision(source), list(verdicts_of(source).values())
     if not verdicts:
-        return [*([] if answered.why else decided_sentences(decided)), *sentences(decided.described)]
+        return [
+            *([] if answered.why else decided_sentences(decided)),
+            *sentences(decided.described),
+        ]
     out = []
     for verdict in verdicts:
         parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
@@ -158,7 +199,8 @@ def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
             pairs = ", ".join(map(signed, verdict.paired.differences))
             noun = ", drop from best smaller by" if verdict.question == "stability" else ""
             parts.append(
-                f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)} (by seed: {pairs})"
+                f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)}"
+                f" (by seed: {pairs})"
             )
         out.append(" ".join(parts))
     head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]

@@ -1,4 +1,5 @@
-"""The workers of one study: start them on free slots, follow and show them, and stop them on request.
+"""The workers of one study: start them on free slots, follow and show them, and stop them on
+request.
 
 Their records go into the database, and from there to mirrors, while they work.
 """
@@ -22,7 +23,12 @@ from gspo_lab.recording.runfolder import RunFolder, WorkFolder
 from gspo_lab.recording.store import ingest
 from gspo_lab.running.conduct.progress_watch import RunWatch, StartWatch
 from gspo_lab.running.launch.base import Launcher, Slot, WorkerProcess
-from gspo_lab.running.plan.preparation import distinct_starts, needs_start, start_folder, warm_start_request
+from gspo_lab.running.plan.preparation import (
+    distinct_starts,
+    needs_start,
+    start_folder,
+    warm_start_request,
+)
 from gspo_lab.running.progress import WARM_STARTS, ProgressCell, ProgressView
 from gspo_lab.study import Run
 
@@ -44,14 +50,24 @@ def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
     for folder, run in distinct_starts(runs_to_start, runs).items():
         if folder.model_folder() is None:
             folder.write_request(warm_start_request(run, runs))
-            watch, seed = StartWatch(folder), f"s{run.seed}" if run.settings.warm_start.per_seed else ""
-            cell = ProgressCell(WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress)
+            watch, seed = (
+                StartWatch(folder),
+                f"s{run.seed}" if run.settings.warm_start.per_seed else "",
+            )
+            cell = ProgressCell(
+                WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress
+            )
             items.append(WorkItem(cell, folder, watch))
     return items
 
 
 def run_item(
-    run: Run, runs: Path, *, stage: str = "training", row: str | None = None, column: str | None = None
+    run: Run,
+    runs: Path,
+    *,
+    stage: str = "training",
+    row: str | None = None,
+    column: str | None = None,
 ) -> WorkItem:
     """The work item of a run, up to its `until`. `write_run` writes its run.json."""
     folder = RunFolder(run.folder(runs))
@@ -103,9 +119,11 @@ class _Active:
 
 @dataclass
 class WorkerPool:
-    """A context manager that puts work on slots, shows it, and writes the journals into the database.
+    """A context manager that puts work on slots, shows it, and writes the journals into the
+    database.
 
-    While it is open, Ctrl-C and SIGTERM are counted: no KeyboardInterrupt stops the code at a random place.
+    While it is open, Ctrl-C and SIGTERM are counted: no KeyboardInterrupt stops the code at a
+    random place.
     """
 
     runs: Path
@@ -125,7 +143,9 @@ class WorkerPool:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._stack.callback(signal.signal, number, signal.signal(number, self._count_interrupt))
+                self._stack.callback(
+                    signal.signal, number, signal.signal(number, self._count_interrupt)
+                )
         self._stack.enter_context(self.view)
         return self
 
@@ -138,8 +158,8 @@ class WorkerPool:
     def work(self, stage: str, items: Sequence[WorkItem]) -> bool:
         """Do the work of one stage in order, one worker per slot. True if all of it finished.
 
-        Workers that an earlier process started are followed too. The first interrupt lets the workers finish their step
-        and starts no more; the second kills them.
+        Workers that an earlier process started are followed too. The first interrupt lets the
+        workers finish their step and starts no more; the second kills them.
         """
         if self.interrupts:
             return False
@@ -149,7 +169,11 @@ class WorkerPool:
         before, obeyed = len(self.results), 0
         waiting = []
         for item in items:
-            process = self.launcher.find_worker(item.folder.path) if isinstance(item.folder, RunFolder) else None
+            process = (
+                self.launcher.find_worker(item.folder.path)
+                if isinstance(item.folder, RunFolder)
+                else None
+            )
             if process is None:
                 waiting.append(item)
             else:
@@ -171,7 +195,9 @@ class WorkerPool:
             while self._active:  # only after an exception
                 self._active.pop().process.stop()
         results = self.results[before:]
-        return len(results) == len(items) and all(result.state is State.FINISHED for result in results)
+        return len(results) == len(items) and all(
+            result.state is State.FINISHED for result in results
+        )
 
     def ingest(self) -> None:
         """Write all new journal lines into the database."""
@@ -185,7 +211,10 @@ class WorkerPool:
             self._try("the mirror is behind", self.mirror.finish)
 
     def _look(self, *, retry: bool) -> list[WorkItem]:
-        """Read the workers' new records and note which have ended. Returns the items to start again."""
+        """Read the workers' new records and note which have ended.
+
+        Returns the items to start again.
+        """
         again = []
         for job in list(self._active):
             code, progress = job.process.poll(), job.item.cell.progress
@@ -195,7 +224,9 @@ class WorkerPool:
                     self._show_place(job)
                 continue
             self._active.remove(job)
-            if code == Exit.OCCUPIED and retry:  # a worker of another study makes the same warm start
+            if (
+                code == Exit.OCCUPIED and retry
+            ):  # a worker of another study makes the same warm start
                 again.append(job.item)
                 progress.state = State.QUEUED
             else:
@@ -206,18 +237,24 @@ class WorkerPool:
 
     def _fill(self, waiting: list[WorkItem]) -> None:
         for index, slot in enumerate(self.slots):
-            taken = len(self._active) >= len(self.slots) or any(job.slot == index for job in self._active)
+            taken = len(self._active) >= len(self.slots) or any(
+                job.slot == index for job in self._active
+            )
             if not taken and (item := self._first_free(waiting)) is not None:
                 waiting.remove(item)
                 self._follow(_Active(item, self.launcher.start(item.folder.path, slot), index))
 
     def _first_free(self, waiting: Sequence[WorkItem]) -> WorkItem | None:
-        """The first item whose folder is free: a worker may outlive the killed process that started it."""
+        """The first item whose folder is free: a worker may outlive the killed process that started
+        it.
+        """
         for item in waiting:
             holder = item.folder.lock_holder()
             if holder is None:
                 return item
-            self._print_once(f"{item.cell.name}: waiting for the worker that is still at it (process {holder})")
+            self._print_once(
+                f"{item.cell.name}: waiting for the worker that is still at it (process {holder})"
+            )
         return None
 
     def _follow(self, job: _Active) -> None:
@@ -230,7 +267,10 @@ class WorkerPool:
         self.view.show_state(job.item.cell)
 
     def _interrupt(self, *, again: bool) -> None:
-        stopping = f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills them)"
+        stopping = (
+            f"stopping: {len(self._active)} running finish their step and save (Ctrl-C again kills"
+            " them)"
+        )
         killing = "killing the workers; each resumes from its last checkpoint when started again"
         if again or self._active:
             self.view.print_line(killing if again else stopping)
@@ -246,7 +286,9 @@ class WorkerPool:
             self._try("the mirror is behind", partial(self.mirror.follow, due))
 
     def _try(self, trouble: str, action: Callable[[], None]) -> None:
-        """Report a failure of the database or a mirror once and go on; the last `ingest` raises if it stays."""
+        """Report a failure of the database or a mirror once and go on; the last `ingest` raises if
+        it stays.
+        """
         try:
             action()
         except (LabError, OSError) as error:
@@ -259,26 +301,43 @@ class WorkerPool:
 
 
 def _result(item: WorkItem, code: int) -> WorkItemResult:
-    """The result of an item. An unknown code, or 0 without a last status, did not come from the worker."""
+    """The result of an item.
+
+    An unknown code, or 0 without a last status, did not come from the worker.
+    """
     log, place = item.folder.log, item.cell.progress.place
     standing = item.folder.status() if isinstance(item.folder, RunFolder) else None
     # A worker that reached the run's `until` has the state `stopped`.
-    silent = code == Exit.FINISHED and standing is not None and standing.state not in (State.FINISHED, State.STOPPED)
+    silent = (
+        code == Exit.FINISHED
+        and standing is not None
+        and standing.state not in (State.FINISHED, State.STOPPED)
+    )
     message = ""
     if silent or (code > 0 and code not in set(Exit)):
-        message = f"its process was ended with exit code {code}, not by the worker: does the grader call os._exit?"
+        message = (
+            f"its process was ended with exit code {code}, not by the worker: does the grader call"
+            " os._exit?"
+        )
         code = code or Exit.CRASHED
     elif code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         message = f"killed by {name}{'; out of memory?' if -code == signal.SIGKILL else ''}"
     elif code == Exit.CANCELLED:
-        return WorkItemResult(item, code, f"its job was cancelled on {place}; the same command resumes the run")
+        return WorkItemResult(
+            item, code, f"its job was cancelled on {place}; the same command resumes the run"
+        )
     elif code == Exit.LOST:
         message = f"its launcher has given it up on {place}; the same command resumes the run"
     elif code not in (Exit.FINISHED, Exit.STOPPED):
         if standing is not None and standing.state is State.FAILED:
             message = standing.message or ""
         elif log.is_file():
-            message = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
+            message = (
+                log.read_text(encoding="utf-8", errors="replace")
+                .strip()
+                .rpartition("\n")[2]
+                .strip()
+            )
         message = message or f"exit code {code}"
     return WorkItemResult(item, code, f"{message} (log: {log})" if message else "")

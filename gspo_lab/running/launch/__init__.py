@@ -1,4 +1,7 @@
-"""Launchers start workers on this machine or a cluster. Each is one file here and one line in `LAUNCHERS`."""
+"""Launchers start workers on this machine or a cluster.
+
+Each is one file here and one line in `LAUNCHERS`.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,19 +17,22 @@ LAUNCHERS = {
     "ray": "gspo_lab.running.launch.ray:RayCluster",
     "slurm": "gspo_lab.running.launch.slurm:SlurmCluster",
 }
-"""Name -> a class called as `(jobs, **options)`. `jobs`: workers at once, None: one per slot. The options are those of
-the study's table `[launch.NAME]`."""
+"""Name -> a class called as `(jobs, **options)`. `jobs`: workers at once, None: one per slot. The
+options are those of the study's table `[launch.NAME]`."""
 
 LOCAL = "local"
 ADDRESSED = ("ray",)
-"""Launchers with an address after their name, `--on ray:HOST:PORT`; it becomes the option `address`."""
+"""Launchers with an address after their name, `--on ray:HOST:PORT`; it becomes the option
+`address`.
+"""
 METHODS = ("slots", "start", "find_worker")
 
 
 def make_launcher(
     name: str, jobs: int | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Launcher:
-    """The launcher `name`: a built-in one, perhaps with an address ("ray:HOST:PORT"), or a plugin's "module:attribute".
+    """The launcher `name`: a built-in one, perhaps with an address ("ray:HOST:PORT"), or a plugin's
+    "module:attribute".
 
     `options`: launcher -> options of the study. LabError for an unknown name.
     """
@@ -34,11 +40,14 @@ def make_launcher(
     chosen = dict((options or {}).get(kind_name, {}))
     if kind_name in LAUNCHERS and colon:
         if kind_name not in ADDRESSED:
-            raise LabError(f"--on {name}: the launcher '{kind_name}' takes no address; use --on {kind_name}")
+            raise LabError(
+                f"--on {name}: the launcher '{kind_name}' takes no address; use --on {kind_name}"
+            )
         if not address:
             raise LabError(
-                f"--on {name}: an address is missing behind the colon, such as {kind_name}:10.0.0.1:6379; "
-                f"--on {kind_name} finds the cluster that this machine belongs to"
+                f"--on {name}: an address is missing behind the colon, such as"
+                f" {kind_name}:10.0.0.1:6379; --on {kind_name} finds the cluster that this machine"
+                " belongs to"
             )
         name, chosen = kind_name, chosen | {"address": address}
     kind = look_up("launcher", name, LAUNCHERS, Path())

@@ -1,7 +1,7 @@
 """The interface of launchers: a launcher has slots for workers, and starts a worker on a folder.
 
-The command is always `python -m gspo_lab.running.worker FOLDER`, and its results do not depend on the launcher. A launcher may
-start a worker again: it resumes from the folder's checkpoint.
+The command is always `python -m gspo_lab.running.worker FOLDER`, and its results do not depend on
+the launcher. A launcher may start a worker again: it resumes from the folder's checkpoint.
 """
 
 import os
@@ -18,15 +18,17 @@ from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import WorkFolder
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
-"""Environment variable: the process id of the conductor; after its end nobody waits for the worker."""
+"""Environment variable: the process id of the conductor; after its end nobody waits for the worker.
+"""
 
 ENDED_BY_TERM = "GSPO_LAB_ENDED_BY_TERM"
-"""Environment variable of a worker that SIGTERM ends at once. A cluster that ends a job sends SIGTERM to all its
-processes, also to a grader's programs: records that the worker writes after that could be wrong."""
+"""Environment variable of a worker that SIGTERM ends at once. A cluster that ends a job sends
+SIGTERM to all its processes, also to a grader's programs: records that the worker writes after that
+could be wrong."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The first signal asks a worker to finish its step and save; a second one ends it at once. With ENDED_BY_TERM only
-SIGINT asks."""
+"""The first signal asks a worker to finish its step and save; a second one ends it at once. With
+ENDED_BY_TERM only SIGINT asks."""
 
 SAME_EVERYWHERE = {
     "OMP_NUM_THREADS": "1",
@@ -44,7 +46,9 @@ CORE, GPU = "core", "gpu"
 
 
 def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start a folder's worker here in a new process group, its output appended to the folder's log."""
+    """Start a folder's worker here in a new process group, its output appended to the folder's
+    log.
+    """
     with folder.log.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.running.worker", str(folder.path)],
@@ -58,7 +62,10 @@ def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subproc
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a device and the worker's environment. Slots with equal devices share it."""
+    """A place for one worker at a time: a device and the worker's environment.
+
+    Slots with equal devices share it.
+    """
 
     kind: str
     """The kind of device: "core", "gpu", or a name of the launcher."""
@@ -75,7 +82,10 @@ class Slot:
 
 
 def slots_on(kind: str, places: Sequence[str], jobs: int, host: str | None = None) -> list[Slot]:
-    """A slot per job, on the places in turn. A slot for CPU cores hides all GPUs. LabError without a job."""
+    """A slot per job, on the places in turn.
+
+    A slot for CPU cores hides all GPUs. LabError without a job.
+    """
     if jobs < 1:
         raise LabError(f"jobs = {jobs}: at least one worker is needed")
     environment = SAME_EVERYWHERE | ({} if kind == GPU else {"CUDA_VISIBLE_DEVICES": ""})
@@ -87,7 +97,10 @@ class WorkerProcess(Protocol):
 
     @property
     def state(self) -> State:
-        """While `poll` gives None: RUNNING; QUEUED: it waits for a slot; LOST: unknown, it may start again."""
+        """While `poll` gives None:
+
+        RUNNING; QUEUED: it waits for a slot; LOST: unknown, it may start again.
+        """
         ...
 
     @property

@@ -1,7 +1,8 @@
 """Workers on this machine: one per GPU, or one per CPU core with one thread each.
 
-Parallel runs keep all cores busy, which threads inside a small model cannot. With one thread per worker, the numbers of
-a run do not depend on how many others run. On Linux cores a forkserver, which has its imports, forks the workers.
+Parallel runs keep all cores busy, which threads inside a small model cannot. With one thread per
+worker, the numbers of a run do not depend on how many others run. On Linux cores a forkserver,
+which has its imports, forks the workers.
 """
 
 import os
@@ -46,13 +47,18 @@ class Forkserver:
         weakref.finalize(self, _end, self._orders, process)
 
     def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
-        """Order a worker on `folder`; it begins when the server has its imports. None if the server is gone.
+        """Order a worker on `folder`; it begins when the server has its imports. None if the server
+        is gone.
 
         OSError if its log cannot be written.
         """
         WorkFolder(folder).log.open("ab").close()  # the server could say so nowhere
         self._number += 1
-        return ForkedProcess(self, self._number, slot.name) if self.order(self._number, folder.absolute()) else None
+        return (
+            ForkedProcess(self, self._number, slot.name)
+            if self.order(self._number, folder.absolute())
+            else None
+        )
 
     def order(self, number: int, content: Path | signal.Signals) -> bool:
         """Send an order; False if the server is gone."""
@@ -104,23 +110,31 @@ class ForkedProcess:
 
 @dataclass
 class LocalPool:
-    """The local launcher. `jobs`: workers at once; None: GSPO_LAB_JOBS, else one per GPU or core."""
+    """The local launcher.
+
+    `jobs`: workers at once; None: GSPO_LAB_JOBS, else one per GPU or core.
+    """
 
     jobs: int | None = None
     _server: Forkserver | None = field(default=None, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
-        """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a GPU.
+        """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a
+        GPU.
 
-        A single GPU of several (`cuda:1`) and any other device have one place, and hide nothing from their workers.
+        A single GPU of several (`cuda:1`) and any other device have one place, and hide nothing
+        from their workers.
         """
         gpus = visible_gpus() if device != "cpu" else []
         if device.startswith("cuda") and not gpus:
             raise LabError(
-                f"device = '{device}', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
+                f"device = '{device}', but there is no GPU here that torch could use; use device ="
+                " 'cpu' or 'auto'"
             )
         if device.startswith("cuda:") and int(device[5:]) >= len(gpus):
-            raise LabError(f"device = '{device}', but there are {len(gpus)} GPUs here, which count from cuda:0")
+            raise LabError(
+                f"device = '{device}', but there are {len(gpus)} GPUs here, which count from cuda:0"
+            )
         if device not in ("auto", "cpu", "cuda"):
             place = gpus[int(device[5:])] if device.startswith("cuda:") else device
             return slots_on(GPU, [place], self._jobs(1))
@@ -145,7 +159,9 @@ class LocalPool:
         """Start a worker in a new process group, which a terminal's Ctrl-C does not reach."""
         if slot.kind == CORE and hasattr(os, "pidfd_open"):
             if self._server is None or self._server.gone:
-                self._server = Forkserver(slot)  # for all slots of cores, whose environments are equal
+                self._server = Forkserver(
+                    slot
+                )  # for all slots of cores, whose environments are equal
             if forked := self._server.start(folder, slot):
                 return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
@@ -169,8 +185,12 @@ class LocalProcess:
 
     def poll(self) -> int | None:
         """Its exit code; None while it works. Its child processes end with it."""
-        if self.process.returncode is None and hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
-            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not yet waited for, so that no other process can have its id
+        if self.process.returncode is None and hasattr(
+            os, "waitid"
+        ):  # macOS has it from Python 3.13 on
+            ended = (
+                os.WEXITED | os.WNOHANG | os.WNOWAIT
+            )  # not yet waited for, so that no other process can have its id
             if os.waitid(os.P_PID, self.pid, ended):
                 self.kill()
         return self.process.poll()
@@ -188,7 +208,9 @@ class LocalProcess:
 
 
 def visible_gpus() -> list[str]:
-    """The visible GPUs or MIG slices, as CUDA_VISIBLE_DEVICES names them, without importing torch."""
+    """The visible GPUs or MIG slices, as CUDA_VISIBLE_DEVICES names them, without importing
+    torch.
+    """
     present = _gpus_present()
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None or not present:
@@ -204,7 +226,10 @@ def on_gpu(device: str) -> bool:
 
 
 def gpu_memory() -> dict[str, float]:
-    """Bytes of each GPU by its number; empty if nvidia-smi does not report them. MIG slices are left out."""
+    """Bytes of each GPU by its number; empty if nvidia-smi does not report them.
+
+    MIG slices are left out.
+    """
     if not shutil.which("nvidia-smi"):
         return {}
     command = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
@@ -225,9 +250,14 @@ def _gpus_present() -> list[str]:
 
 
 def torch_knows_cuda() -> bool:
-    """Whether the installed torch was built with CUDA, by its version file: importing it takes seconds."""
+    """Whether the installed torch was built with CUDA, by its version file: importing it takes
+    seconds.
+    """
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return False
     version = Path(spec.origin).with_name("version.py")
-    return version.is_file() and re.search(r"^cuda\b.*=\s*'", version.read_text(), re.MULTILINE) is not None
+    return (
+        version.is_file()
+        and re.search(r"^cuda\b.*=\s*'", version.read_text(), re.MULTILINE) is not None
+    )

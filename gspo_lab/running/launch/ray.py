@@ -3,9 +3,9 @@
     conductor ── RayCluster ──pipe── driver ── Ray ── actor: Keeper ── worker
         └─────────────── the run's folder, which all nodes share ─────────┘
 
-The driver (`ray_driver`) is a separate process, because Ray ends a process whose cluster is away for a minute. Actors
-outlive it, and a new driver finds them by their names. When a node dies, Ray starts the actor on another node, and the
-worker resumes from the checkpoint.
+The driver (`ray_driver`) is a separate process, because Ray ends a process whose cluster is away
+for a minute. Actors outlive it, and a new driver finds them by their names. When a node dies, Ray
+starts the actor on another node, and the worker resumes from the checkpoint.
 """
 
 import json
@@ -34,16 +34,23 @@ NAME = "ray"
 AUTO = "auto"
 PROBE_SECONDS = 3.0
 GREETING_SECONDS = 90.0
-"""Longest wait for Ray's first answer, which comes within seconds; `probe` has excluded a closed port."""
+"""Longest wait for Ray's first answer, which comes within seconds; `probe` has excluded a closed
+port.
+"""
 SILENT_SECONDS, DEAF_SECONDS = 15.0, 120.0
-"""Silence of the driver after which the cluster counts as lost, and after which another driver starts."""
+"""Silence of the driver after which the cluster counts as lost, and after which another driver
+starts.
+"""
 RECONNECT_SECONDS = 5.0
 FORWARDED = ("GSPO_LAB_", "HF_", "PYTHONPATH", "TRANSFORMERS_")
 """Prefixes of the environment variables that a worker gets from the conductor."""
 
 
 class RayCluster:
-    """The launcher `ray`. `jobs`: actors at once; None: as many as the nodes hold. LabError if `address` is closed."""
+    """The launcher `ray`.
+
+    `jobs`: actors at once; None: as many as the nodes hold. LabError if `address` is closed.
+    """
 
     def __init__(
         self,
@@ -57,7 +64,12 @@ class RayCluster:
     ) -> None:
         self._jobs = jobs
         self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
-        self._cpus, self._gpus, self._resources, self._retries = cpus, gpus, dict(resources or {}), retries
+        self._cpus, self._gpus, self._resources, self._retries = (
+            cpus,
+            gpus,
+            dict(resources or {}),
+            retries,
+        )
         self._environment: Mapping[str, str] = {}
         self._starts: list[tuple[RemoteLaunch, dict[str, Any]]] = []
         self._driver: _Driver | None = None
@@ -71,21 +83,26 @@ class RayCluster:
             gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
         if device.startswith("cuda") and not gpus:
             raise LabError(
-                f"device = '{device}', but no node of {self._named} has a GPU for Ray; use device = 'cpu' or 'auto'"
+                f"device = '{device}', but no node of {self._named} has a GPU for Ray; use device ="
+                " 'cpu' or 'auto'"
             )
         self._gpus = gpus = 0.0 if device == "cpu" else gpus
         per_run = {"CPU": self._cpus, "GPU": gpus, **self._resources}
         needed = {name: amount for name, amount in per_run.items() if amount}
         places = sum(
-            min((int(node.get(name, 0) / amount) for name, amount in needed.items()), default=1) for node in nodes
+            min((int(node.get(name, 0) / amount) for name, amount in needed.items()), default=1)
+            for node in nodes
         )
         if not places:
             has = "; ".join(sorted({_amounts(node, needed) for node in nodes})) or "no nodes"
             raise LabError(
-                f"no node of {self._named} can hold a run, which asks for {_amounts(needed, needed)}: it has {has}"
+                f"no node of {self._named} can hold a run, which asks for"
+                f" {_amounts(needed, needed)}: it has {has}"
             )
         count = places if self._jobs is None else self._jobs
-        slots = slots_on(GPU if gpus else CORE, [str(index) for index in range(count)], count, self._named)
+        slots = slots_on(
+            GPU if gpus else CORE, [str(index) for index in range(count)], count, self._named
+        )
         self._environment = slots[0].environment
         return slots
 
@@ -95,7 +112,9 @@ class RayCluster:
 
     def find_worker(self, folder: Path) -> RemoteWorker | None:
         """The actor that the folder names, if Ray knows it."""
-        launch = RemoteLaunch.find_active(WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"])
+        launch = RemoteLaunch.find_active(
+            WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"]
+        )
         return None if launch is None else self._follow(launch)
 
     def _follow(self, launch: RemoteLaunch) -> RemoteWorker:
@@ -142,11 +161,16 @@ class RayCluster:
         return self._connection().wait_until_ready(self._named)
 
     def _connection(self) -> "_Driver":
-        """The driver. A new one if it has gone or is silent; it gets the orders of unfinished runs again."""
+        """The driver.
+
+        A new one if it has gone or is silent; it gets the orders of unfinished runs again.
+        """
         if self._driver is None:
             require_package(NAME, NAME, "--on ray")
             if self._address == AUTO:
-                probe_recorded(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster")
+                probe_recorded(
+                    Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
+                )
             else:
                 probe(self._address)
             self._driver, self._connected = _Driver(self._address), time.monotonic()
@@ -167,21 +191,26 @@ def probe(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise LabError(
-            f"--on ray:{address}: the address of a Ray cluster is HOST:PORT, that of its head, such as 10.0.0.1:6379"
+            f"--on ray:{address}: the address of a Ray cluster is HOST:PORT, that of its head, such"
+            " as 10.0.0.1:6379"
         )
     if not _open(address):
         raise LabError(
-            f"nobody listens at {address}: start Ray there (ray start --head), or correct --on ray:HOST:PORT"
+            f"nobody listens at {address}: start Ray there (ray start --head), or correct --on"
+            " ray:HOST:PORT"
         )
 
 
 def probe_recorded(file: Path) -> None:
-    """LabError if `file`, where Ray keeps the address of this machine's cluster, names a closed address."""
+    """LabError if `file`, where Ray keeps the address of this machine's cluster, names a closed
+    address.
+    """
     address = file.read_text().strip() if file.is_file() else ""
     if address and not _open(address):
         raise LabError(
-            f"--on ray: nobody listens at {address}, which {file} names: delete that file if its cluster has gone, "
-            "start a new one (ray start --head), or name another one, --on ray:HOST:PORT"
+            f"--on ray: nobody listens at {address}, which {file} names: delete that file if its"
+            " cluster has gone, start a new one (ray start --head), or name another one, --on"
+            " ray:HOST:PORT"
         )
 
 
@@ -219,7 +248,9 @@ class _Driver:
         assert self._process.stdout is not None
         self._orders = self._process.stdin
         self.close = weakref.finalize(self, _close, self._process, self._errors)
-        threading.Thread(target=_listen, args=(weakref.ref(self), self._process.stdout), daemon=True).start()
+        threading.Thread(
+            target=_listen, args=(weakref.ref(self), self._process.stdout), daemon=True
+        ).start()
 
     @property
     def silent_seconds(self) -> float:
@@ -238,16 +269,22 @@ class _Driver:
     def wait_until_ready(self, named: str) -> dict[str, Any]:
         """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
         if not self.greeted.wait(PROBE_SECONDS):
-            print(f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
             self.greeted.wait(GREETING_SECONDS - PROBE_SECONDS)
         if "error" in self.greeting or not self.greeting:
             silence = self._error_text() if self.ended else f"no answer in {GREETING_SECONDS:.0f} s"
             why = self.greeting.get("error") or silence
             self.close()
-            if "Could not find any running Ray instance" in why:  # Ray goes on with an option of its own commands
+            if (
+                "Could not find any running Ray instance" in why
+            ):  # Ray goes on with an option of its own commands
                 raise LabError(
-                    "--on ray: no Ray cluster runs on this machine: start one (ray start --head), or name one, "
-                    "--on ray:HOST:PORT"
+                    "--on ray: no Ray cluster runs on this machine: start one (ray start --head),"
+                    " or name one, --on ray:HOST:PORT"
                 )
             raise LabError(f"{named} cannot be used: {why}")
         return self.greeting
@@ -266,7 +303,11 @@ class _Driver:
 
     def _error_text(self) -> str:
         self._errors.seek(0)
-        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in self._errors.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
         return lines[-1].strip() if lines else f"its driver ended with {self._process.returncode}"
 
 

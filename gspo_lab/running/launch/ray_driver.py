@@ -1,7 +1,9 @@
-"""The launcher `ray` inside Ray: its driver, `python -m gspo_lab.running.launch.ray_driver ADDRESS`, and its actor on a node.
+"""The launcher `ray` inside Ray: its driver, `python -m gspo_lab.running.launch.ray_driver
+ADDRESS`, and its actor on a node.
 
-A JSON line on stdin is an order {"do": start, stop or kill, "name": ...}; a line on stdout is the greeting or
-the states of the actors. A failure of the cluster ends the process; the conductor starts another driver.
+A JSON line on stdin is an order {"do": start, stop or kill, "name": ...}; a line on stdout is the
+greeting or the states of the actors. A failure of the cluster ends the process; the conductor
+starts another driver.
 """
 
 import json
@@ -75,7 +77,11 @@ class _Followed:
     at: float = 0.0
 
     def ask(self) -> None:
-        if self.question is None and time.monotonic() - self.at >= TELL_SECONDS and self.state is not None:
+        if (
+            self.question is None
+            and time.monotonic() - self.at >= TELL_SECONDS
+            and self.state is not None
+        ):
             self.question, self.at = self.actor.place.remote(), time.monotonic()
 
     def hear(self, name: str, answered: bool) -> None:
@@ -110,7 +116,9 @@ def serve(address: str) -> None:
         import ray
 
         try:
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR"
+            )
         except Exception as error:
             print_line(error=one_line_error(error))
             return
@@ -129,18 +137,30 @@ def serve(address: str) -> None:
                 return
             for entry in followed.values():
                 entry.ask()
-            questions = [entry.question for entry in followed.values() if entry.question is not None]
-            answered = ray.wait(questions, num_returns=len(questions), timeout=0.2)[0] if questions else []
+            questions = [
+                entry.question for entry in followed.values() if entry.question is not None
+            ]
+            answered = (
+                ray.wait(questions, num_returns=len(questions), timeout=0.2)[0] if questions else []
+            )
             for name, entry in followed.items():
                 if entry.question is not None:
                     entry.hear(name, entry.question in answered)
-            print_line(seen={name: (entry.state, entry.place) for name, entry in followed.items() if entry.place})
+            print_line(
+                seen={
+                    name: (entry.state, entry.place)
+                    for name, entry in followed.items()
+                    if entry.place
+                }
+            )
 
 
 def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
-    signal.alarm(LEAVE_SECONDS)  # a signal: Ray may wait for a cluster in code that no thread can interrupt
+    signal.alarm(
+        LEAVE_SECONDS
+    )  # a signal: Ray may wait for a cluster in code that no thread can interrupt
     orders.put(None)
 
 
@@ -149,9 +169,16 @@ def _handle_order(order: Mapping[str, Any], followed: dict[str, _Followed]) -> N
 
     name = order["name"]
     if order["do"] == "start":
-        identity = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+        identity = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "lifetime": "detached",
+            "get_if_exists": True,
+        }
         actor = ray.remote(RunActor).options(**identity, **order["options"])
-        followed[name] = _Followed(actor.remote(order["folder"], name, order["environment"], order["cwd"]))
+        followed[name] = _Followed(
+            actor.remote(order["folder"], name, order["environment"], order["cwd"])
+        )
         return
     entry = followed[name]
     if entry.state is State.RUNNING:

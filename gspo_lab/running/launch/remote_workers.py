@@ -1,10 +1,13 @@
-"""Workers on other hosts. The conductor and the worker's host exchange messages by files in the run's folder.
+"""Workers on other hosts. The conductor and the worker's host exchange messages by files in the
+run's folder.
 
-    FOLDER/launches/NAME.json           the conductor's: the worker's last state and place, and whether it must stop
-    FOLDER/launches/NAME.attempt.json   the keeper's: the attempt and its host, at the end the exit code
+    FOLDER/launches/NAME.json           the conductor's: the worker's last state and place, and
+    whether it must stop FOLDER/launches/NAME.attempt.json   the keeper's: the attempt and its host,
+    at the end the exit code
 
-A `Keeper` starts the worker on its host and writes its exit code. The conductor follows both by a `RemoteWorker`. It
-asks the cluster only whether the keeper waits, runs, or has gone: the folder keeps everything else.
+A `Keeper` starts the worker on its host and writes its exit code. The conductor follows both by a
+`RemoteWorker`. It asks the cluster only whether the keeper waits, runs, or has gone: the folder
+keeps everything else.
 """
 
 import os
@@ -24,8 +27,8 @@ from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import ENDED_BY_TERM, start_worker
 
 SETTLE_SECONDS = 20.0
-"""The longest delay between a keeper's end and its exit code on the shared disk; also the longest wait for a killed
-keeper whose cluster does not answer."""
+"""The longest delay between a keeper's end and its exit code on the shared disk; also the longest
+wait for a killed keeper whose cluster does not answer."""
 LOOK_SECONDS = 0.5
 """Time between two reads of a folder, which may be on a slow disk."""
 
@@ -38,10 +41,18 @@ class RemoteLaunch:
     name: str
 
     @staticmethod
-    def find_active(folder: WorkFolder, launcher: str, is_alive: Callable[[str], bool]) -> "RemoteLaunch | None":
-        """A launcher's latest worker, if its cluster says that it `is_alive`; the files of an ended one are deleted."""
-        launch = next((path for path in _latest_first(folder) if path.name.startswith(f"{launcher}-")), None)
-        if launch is None or (is_alive(launch.name) and not launch.to_stop and launch.attempt().get("code") is None):
+    def find_active(
+        folder: WorkFolder, launcher: str, is_alive: Callable[[str], bool]
+    ) -> "RemoteLaunch | None":
+        """A launcher's latest worker, if its cluster says that it `is_alive`; the files of an ended
+        one are deleted.
+        """
+        launch = next(
+            (path for path in _latest_first(folder) if path.name.startswith(f"{launcher}-")), None
+        )
+        if launch is None or (
+            is_alive(launch.name) and not launch.to_stop and launch.attempt().get("code") is None
+        ):
             return launch
         launch.delete_record()
         return None
@@ -60,7 +71,9 @@ class RemoteLaunch:
 
     def write_state(self, state: State, place: str) -> None:
         """Write the worker's state and place."""
-        write_json(self._record, {"stop": self.to_stop, "state": state, "place": place, "at": time.time()})
+        write_json(
+            self._record, {"stop": self.to_stop, "state": state, "place": place, "at": time.time()}
+        )
 
     def ask_to_stop(self) -> None:
         """Mark the worker as not to be started again."""
@@ -72,15 +85,19 @@ class RemoteLaunch:
         return bool(self.record().get("stop"))
 
     def attempt(self) -> dict[str, Any]:
-        """{"number", "host", "waits_for", "requeued", "ended", "code"}; empty before a keeper began.
+        """{"number", "host", "waits_for", "requeued", "ended", "code"}; empty before a keeper
+        began.
 
-        `requeued`: why the cluster will start the job again; `ended`: it will not start the job again.
+        `requeued`: why the cluster will start the job again; `ended`: it will not start the job
+        again.
         """
         return read_json(self._attempt) or {}
 
     def begin(self) -> None:
         """Called by the keeper: begin another attempt on this host."""
-        self._write_attempt({"number": 1 + self.attempt().get("number", 0), "host": os.uname().nodename})
+        self._write_attempt(
+            {"number": 1 + self.attempt().get("number", 0), "host": os.uname().nodename}
+        )
 
     def note(self, **news: Any) -> None:
         """Called by the keeper: add to the present attempt."""
@@ -99,12 +116,18 @@ class RemoteLaunch:
 
 
 def latest_record(folder: WorkFolder) -> dict[str, Any] | None:
-    """The latest record of a worker whose end was not noted: "state", "place", and the time of both, "at"."""
-    return next((record for launch in _latest_first(folder) if "state" in (record := launch.record())), None)
+    """The latest record of a worker whose end was not noted: "state", "place", and the time of
+    both, "at".
+    """
+    return next(
+        (record for launch in _latest_first(folder) if "state" in (record := launch.record())), None
+    )
 
 
 def _latest_first(folder: WorkFolder) -> list[RemoteLaunch]:
-    paths = [path for path in folder.launches.glob("*.json") if not path.name.endswith(".attempt.json")]
+    paths = [
+        path for path in folder.launches.glob("*.json") if not path.name.endswith(".attempt.json")
+    ]
     paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     return [RemoteLaunch(folder, path.stem) for path in paths]
 
@@ -123,7 +146,8 @@ class WorkerMonitor:
     def run_job(self) -> int:
         """Run the worker and return its exit code; STOPPED if it was stopped before it began.
 
-        First wait while another worker holds the folder: on a lost host, or of a study with the same warm start.
+        First wait while another worker holds the folder: on a lost host, or of a study with the
+        same warm start.
         """
         waits_for: str | None = None
         while not (self._stopped.is_set() or self._launch.to_stop):
@@ -146,7 +170,9 @@ class WorkerMonitor:
         return Exit.STOPPED if stopped_early else code
 
     def stop(self) -> None:
-        """Ask the worker to finish its step and save; one that has not begun is killed, it has nothing to save."""
+        """Ask the worker to finish its step and save; one that has not begun is killed, it has
+        nothing to save.
+        """
         self._stopped.set()
         if (worker := self._worker) is not None and worker.poll() is None:
             if self._launch.folder.lock_holder():
@@ -168,7 +194,10 @@ class WorkerMonitor:
 
 @dataclass(frozen=True)
 class KeeperStatus:
-    """A keeper's state by its cluster. `state` None: it has gone or never existed. `cancelled`: a person ended it."""
+    """A keeper's state by its cluster.
+
+    `state` None: it has gone or never existed. `cancelled`: a person ended it.
+    """
 
     state: State | None
     place: str

@@ -2,14 +2,16 @@
 
 Slurm sends the keeper TERM for four reasons, and the keeper asks Slurm which it was:
 
-    the time limit is near         the worker finishes its step and saves, and the keeper asks for a requeue
-    the job is being preempted     the same, where the cluster sends this signal before it preempts
-    the job is being ended         Slurm sends TERM to the worker too, which ends at once; a requeued job (`scontrol
-                                   requeue`, preemption) goes on from the last checkpoint, a cancelled one stays away
+    the time limit is near         the worker finishes its step and saves, and the keeper asks for a
+    requeue the job is being preempted     the same, where the cluster sends this signal before it
+    preempts the job is being ended         Slurm sends TERM to the worker too, which ends at once;
+    a requeued job (`scontrol
+                                   requeue`, preemption) goes on from the last checkpoint, a
+                                   cancelled one stays away
     the conductor asked to stop    the worker finishes its step and saves, and stays away
 
-Slurm notices the loss of a node and requeues the job, which goes on from the checkpoint. Run as a module this is the
-keeper.
+Slurm notices the loss of a node and requeues the job, which goes on from the checkpoint. Run as a
+module this is the keeper.
 """
 
 import os
@@ -28,7 +30,12 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import CORE, GPU, Slot, slots_on
-from gspo_lab.running.launch.remote_workers import KeeperStatus, RemoteLaunch, RemoteWorker, WorkerMonitor
+from gspo_lab.running.launch.remote_workers import (
+    KeeperStatus,
+    RemoteLaunch,
+    RemoteWorker,
+    WorkerMonitor,
+)
 
 NAME = "slurm"
 LOOK_SECONDS = 2.0
@@ -36,16 +43,20 @@ LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 30.0
 STATES = {
     **dict.fromkeys(
-        ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"), State.QUEUED
+        ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"),
+        State.QUEUED,
     ),
-    **dict.fromkeys(("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED"), State.RUNNING),
+    **dict.fromkeys(
+        ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED"), State.RUNNING
+    ),
     **dict.fromkeys(("NODE_FAIL", "RESIZING", "REVOKED"), State.LOST),
 }
 """Jobs in any other state have ended."""
 CANCELLED = "CANCELLED"
 GRACE_SECONDS = 120
 EARLY_SECONDS = 90.0
-"""Slurm may send the signal of a time limit this much earlier than requested; its manual says 60 s."""
+"""Slurm may send the signal of a time limit this much earlier than requested; its manual says 60 s.
+"""
 MOST_PLACES = 1000
 BEGIN = """\
 import runpy, signal, sys
@@ -53,7 +64,10 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
-"""The keeper's program. It blocks TERM until its handler is set, so that an early TERM does not end the job."""
+"""The keeper's program.
+
+It blocks TERM until its handler is set, so that an early TERM does not end the job.
+"""
 
 
 class SlurmCluster:
@@ -73,31 +87,46 @@ class SlurmCluster:
     ) -> None:
         named = {"partition": partition, "time": time, "gres": gres, "mem": memory}
         self._jobs, self._partition, self._cpus, self._grace = jobs, partition, cpus, grace
-        self._options = [f"--{option}={value}" for option, value in named.items() if value is not None]
+        self._options = [
+            f"--{option}={value}" for option, value in named.items() if value is not None
+        ]
         self._options += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
         self._gpu = any("gpu" in option for option in self._options)
         self._queue = _Queue()
 
     def slots(self, device: str) -> list[Slot]:
-        """As many slots as jobs fit on the partition. LabError without Slurm, or if sbatch refuses the options."""
-        if missing := [tool for tool in ("sbatch", "squeue", "scancel", "sinfo") if shutil.which(tool) is None]:
+        """As many slots as jobs fit on the partition.
+
+        LabError without Slurm, or if sbatch refuses the options.
+        """
+        if missing := [
+            tool for tool in ("sbatch", "squeue", "scancel", "sinfo") if shutil.which(tool) is None
+        ]:
             raise LabError(
-                f"--on slurm: no {missing[0]} on the PATH; type this where Slurm's commands are, on a login node"
+                f"--on slurm: no {missing[0]} on the PATH; type this where Slurm's commands are, on"
+                " a login node"
             )
         on_gpu = self._gpu and device != "cpu"
         if device.startswith("cuda") and not on_gpu:
-            raise LabError(f"device = '{device}', but a job would have no GPU: set [launch.slurm] gres = 'gpu:1'")
+            raise LabError(
+                f"device = '{device}', but a job would have no GPU: set [launch.slurm] gres ="
+                " 'gpu:1'"
+            )
         answer = _call("sinfo", "--noheader", "--format=%P")
         if answer.returncode:
             raise LabError(
-                f"--on slurm: Slurm does not answer here ({_last(answer.stderr)}): type this on a login node, or set "
-                "SLURM_CONF to the cluster's slurm.conf"
+                f"--on slurm: Slurm does not answer here ({_last(answer.stderr)}): type this on a"
+                " login node, or set SLURM_CONF to the cluster's slurm.conf"
             )
         dry_run = _call("sbatch", "--test-only", *self._options, "--wrap=true")
         if dry_run.returncode:
-            raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._options)}: {_last(dry_run.stderr)}")
+            raise LabError(
+                f"--on slurm: sbatch refuses {shlex.join(self._options)}: {_last(dry_run.stderr)}"
+            )
         count = self._places(on_gpu) if self._jobs is None else self._jobs
-        return slots_on(GPU if on_gpu else CORE, [str(index) for index in range(count)], count, self._named)
+        return slots_on(
+            GPU if on_gpu else CORE, [str(index) for index in range(count)], count, self._named
+        )
 
     @property
     def _named(self) -> str:
@@ -107,9 +136,15 @@ class SlurmCluster:
         """The number of jobs that fit on the partition's nodes: by their CPUs, or one per GPU."""
         chosen = [f"--partition={self._partition}"] if self._partition else []
         output = _call("sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%P", *chosen).stdout
-        nodes = [line.split("|") for line in output.splitlines() if self._partition or line.endswith("*")]
+        nodes = [
+            line.split("|") for line in output.splitlines() if self._partition or line.endswith("*")
+        ]
         if on_gpu:
-            places = sum(int(number) for node in nodes for number in re.findall(r"gpu:(?:[^:,()]+:)?(\d+)", node[2]))
+            places = sum(
+                int(number)
+                for node in nodes
+                for number in re.findall(r"gpu:(?:[^:,()]+:)?(\d+)", node[2])
+            )
         else:
             places = sum(int(node[1]) // self._cpus for node in nodes)
         return min(max(1, places), MOST_PLACES)
@@ -117,8 +152,12 @@ class SlurmCluster:
     def start(self, folder: Path, slot: Slot) -> RemoteWorker:
         """Submit a job; Slurm chooses its node. LabError if sbatch refuses it."""
         work = WorkFolder(folder.resolve())
-        keeper = shlex.join([sys.executable, "-c", BEGIN, __name__, str(work.path), str(self._grace)])
-        environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+        keeper = shlex.join(
+            [sys.executable, "-c", BEGIN, __name__, str(work.path), str(self._grace)]
+        )
+        environment = {
+            key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"
+        }
         submitted = subprocess.run(
             [
                 *("sbatch", "--parsable", "--requeue", "--open-mode=append", "--export=ALL"),
@@ -133,13 +172,17 @@ class SlurmCluster:
             check=False,
         )
         if submitted.returncode:
-            raise LabError(f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes")
+            raise LabError(
+                f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes"
+            )
         return self._follow(RemoteLaunch(work, name_of(submitted.stdout.strip().partition(";")[0])))
 
     def find_worker(self, folder: Path) -> RemoteWorker | None:
         """The job that the folder names, if it has not ended."""
         work = WorkFolder(folder.resolve())
-        launch = RemoteLaunch.find_active(work, NAME, lambda name: self._queue.now(job_of(name)) is not None)
+        launch = RemoteLaunch.find_active(
+            work, NAME, lambda name: self._queue.now(job_of(name)) is not None
+        )
         return None if launch is None else self._follow(launch)
 
     def _follow(self, launch: RemoteLaunch) -> RemoteWorker:
@@ -233,13 +276,17 @@ def _squeue() -> dict[str, KeeperStatus]:
         else:
             why = state.lower() if known is None else reason
             details = f"job {job}" if why == "None" else f"job {job}, {why}"
-            jobs[job] = KeeperStatus(known, f"Slurm, partition {partition} ({details})", state == CANCELLED)
+            jobs[job] = KeeperStatus(
+                known, f"Slurm, partition {partition} ({details})", state == CANCELLED
+            )
     return jobs
 
 
 def _call(*command: str) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no answer in {ANSWER_SECONDS:.0f} s")
 
@@ -250,7 +297,10 @@ def _last(text: str) -> str:
 
 
 def run_job(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
-    """Run the job. The worker's exit code is written to the folder unless the cluster ended the job."""
+    """Run the job.
+
+    The worker's exit code is written to the folder unless the cluster ended the job.
+    """
     launch = RemoteLaunch(WorkFolder(folder), name_of(job))
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if restarts and not launch.record():
@@ -278,7 +328,13 @@ def _ended_by_slurm(launch: RemoteLaunch, job: str, restarts: int, grace: float)
         return False
     if facts["JobState"] != "RUNNING":
         requeued = int(facts.get("Restarts", 0)) > restarts
-        launch.note(**{"requeued": "by Slurm (scontrol requeue or preemption)"} if requeued else {"ended": True})
+        launch.note(
+            **(
+                {"requeued": "by Slurm (scontrol requeue or preemption)"}
+                if requeued
+                else {"ended": True}
+            )
+        )
         return True
     if (why := _reason_to_requeue(facts, grace)) is None:
         return False

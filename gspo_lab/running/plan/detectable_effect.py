@@ -1,4 +1,6 @@
-"""A study's power before it runs: the smallest detectable effect, the seeds that it needs, and what to buy more of."""
+"""A study's power before it runs: the smallest detectable effect, the seeds that it needs, and what
+to buy more of.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +33,12 @@ TIMES = 8
 WORTH = 0.75
 """More answers are proposed if they reduce the seeds to at most this share."""
 NEAR = 0.1
-"""Only pairs whose mean scores differ by at most this much are pooled: the spread of a score depends on its level."""
-LIKE = "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
+"""Only pairs whose mean scores differ by at most this much are pooled: the spread of a score
+depends on its level.
+"""
+LIKE = (
+    "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
+)
 UNITS = (3, 5, 8, 16)
 """Numbers of seeds whose smallest effect is shown in units of an unknown sd."""
 SEEDS = (3, 5, 7, 10)
@@ -45,9 +51,10 @@ Power = dict[int, dict[float, float]]
 class Components:
     """The components of the scores' spread, as standard deviations.
 
-    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model; it cancels in pairs.
-    The squares of the others sum to the variance of a pair's difference: `seeds` (training), `evaluations` (between
-    deciding evaluations; None: there is one), `answers` (finitely many answers; None: not stored).
+    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model;
+    it cancels in pairs. The squares of the others sum to the variance of a pair's difference:
+    `seeds` (training), `evaluations` (between deciding evaluations; None: there is one), `answers`
+    (finitely many answers; None: not stored).
     """
 
     starts: float
@@ -57,14 +64,21 @@ class Components:
 
     def line(self) -> str:
         """All components that are known, in one line."""
-        evaluations, answers = ("not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers))
+        evaluations, answers = (
+            "not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers)
+        )
         parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
-        return f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which cancels in pairs"
+        return (
+            f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which"
+            " cancels in pairs"
+        )
 
 
 @dataclass(frozen=True)
 class SpreadEstimate:
-    """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers; None: unknown."""
+    """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers;
+    None: unknown.
+    """
 
     sd: float | None
     basis: str
@@ -75,7 +89,10 @@ class SpreadEstimate:
 
 @dataclass(frozen=True)
 class Detectable:
-    """The power of a study. `sd` is that of the per-seed difference of two arms, or of the contrast; None: unknown."""
+    """The power of a study.
+
+    `sd` is that of the per-seed difference of two arms, or of the contrast; None: unknown.
+    """
 
     seeds: int
     margin: float
@@ -108,13 +125,25 @@ class Detectable:
         if self.sd is None:
             return f"smallest detectable effect: not known, {self.basis}"
         if self.effect is None:
-            return f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or more"
-        between = " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range) if self.effect_range else ""
+            return (
+                f"smallest detectable effect: none, {self.seeds} seeds give no interval; use 3 or"
+                " more"
+            )
+        between = (
+            " ({:.3f} to {:.3f}, given the sd's range)".format(*self.effect_range)
+            if self.effect_range
+            else ""
+        )
         lines = [
-            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power",
+            (
+                f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds"
+                " and 80 % power"
+            ),
             f"sd of {self.judged}: {self.sd:.3f}, {self.basis}",
-            f"{_count(self.seeds_for_margin)} seeds would find the margin of {self.margin:g}, "
-            f"{_count(self.seeds_for_equivalence)} would show equivalence",
+            (
+                f"{_count(self.seeds_for_margin)} seeds would find the margin of {self.margin:g}, "
+                f"{_count(self.seeds_for_equivalence)} would show equivalence"
+            ),
             *self._powers(),
             *([self.components.line()] if self.components else []),
             self._buy(),
@@ -123,25 +152,45 @@ class Detectable:
         return "\n".join(lines)
 
     def _powers(self) -> Iterator[str]:
-        """The table of power: a column per number of seeds, a row for a pair and for a declared contrast."""
+        """The table of power: a column per number of seeds, a row for a pair and for a declared
+        contrast.
+        """
         if not self.power:
             return
         effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
         yield f"chance in % to find a true difference of {effects}:"
         yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
-        rows = {"a pair": self.pair_power or self.power, "the contrast": self.pair_power and self.power}
+        rows = {
+            "a pair": self.pair_power or self.power,
+            "the contrast": self.pair_power and self.power,
+        }
         for name, power in rows.items():
-            cells = [" / ".join(f"{100 * chance:.0f}" for chance in row.values()) for row in (power or {}).values()]
+            cells = [
+                " / ".join(f"{100 * chance:.0f}" for chance in row.values())
+                for row in (power or {}).values()
+            ]
             if cells:
                 yield f"  {name:<12}" + "".join(f"{cell:>15}" for cell in cells)
 
     def _buy(self) -> str:
         if self.answers_sd is None:
-            return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
-        part = f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by {self.answers_sd:.3f}"
-        fewer = f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)} would, at best"
+            return (
+                "more seeds or more answers: not known, no stored answers tell what asking alone"
+                " varies"
+            )
+        part = (
+            f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by"
+            f" {self.answers_sd:.3f}"
+        )
+        fewer = (
+            f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)}"
+            " would, at best"
+        )
         now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers or math.inf
-        return f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}: {part}; {fewer}"
+        return (
+            f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}:"
+            f" {part}; {fewer}"
+        )
 
 
 def _count(seeds: int | None) -> str:
@@ -151,7 +200,9 @@ def _count(seeds: int | None) -> str:
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
     rule, n = study.verdict, len(study.deciding)
-    noise = pairs = SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
+    noise = pairs = (
+        SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
+    )
     if rule.contrast is not None and assumed_sd is not None:
         pairs = replace(noise, sd=assumed_sd / math.sqrt(squared_weights(rule.contrast) / 2))
     elif rule.contrast is not None:
@@ -160,7 +211,9 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     pair_alpha = strictest(fixed, len(study.treatments))
     alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
     if noise.sd is None:
-        factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
+        factors = ", ".join(
+            f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS
+        )
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
         return Detectable(n, rule.margin, None, basis, None, None)
     alone = noise.answers_sd or 0.0
@@ -176,7 +229,11 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     def power(spread: float, alpha: float) -> Power | None:
         counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
         effects = [times * rule.margin for times in (1, 2, 4)]
-        return {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts} if spread else None
+        return (
+            {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts}
+            if spread
+            else None
+        )
 
     declared = rule.contrast is not None
     pair_sd = None if not declared or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
@@ -190,26 +247,38 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         effect_range=between,
         seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
         answers_sd=noise.answers_sd,
-        with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
+        with_more_answers=(
+            None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha)
+        ),
         components=noise.components,
         power=power(spread, alpha),
         pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
-        contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
+        contrast=(
+            None
+            if effect is None
+            else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None)
+        ),
         judged="the contrast" if declared else "a pair's difference",
     )
 
 
-def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measured: bool) -> str | None:
-    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None without such a design.
+def _factorial_line(
+    study: Study, runs: Path, pair: float, sd: float, *, measured: bool
+) -> str | None:
+    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None
+    without such a design.
 
-    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent pairs.
+    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent
+    pairs.
     """
     rule = study.verdict
     design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
     if design is None or rule.contrast is not None:
         return None
     known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
-    factor = detectable_factor(len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha))
+    factor = detectable_factor(
+        len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha)
+    )
     weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
     basis = "sd measured on these arms" if known else "sd of independent pairs"
     tables = " by ".join(key.split(".")[0] for key in design.keys)
@@ -219,10 +288,14 @@ def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measure
     )
 
 
-def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mapping[str, float]) -> SpreadEstimate:
-    """The spread of a declared contrast: that of earlier runs of the same arms, else derived from `pairs`.
+def _of_contrast(
+    pairs: SpreadEstimate, study: Study, runs: Path, weights: Mapping[str, float]
+) -> SpreadEstimate:
+    """The spread of a declared contrast: that of earlier runs of the same arms, else derived from
+    `pairs`.
 
-    Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a pair.
+    Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a
+    pair.
     """
     first, second = sides(weights)
     signed = second | {arm: -weight for arm, weight in first.items()}
@@ -231,7 +304,9 @@ def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mappi
     known, degrees = _contrast_sd(study, runs, signed)
     if known is not None:
         basis = f"{pairs.basis}, of these very arms"
-        return replace(pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers)
+        return replace(
+            pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers
+        )
     if pairs.sd is None:
         return pairs
     between = pairs.between and (share * pairs.between[0], share * pairs.between[1])
@@ -239,8 +314,11 @@ def _of_contrast(pairs: SpreadEstimate, study: Study, runs: Path, weights: Mappi
     return replace(pairs, sd=share * pairs.sd, basis=basis, between=between, answers_sd=answers)
 
 
-def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
-    """The pooled sd over seeds of the weighted sum of final scores in earlier runs of the same arms, and its degrees.
+def _contrast_sd(
+    study: Study, runs: Path, weights: Mapping[str, float]
+) -> tuple[float | None, int]:
+    """The pooled sd over seeds of the weighted sum of final scores in earlier runs of the same
+    arms, and its degrees.
 
     None with fewer than LEAST_DEGREES.
     """
@@ -251,21 +329,34 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
         for source in (Source(evidence, name) for name in evidence.studies()):
             arms, same = source.declaration.arms, _comparable_scores(source, study)
             alike = {
-                name: next((s for twin, s in same.items() if arms[twin].settings == study.arms[name].settings), {})
+                name: next(
+                    (
+                        s
+                        for twin, s in same.items()
+                        if arms[twin].settings == study.arms[name].settings
+                    ),
+                    {},
+                )
                 for name in weights
             }
             seeds = set.intersection(*(set(by_seed) for by_seed in alike.values()))
-            groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
+            groups.append(
+                [
+                    sum(weight * alike[name][seed] for name, weight in weights.items())
+                    for seed in seeds
+                ]
+            )
     sd, degrees = pooled_sd(groups)
     return (sd if degrees >= LEAST_DEGREES else None), degrees
 
 
 @dataclass(frozen=True)
 class _ArmPair:
-    """Two arms of an earlier study: the differences of final scores by seed, and their mean `level`.
+    """Two arms of an earlier study: the differences of final scores by seed, and their mean
+    `level`.
 
-    `answers` and `evaluations` are the parts of their variance due to these; None: unknown. `shared` is the covariance
-    of the arms' scores over seeds.
+    `answers` and `evaluations` are the parts of their variance due to these; None: unknown.
+    `shared` is the covariance of the arms' scores over seeds.
     """
 
     study: str
@@ -277,24 +368,36 @@ class _ArmPair:
 
 
 def _measured(study: Study, runs: Path) -> SpreadEstimate:
-    """The pooled sd of pair differences over earlier pairs of arms like those of this study, with their studies."""
+    """The pooled sd of pair differences over earlier pairs of arms like those of this study, with
+    their studies.
+    """
     if not database_of(runs).exists():
-        return SpreadEstimate(None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05")
+        return SpreadEstimate(
+            None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05"
+        )
     planned = [arm.settings for arm in study.arms.values()]
     levels: list[float | None] = []
     pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
             same, arms = _comparable_scores(source, study), source.declaration.arms
-            levels += [average(scores.values()) for arm, scores in same.items() if arms[arm].settings in planned]
+            levels += [
+                average(scores.values())
+                for arm, scores in same.items()
+                if arms[arm].settings in planned
+            ]
             pairs += _pairs(source, study, same)
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
     sd, degrees = pooled_sd(pair.differences for pair in near)
     if sd is None or degrees < LEAST_DEGREES:
-        return SpreadEstimate(None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd")
+        return SpreadEstimate(
+            None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd"
+        )
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
-    answers, evaluations, shared = (_pooled(near, name) for name in ("answers", "evaluations", "shared"))
+    answers, evaluations, shared = (
+        _pooled(near, name) for name in ("answers", "evaluations", "shared")
+    )
     # The variance between single evaluations includes that of their answers.
     single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
@@ -303,13 +406,21 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
         sd_range(sd, degrees + 1),
         _root(answers),
-        Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
+        Components(
+            math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)
+        ),
     )
 
 
 def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
-    """The mean of a variance over the pairs of which it is known, weighted by their degrees of freedom."""
-    known = [(len(pair.differences) - 1, getattr(pair, name)) for pair in pairs if getattr(pair, name) is not None]
+    """The mean of a variance over the pairs of which it is known, weighted by their degrees of
+    freedom.
+    """
+    known = [
+        (len(pair.differences) - 1, getattr(pair, name))
+        for pair in pairs
+        if getattr(pair, name) is not None
+    ]
     total = sum(weight for weight, _ in known)
     return sum(weight * variance for weight, variance in known) / total if total else None
 
@@ -319,12 +430,16 @@ def _root(variance: float | None) -> float | None:
 
 
 def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
-    """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and benchmark."""
+    """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and
+    benchmark.
+    """
     declared = source.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
     conditions = _conditions(next(iter(study.arms.values())), study.primary)
-    names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == conditions}
+    names = {
+        name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == conditions
+    }
     out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
     for run in outcomes(source, study.primary):
         if run.arm in names and run.final is not None:
@@ -333,14 +448,20 @@ def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, floa
 
 
 def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
-    """The settings on which the spread of final scores over seeds depends, beside the tested rule."""
+    """The settings on which the spread of final scores over seeds depends, beside the tested
+    rule.
+    """
     settings = arm.settings
     decisive = None if bench is None else score_named(bench).bench
-    benches = [table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive]
+    benches = [
+        table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive
+    ]
     return settings.model, settings.task, settings.steps, settings.warm_start, benches
 
 
-def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]) -> Iterator[_ArmPair]:
+def _pairs(
+    source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]
+) -> Iterator[_ArmPair]:
     """Each pair of arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.analysis.stats.paired import shared_variance  # imports numpy
 
@@ -361,9 +482,11 @@ def _pairs(source: Source, study: Study, scores: Mapping[str, Mapping[int, float
 def _evaluations_variance(
     source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
 ) -> float | None:
-    """The variance of a pair's mean difference over the deciding evaluations that is due to their differences.
+    """The variance of a pair's mean difference over the deciding evaluations that is due to their
+    differences.
 
-    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
+    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one
+    of either.
     """
     from gspo_lab.analysis.findings.run_outcomes import outcomes
     from gspo_lab.analysis.readings import runs as runs_of
@@ -377,7 +500,11 @@ def _evaluations_variance(
         for run, (steps, values, _) in evaluations(source, bench or "").items()
     }
     curves = [
-        [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds
+        [
+            [scores[ids[arm, seed]][step] for step in ends[arm, seed].steps]
+            for arm in (first, second)
+        ]
+        for seed in seeds
     ]
     if len({len(curve) for pair in curves for curve in pair}) != 1:
         return None

@@ -50,7 +50,9 @@ class MemoryFit:
 
 
 def memory_fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
-    """One for each arm whose model's shape is known; embedded models need next to nothing and have none."""
+    """One for each arm whose model's shape is known; embedded models need next to nothing and have
+    none.
+    """
     per_place = len(slots) / len({slot.name for slot in slots})
     memory = worker_memory(slots)
     estimates = []
@@ -68,7 +70,9 @@ def memory_fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
                 on_gpu=slots[0].kind != "core",
             )
             place = PLACES.get(slots[0].kind, f"a {slots[0].kind}")
-            estimates.append(MemoryFit(arm.name, need, None if memory is None else memory / per_place, place))
+            estimates.append(
+                MemoryFit(arm.name, need, None if memory is None else memory / per_place, place)
+            )
     return estimates
 
 
@@ -78,13 +82,15 @@ def require_memory(study: Study, slots: Sequence[Slot]) -> None:
     if short:
         largest = max(short, key=lambda fit: fit.need.total)
         raise LabError(
-            f"too little memory: {largest.line()}; use gradient_checkpointing, lora_rank, optimizer = 'adamw-8bit', a "
-            "smaller at_a_time or microbatch_tokens, or go on all the same with --ignore-memory-check"
+            f"too little memory: {largest.line()}; use gradient_checkpointing, lora_rank, optimizer"
+            " = 'adamw-8bit', a smaller at_a_time or microbatch_tokens, or go on all the same with"
+            " --ignore-memory-check"
         )
 
 
 def worker_memory(slots: Sequence[Slot]) -> float | None:
-    """Bytes of the smallest GPU among the places, or one worker's share of main memory; None where that is not known.
+    """Bytes of the smallest GPU among the places, or one worker's share of main memory; None where
+    that is not known.
 
     The memory of a GPU that several workers share is given whole. Other hosts are not asked.
     """
@@ -98,13 +104,17 @@ def worker_memory(slots: Sequence[Slot]) -> float | None:
     with suppress(OSError, ValueError):
         total = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         with suppress(OSError, ValueError):
-            total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text()))  # "max": a ValueError
+            total = min(
+                total, float(Path("/sys/fs/cgroup/memory.max").read_text())
+            )  # "max": a ValueError
         return total / len({slot.name for slot in slots})
     return None
 
 
 def _lengths(arm: Arm, base: Path) -> tuple[int, int, int]:
-    """Tokens of the longest prompt, about, of the longest response that is trained on, and of a benchmark's longest."""
+    """Tokens of the longest prompt, about, of the longest response that is trained on, and of a
+    benchmark's longest.
+    """
     settings: Settings = arm.settings
     task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
     try:

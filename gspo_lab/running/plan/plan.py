@@ -14,7 +14,13 @@ from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import visible_gpus
 from gspo_lab.running.plan.memory_fit import MemoryFit, memory_fits
 from gspo_lab.running.plan.preflight import blocker, preflight
-from gspo_lab.running.plan.preparation import distinct_starts, found_bands, pilot, pilot_arms, trials_left
+from gspo_lab.running.plan.preparation import (
+    distinct_starts,
+    found_bands,
+    pilot,
+    pilot_arms,
+    trials_left,
+)
 from gspo_lab.running.plan.time_estimate import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.study import BenchTable, Run, Settings, Study
 from gspo_lab.tasks import build_task
@@ -74,7 +80,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab plan --json` prints it."""
-        needs = [{**asdict(fit), "total": fit.need.total, "too_little": fit.too_little} for fit in self.memory]
+        needs = [
+            {**asdict(fit), "total": fit.need.total, "too_little": fit.too_little}
+            for fit in self.memory
+        ]
         return {**asdict(self), "memory": needs, "finished": self.finished}
 
     def lines(self) -> list[str]:
@@ -86,15 +95,33 @@ class Plan:
         more = self.responses_max > self.responses
         dropped = f" (up to {self.responses_max:,} where groups are dropped)" if more else ""
         return [
-            f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on {self.workers} workers",
-            *(f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}" for run in self.runs if run.steps_done),
-            *([f"looks after {looks} seeds: it ends at the first that resolves it"] if looks else []),
+            (
+                f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on"
+                f" {self.workers} workers"
+            ),
+            *(
+                f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}"
+                for run in self.runs
+                if run.steps_done
+            ),
+            *(
+                [f"looks after {looks} seeds: it ends at the first that resolves it"]
+                if looks
+                else []
+            ),
             f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
-            f"rollouts: {self.responses:,} responses{dropped}, at most {self.response_tokens_max:,} tokens",
+            (
+                f"rollouts: {self.responses:,} responses{dropped}, at most"
+                f" {self.response_tokens_max:,} tokens"
+            ),
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
             f"warm starts to make: {self.warm_starts}",
             f"pilots to run: {', '.join(self.pilots) or 'none'}",
-            *([f"trials to run: {self.trials}, at most {self.trial_steps:,} steps"] if self.trials else []),
+            *(
+                [f"trials to run: {self.trials}, at most {self.trial_steps:,} steps"]
+                if self.trials
+                else []
+            ),
             *(f"memory: {fit.line()}{': too little' * fit.too_little}" for fit in self.memory),
             f"time: about {_rounded(self.seconds)} ({self.basis})",
             *([f"cannot be run here yet: {self.obstacle}"] if self.obstacle else []),
@@ -115,8 +142,8 @@ class Work(NamedTuple):
 def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) -> Plan:
     """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing.
 
-    `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in the study; what it
-    needs and this machine lacks is told in the plan.
+    `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in
+    the study; what it needs and this machine lacks is told in the plan.
     """
     preflight(study, here=False)
     settings = next(iter(study.arms.values())).settings
@@ -124,11 +151,21 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     tasks = _Tasks(study.path.parent.resolve())
     home = runs / study.name
     bands, begun = found_bands(study, home), begun_arms(home)
-    waiting = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in bands and arm.name not in begun]
+    waiting = [
+        pilot(study, arm)
+        for arm in pilot_arms(study)
+        if arm.name not in bands and arm.name not in begun
+    ]
     on_gpu = places[0].kind == "gpu"
     paces: dict[str, Pace] = {
-        arm.name: measured_pace(arm.settings, runs)
-        or guessed_pace(arm.settings, on_gpu=on_gpu, turns=tasks.built(arm.settings.task, arm.settings.model).max_turns)
+        arm.name: (
+            measured_pace(arm.settings, runs)
+            or guessed_pace(
+                arm.settings,
+                on_gpu=on_gpu,
+                turns=tasks.built(arm.settings.task, arm.settings.model).max_turns,
+            )
+        )
         for arm in study.arms.values()
     }
     planned: list[PlannedRun] = []
@@ -143,10 +180,14 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
             needy.append(run)
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
     trials, trial_steps = trials_left(study, runs)
-    each = trial_steps / len(trials) if trials else 0.0  # the steps of one trial to go, on average: most end early
+    each = (
+        trial_steps / len(trials) if trials else 0.0
+    )  # the steps of one trial to go, on average: most end early
     needed = distinct_starts([*needy, *waiting, *trials], runs)
     starts = [run for folder, run in needed.items() if folder.model_folder() is None]
-    family = {run.arm: run.arm.partition("@")[0] for run in trials} | {name: name for name in study.arms}
+    family = {run.arm: run.arm.partition("@")[0] for run in trials} | {
+        name: name for name in study.arms
+    }
 
     def trial_seconds(run: Run) -> float:
         answers = tasks.work(run.settings, 0).evaluation_answers * each / run.settings.steps
@@ -162,7 +203,9 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         study=study.name,
         runs=tuple(planned),
         workers=len(places),
-        updates_per_step={name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()},
+        updates_per_step={
+            name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()
+        },
         **{name: sum(getattr(work, name) for work in left) for name in Work._fields[1:]},
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in waiting),
@@ -177,7 +220,9 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
 
 
 def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
-    """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a word about it."""
+    """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a
+    word about it.
+    """
     try:
         return slots_of(on, make_launcher(on, jobs, study.launch.options), device), []
     except LabError:
@@ -195,7 +240,9 @@ class _Tasks:
         self._work: dict[tuple[int, int], Work] = {}
 
     def work(self, settings: Settings, done: int) -> Work:
-        """What is left behind step `done`; found once for all runs of an arm, which share their settings."""
+        """What is left behind step `done`; found once for all runs of an arm, which share their
+        settings.
+        """
         key = id(settings), done
         if key not in self._work:
             rollout, steps = settings.rollout, settings.steps - done
@@ -212,9 +259,13 @@ class _Tasks:
         return self._work[key]
 
     def _held_out(self, bench: BenchTable, settings: Settings) -> int:
-        """How many problems a benchmark asks; as many as wanted where they are not here yet to be counted."""
+        """How many problems a benchmark asks; as many as wanted where they are not here yet to be
+        counted.
+        """
         try:
-            available = len(self.built(bench.task or settings.task, settings.model).problems("held-out"))
+            available = len(
+                self.built(bench.task or settings.task, settings.model).problems("held-out")
+            )
         except LabError:
             if bench.problems is None:
                 raise

@@ -1,4 +1,6 @@
-"""What must be right before a study's first step: its models, its tasks, and what would spoil it."""
+"""What must be right before a study's first step: its models, its tasks, and what would spoil
+it.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,11 +36,11 @@ GRADER_SECONDS = 10.0
 
 
 def check(study: Study, *, data: bool = True) -> None:
-    """Build every task and read every model of all arms and candidates, so that mistakes show before training. Raises
-    LabError.
+    """Build every task and read every model of all arms and candidates, so that mistakes show
+    before training. Raises LabError.
 
-    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here,
-    but for a model of which nothing is known.
+    `data`: published training problems are read, and a Hub's model can be had; a plan does without
+    what is not here, but for a model of which nothing is known.
     """
     base = study.path.parent.resolve()
     arms = trained_arms(study)
@@ -56,15 +58,23 @@ def check(study: Study, *, data: bool = True) -> None:
         check_architecture(model)
         check_chat_template(model)
         moe[model] = is_moe(model)
-    for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
+    for model, rank in dict.fromkeys(
+        (arm.settings.model, arm.settings.update.lora_rank) for arm in arms
+    ):
         check_rank(model, rank)
     for run in (arm.settings for arm in arms):
-        if run.device.partition(":")[0] not in ("auto", "cpu", "cuda"):  # importing torch takes seconds
+        if run.device.partition(":")[0] not in (
+            "auto",
+            "cpu",
+            "cuda",
+        ):  # importing torch takes seconds
             from gspo_lab.training.models.load import check_device
 
             check_device(run.device)
         rollout, gpu = run.rollout, on_gpu(run.device)
-        check_sampler(rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant)
+        check_sampler(
+            rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant
+        )
     for arm in arms:
         check_engine(arm.name, arm.settings, base)
         loss, objective = loss_of(arm.settings.objective, base)
@@ -73,27 +83,35 @@ def check(study: Study, *, data: bool = True) -> None:
         check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables([arm])], base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
-                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
-                f"study; use warm_start.steps = 0 with '{arm.settings.model}'"
+                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are"
+                " trained here before a study; use warm_start.steps = 0 with"
+                f" '{arm.settings.model}'"
             )
         if arm.settings.routing_replay != "none" and moe[arm.settings.model] is False:
             raise LabError(
-                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
-                "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
+                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model"
+                f" '{arm.settings.model}' is dense, it has no experts to replay; use routing_replay"
+                " = 'none' or a mixture-of-experts model"
             )
 
 
 def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
-    """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
+    """The study's lints, with what its models and tasks say without being loaded; `data` as in
+    `check`.
+    """
     base = study.path.parent.resolve()
     settings = [arm.settings for arm in study.arms.values()]
     moe = {settings_.model: is_moe(settings_.model) for settings_ in settings}
-    limit = build_task(settings[0].task.name, options_for(settings[0].task, settings[0].model), base).max_tokens
+    limit = build_task(
+        settings[0].task.name, options_for(settings[0].task, settings[0].model), base
+    ).max_tokens
     problems = {}
     for bench in settings[0].bench:
         table = bench.task or settings[0].task
         try:
-            held_out = build_task(table.name, options_for(table, settings[0].model), base).problems("held-out")
+            held_out = build_task(table.name, options_for(table, settings[0].model), base).problems(
+                "held-out"
+            )
         except LabError:
             if data:
                 raise
@@ -101,8 +119,9 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
         problems[bench.name] = bench.problems or len(held_out)
         if problems[bench.name] > len(held_out):
             raise LabError(
-                f"bench.{bench.name}.problems = {bench.problems}: the task '{table.name}' has {len(held_out)} held-out "
-                "problems; give no more, or leave the key out for all of them"
+                f"bench.{bench.name}.problems = {bench.problems}: the task '{table.name}' has"
+                f" {len(held_out)} held-out problems; give no more, or leave the key out for all of"
+                " them"
             )
     failures: dict[str, str] = {}
     for name, options in _tables(study.arms.values()).values():
@@ -119,10 +138,11 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
 
 
 def preflight(study: Study, *, here: bool = True) -> list[Finding]:
-    """`check`, the engines, packages and isolation that are needed, then the lints; their warnings. Raises LabError for
-    an error among them that no `[waive]` answers.
+    """`check`, the engines, packages and isolation that are needed, then the lints; their warnings.
+    Raises LabError for an error among them that no `[waive]` answers.
 
-    Without `here` it asks less of this machine: a plan can do without problems, engines, packages and isolation.
+    Without `here` it asks less of this machine: a plan can do without problems, engines, packages
+    and isolation.
     """
     check(study, data=here)
     arms = trained_arms(study) if here else []
@@ -139,8 +159,8 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
     lints_ = lint_findings(study, data=here)
     if errors := [finding for finding in lints_ if finding.level == "error"]:
         raise LabError(
-            f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
-            f"{errors[0].name} = 'the reason', which the report prints",
+            f"{study.path}: this comparison would say little; mend it, or answer for it under"
+            f" [waive] with {errors[0].name} = 'the reason', which the report prints",
             details=tuple(map(str, errors)),
         )
     return lints_
@@ -156,11 +176,14 @@ def blocker(study: Study) -> str | None:
 
 
 def _tables(arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Name and options of every task that one of the arms trains or is asked, the first's trained one first, by their
-    digest."""
+    """Name and options of every task that one of the arms trains or is asked, the first's trained
+    one first, by their digest."""
     tables = [
         (table.name, options_for(table, arm.settings.model))
         for arm in arms
-        for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
+        for table in (
+            arm.settings.task,
+            *(bench.task for bench in arm.settings.bench if bench.task is not None),
+        )
     ]
     return {digest(list(table)): table for table in tables}

@@ -1,4 +1,6 @@
-"""What must be made before a study's first step: warm starts, pilots that find clip ranges, trials of `[tune]`."""
+"""What must be made before a study's first step: warm starts, pilots that find clip ranges, trials
+of `[tune]`.
+"""
 
 import os
 from collections.abc import Iterable
@@ -19,22 +21,29 @@ from gspo_lab.training.objectives.presets import PRESETS
 
 PILOT_STEPS = 6
 FIRST_SEED = 1_000_000
-"""Far from any study's seeds, so that no run meets its pilot's problems and random numbers again."""
+"""Far from any study's seeds, so that no run meets its pilot's problems and random numbers again.
+"""
 
 
 def needs_start(model: str) -> bool:
-    """Embedded models are made, even with 0 steps; all others start from their checkpoint as it is."""
+    """Embedded models are made, even with 0 steps; all others start from their checkpoint as it
+    is.
+    """
     return model in EMBEDDED
 
 
 def start_folder(run: Run, runs: Path) -> StartFolder:
-    """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
+    """The folder in which the warm start that `run` needs is asked for: equal needs, equal
+    folder.
+    """
     return _folder(warm_start_request(run, runs))
 
 
 def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
     """Each warm start's folder, with a run that needs it."""
-    of_settings: dict[int, dict[str, Any]] = {}  # runs of one arm share theirs, and wish the same but for the seed
+    of_settings: dict[
+        int, dict[str, Any]
+    ] = {}  # runs of one arm share theirs, and wish the same but for the seed
     starts: dict[StartFolder, Run] = {}
     for run in runs_needed:
         if needs_start(run.settings.model):
@@ -54,7 +63,9 @@ def warm_start_request(run: Run, runs: Path) -> dict[str, Any]:
         "warm_start": settings.warm_start.model_dump(mode="json", exclude={"seed"}),
         "seed": _seed(run),
         "base": run.base,
-        "cache": str(Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()),
+        "cache": str(
+            Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()
+        ),
     }
 
 
@@ -64,7 +75,9 @@ def _seed(run: Run) -> int:
 
 
 def _folder(wished: dict[str, Any]) -> StartFolder:
-    needs = {key: value for key, value in wished.items() if key != "base"}  # the files' content is in the task's key
+    needs = {
+        key: value for key, value in wished.items() if key != "base"
+    }  # the files' content is in the task's key
     return StartFolder(Path(wished["cache"]) / "jobs" / digest(needs)[:16])
 
 
@@ -88,9 +101,15 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
         ) from error
 
 
-def pilot(study: Study, arm: Arm, band: Band | None = None, place: str | None = None, name: str | None = None) -> Run:
-    """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio recorded. `place` and
-    `name` are where it lies instead of the study's own pilots."""
+def pilot(
+    study: Study,
+    arm: Arm,
+    band: Band | None = None,
+    place: str | None = None,
+    name: str | None = None,
+) -> Run:
+    """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio
+    recorded. `place` and `name` are where it lies instead of the study's own pilots."""
     data = arm.settings.model_dump(mode="json")
     preset = PRESETS[arm.settings.objective.preset]
     low, high = band or (preset.clip_low, preset.clip_high)
@@ -99,7 +118,15 @@ def pilot(study: Study, arm: Arm, band: Band | None = None, place: str | None = 
     settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
     bands = reference_bands([settings])
     base, seed = str(study.path.parent.resolve()), FIRST_SEED + study.seeds[0]
-    return Run(place or f"{study.name}/{PILOTS}", name or arm.name, seed, settings, arm.declared, bands, base)
+    return Run(
+        place or f"{study.name}/{PILOTS}",
+        name or arm.name,
+        seed,
+        settings,
+        arm.declared,
+        bands,
+        base,
+    )
 
 
 def settings_digest(arm: Arm) -> str:
@@ -108,7 +135,9 @@ def settings_digest(arm: Arm) -> str:
 
 
 def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:
-    """The remaining trials of a study that tunes, and the most steps that they train; ([], 0) without any."""
+    """The remaining trials of a study that tunes, and the most steps that they train; ([], 0)
+    without any.
+    """
     if study.tune is None or study.tune.chosen:
         return [], 0
     file = runs / study.name / STUDY

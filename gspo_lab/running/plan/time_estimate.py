@@ -1,4 +1,6 @@
-"""Seconds that a run will take: measured where runs like it have been recorded, else guessed from FLOPs."""
+"""Seconds that a run will take: measured where runs like it have been recorded, else guessed from
+FLOPs.
+"""
 
 import json
 import re
@@ -15,8 +17,8 @@ from gspo_lab.training.models.check import EMBEDDED
 from gspo_lab.training.models.shapes import model_shape
 
 START_SECONDS = 1.0
-"""A worker's start: loading the model. About 6 s of imports are made once for all cores of this machine; on a GPU, or
-another host, they come on top of each start."""
+"""A worker's start: loading the model. About 6 s of imports are made once for all cores of this
+machine; on a GPU, or another host, they come on top of each start."""
 
 CPU_FLOPS, GPU_FLOPS = 4e10, 5e13
 """Reached by one core at small models, and by one GPU: orders of magnitude, no more."""
@@ -52,12 +54,18 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
         with Evidence.open(database_of(runs), runs) as evidence:
             for study in evidence.studies():
                 known = evidence.runs(study)
-                alike = [row.run_id for row in known.itertuples() if cost(json.loads(str(row.settings))) == cost_keys]
+                alike = [
+                    row.run_id
+                    for row in known.itertuples()
+                    if cost(json.loads(str(row.settings))) == cost_keys
+                ]
                 if not alike:
                     continue
                 table = read_steps(evidence, study, ["seconds_step", "seconds_rollout", "prompts"])
                 # A run's first step carries one-off costs.
-                table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(subset=["seconds_step"])
+                table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(
+                    subset=["seconds_step"]
+                )
                 if len(table):
                     steps += list(table["seconds_step"])
                     # Of all that were asked: none of them may have trained.
@@ -76,9 +84,10 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
 
 
 def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the starting model 1,
-    an update 3, one more for a loss that sees the mini-batch first; of a critic its values 1, its update 3. Of up to
-    `turns` turns each reads all before it again: here all are made, and equally long."""
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the
+    starting model 1, an update 3, one more for a loss that sees the mini-batch first; of a critic
+    its values 1, its update 3. Of up to `turns` turns each reads all before it again: here all are
+    made, and equally long."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     response = settings.rollout.max_tokens or TOKENS
     tokens = PROMPT_TOKENS + response
@@ -92,8 +101,8 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     before = 1 + (settings.objective.kl_coef > 0)
     first = "old policy 1" if before == 1 else "old policy 1, starting model 1"
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update {update}{critic_text}) "
-        f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
+        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update"
+        f" {update}{critic_text}) / {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
         responses * forward * (sampling + before + update * settings.update.epochs + critic),
@@ -104,7 +113,9 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
 
 
 def active_parameters(model: str) -> float:
-    """Of an embedded model, of a known shape, or a rough count from a name such as Qwen3-30B-A3B."""
+    """Of an embedded model, of a known shape, or a rough count from a name such as
+    Qwen3-30B-A3B.
+    """
     if model in EMBEDDED:
         return EMBEDDED_ACTIVE[EMBEDDED[model].is_moe]
     shape = model_shape(model)
@@ -118,4 +129,6 @@ def active_parameters(model: str) -> float:
 def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:
     start = settings.warm_start
     tokens = start.steps * start.batch_size * (PROMPT_TOKENS + TOKENS)
-    return START_SECONDS + 6 * active_parameters(settings.model) * tokens / (GPU_FLOPS if on_gpu else CPU_FLOPS)
+    return START_SECONDS + 6 * active_parameters(settings.model) * tokens / (
+        GPU_FLOPS if on_gpu else CPU_FLOPS
+    )

@@ -1,7 +1,9 @@
-r"""AIME 2024 and 2025: parts I and II, 30 problems each, whose answers are whole numbers from 0 to 999.
+r"""AIME 2024 and 2025: parts I and II, 30 problems each, whose answers are whole numbers from 0 to
+999.
 
-The number is read, never computed: `5^2` and `\frac{50}{2}` are no answers. Sums and powers of digits beside it are
-computed, to see that they are equal to it. The table in tests/tasks/test_aime_grader.py shows each rule at work.
+The number is read, never computed: `5^2` and `\frac{50}{2}` are no answers. Sums and powers of
+digits beside it are computed, to see that they are equal to it. The table in
+tests/tasks/test_aime_grader.py shows each rule at work.
 """
 
 import ast
@@ -27,11 +29,15 @@ SHOWN = 60
 
 
 class _Aime(Published):
-    """The last complete box must state the gold number. `data`: a file or folder of the user's instead of the Hub."""
+    """The last complete box must state the gold number.
+
+    `data`: a file or folder of the user's instead of the Hub.
+    """
 
     grader = "aime-integer/4"
     prompt_version = PROMPT_VERSION
-    # Samples are the GSPO paper's (avg@32); temperature, top-p and length Qwen3's for AIME when thinking.
+    # Samples are the GSPO paper's (avg@32); temperature, top-p and length Qwen3's for AIME when
+    # thinking.
     defaults = Defaults(samples=32, temperature=0.6, top_p=0.95, max_tokens=38_912)
     max_tokens = 38_912
     source: DatasetSource
@@ -42,13 +48,21 @@ class _Aime(Published):
         for item in read_items(self.name, files, self.source.rows, self.enough):
             gold = read_integer(item.gold)
             if gold is None:
-                raise LabError(f"{item.where}: the gold {item.gold!r:.40} is not a whole number from 0 to 999")
+                raise LabError(
+                    f"{item.where}: the gold {item.gold!r:.40} is not a whole number from 0 to 999"
+                )
             problems.append(Problem(f"{self.name}-{item.id}", prompt(item.problem), str(gold)))
         return tuple(problems)
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Right is the gold number; see `read_integer`."""
-        return compared(stated, read_integer(stated), int(problem.reference), "whole number from 0 to 999", SHOWN)
+        return compared(
+            stated,
+            read_integer(stated),
+            int(problem.reference),
+            "whole number from 0 to 999",
+            SHOWN,
+        )
 
 
 class Aime24(_Aime):
@@ -68,10 +82,12 @@ class Aime25(_Aime):
 LONGEST = 200
 """A box longer than this holds no number of three digits."""
 
-_FONT = r"\\(?:text|textbf|textrm|textit|mathbf|mathrm|mathit|mathsf|boldsymbol|bm|mbox|boxed|fbox|underline|emph)\s*"
+_FONT = r"\\(?:text|textbf|textrm|textit|mathbf|mathrm|mathit|mathsf|boldsymbol|bm|mbox|boxed|fbox|underline|emph)\s*"  # noqa: E501
 _WRAPPED = re.compile(_FONT + r"\{")
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
-_SIZES = re.compile(r"\\(?:(?:displaystyle|textstyle|bf|rm|left|right|quad|qquad)(?![A-Za-z])|[!,;: ])")
+_SIZES = re.compile(
+    r"\\(?:(?:displaystyle|textstyle|bf|rm|left|right|quad|qquad)(?![A-Za-z])|[!,;: ])"
+)
 _DEGREES = re.compile(r"(?:\^\{?\s*(?:\\circ|°)\s*\}?|°|\\degree|\\circ)$")
 _STOP = re.compile(_FONT + r"\{\s*[.,;]\s*\}$")
 _MODULO = re.compile(r"\\pmod\s*\{?\s*[0-9]+\s*\}?$")
@@ -81,9 +97,10 @@ _TERM = re.compile(r"[A-Za-z0-9.+\-*/^_(){}|\\ ]+")
 _GROUPED = re.compile(r"\+?[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?:\.0*)?")
 _WHOLE = re.compile(r"\+?0*(?P<digits>[0-9]{1,3})(?:\.0*)?")
 _UNIT_WORDS = (
-    "mm cm m km meters metres centimeters kilometers miles mile inches inch in feet foot ft yards units unit square "
-    "cubic degrees degree radians seconds second minutes minute min hours hour days day weeks dollars cents points "
-    "people ways students coins marbles integers pairs triples squares triangles"
+    "mm cm m km meters metres centimeters kilometers miles mile inches inch in feet foot ft yards"
+    " units unit square cubic degrees degree radians seconds second minutes minute min hours hour"
+    " days day weeks dollars cents points people ways students coins marbles integers pairs triples"
+    " squares triangles"
 )
 _UNIT = r"(?:" + "|".join(_UNIT_WORDS.split()) + r")"
 _UNITS = re.compile(
@@ -104,10 +121,12 @@ _OTHER_FORMS = ("<super>", "<sub>", "<fraction>")
 
 
 def read_integer(content: str) -> int | None:
-    r"""The number that the content of a box states, or None where it states no whole number from 0 to 999.
+    r"""The number that the content of a box states, or None where it states no whole number from 0
+    to 999.
 
-    All of these are 25: `025`, `25.`, `25.0`, `+25`, `25^\circ`, `25\text{ cm}`, `m+n = 25`, `\text{25}`, `２５`,
-    `25 \pmod{1000}`, `\color{red}{25}`, `12+13 = 25`, `25 = 5^2`, `25 \bmod 1000`. `25 = 24+2` states no number.
+    All of these are 25: `025`, `25.`, `25.0`, `+25`, `25^\circ`, `25\text{ cm}`, `m+n = 25`,
+    `\text{25}`, `２５`, `25 \pmod{1000}`, `\color{red}{25}`, `12+13 = 25`, `25 = 5^2`, `25 \bmod
+    1000`. `25 = 24+2` states no number.
     """
     if len(content) > LONGEST:
         return None
@@ -124,7 +143,8 @@ def read_integer(content: str) -> int | None:
 
 
 def _plain(content: str) -> str | None:
-    """Full-width and bold digits, and the minus sign, as plain ones; None with raised, lowered or split digits.
+    """Full-width and bold digits, and the minus sign, as plain ones; None with raised, lowered or
+    split digits.
 
     NFKC would make 252 of 25².
     """
@@ -138,14 +158,29 @@ def _plain(content: str) -> str | None:
 
 def _peeled(text: str) -> str:
     """One layer less around the number; the text itself where nothing is left to take off."""
-    text = _SIZES.sub(" ", _COLOUR.sub(" ", text)).replace("~", " ").strip().removeprefix(r"\$").rstrip(".,;").strip()
+    text = (
+        _SIZES.sub(" ", _COLOUR.sub(" ", text))
+        .replace("~", " ")
+        .strip()
+        .removeprefix(r"\$")
+        .rstrip(".,;")
+        .strip()
+    )
     for opening, closing in _MATH:
         inner = text[len(opening) : len(text) - len(closing)]
-        around = text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening + closing)
+        around = (
+            text.startswith(opening)
+            and text.endswith(closing)
+            and len(text) >= len(opening + closing)
+        )
         if around and opening not in inner and closing not in inner:
             return inner
     wrapped = _WRAPPED.match(text)
-    if wrapped and text.count("{") <= LAYERS and closing_brace(text, wrapped.end()) == len(text) - 1:
+    if (
+        wrapped
+        and text.count("{") <= LAYERS
+        and closing_brace(text, wrapped.end()) == len(text) - 1
+    ):
         return text[wrapped.end() : -1]
     remainder = _REMAINDER.fullmatch(text)
     if remainder and int(remainder["number"]) < int(remainder["modulus"]):
@@ -167,19 +202,30 @@ def _of_a_chain(text: str) -> str:
     if not terms or len({part.lstrip("+0") for part in numbers}) > 1:
         return text
     if not numbers:  # what is last may have more around it: units, degrees
-        return last if all(map(_TERM.fullmatch, terms)) and re.search("[A-Za-z]", "".join(terms)) else text
+        return (
+            last
+            if all(map(_TERM.fullmatch, terms)) and re.search("[A-Za-z]", "".join(terms))
+            else text
+        )
     number = min(numbers)
     beside = {*terms, last} - numbers
-    equal = all(_TERM.fullmatch(term) and _value(term) in (None, Fraction(number.strip("+."))) for term in beside)
+    equal = all(
+        _TERM.fullmatch(term) and _value(term) in (None, Fraction(number.strip("+.")))
+        for term in beside
+    )
     return number if equal else text
 
 
 def _value(term: str) -> Fraction | None:
-    """What a term of digits, `+ - * / ^` and brackets comes to; None for a term with more in it, or a large power."""
+    """What a term of digits, `+ - * / ^` and brackets comes to; None for a term with more in it, or
+    a large power.
+    """
     for written, meant in (("\\cdot", "*"), ("\\times", "*"), ("^", "**"), ("{", "("), ("}", ")")):
         term = term.replace(written, meant)
     try:
-        return _computed(ast.parse(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", term.strip()), mode="eval").body)
+        return _computed(
+            ast.parse(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", term.strip()), mode="eval").body
+        )
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return None
 

@@ -1,7 +1,9 @@
-"""CodeForces problems with tests (open-r1/codeforces, `verifiable`, its test split: late 2024 to early 2025).
+"""CodeForces problems with tests (open-r1/codeforces, `verifiable`, its test split: late 2024 to
+early 2025).
 
 Pass or fail on the tests at hand, not the site's verdict. The rating that can be computed from it
-(`gspo_lab.analysis.stats.passk`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
+(`gspo_lab.analysis.stats.passk`) is an estimate and not CodeElo, which is judged on the site by
+hidden tests.
 """
 
 import functools
@@ -14,7 +16,14 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, choice, number_option
-from gspo_lab.tasks.benchmarks.datasets import CODEFORCES, DataFile, DatasetRow, fetch, find_files, rows
+from gspo_lab.tasks.benchmarks.datasets import (
+    CODEFORCES,
+    DataFile,
+    DatasetRow,
+    fetch,
+    find_files,
+    rows,
+)
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
 from gspo_lab.tasks.benchmarks.program_grading import (
     Case,
@@ -47,10 +56,12 @@ class JudgedProblem:
 
 
 class Codeforces(ProgramBenchmark):
-    """Right is a program that passes all tests: the official ones and, where these are not complete, generated ones.
+    """Right is a program that passes all tests: the official ones and, where these are not
+    complete, generated ones.
 
-    Outputs are judged by the problem's checker where it has one, else by the rule `compare`. `tests = "official"` asks
-    only problems whose official tests are complete. Time limits are the site's times `time_factor`.
+    Outputs are judged by the problem's checker where it has one, else by the rule `compare`. `tests
+    = "official"` asks only problems whose official tests are complete. Time limits are the site's
+    times `time_factor`.
     """
 
     name = "codeforces"
@@ -100,7 +111,9 @@ class Codeforces(ProgramBenchmark):
         with self._checking.setdefault(problem.id, threading.Lock()):
             if problem.id not in self._full:
                 try:
-                    self._full[problem.id] = full_numbers(sandbox(self.unsafe), checker, self._cases(problem))
+                    self._full[problem.id] = full_numbers(
+                        sandbox(self.unsafe), checker, self._cases(problem)
+                    )
                 except CheckerFailed as error:
                     self._full[problem.id] = str(error)
                 except SandboxFailed as error:  # which says nothing of the checker
@@ -119,14 +132,18 @@ class Codeforces(ProgramBenchmark):
         opened, program = sandbox(self.unsafe), Program(stated)
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
-            return grade_checked(opened, program, cases, judged.limits, judged.row["generated_checker"], full)
+            return grade_checked(
+                opened, program, cases, judged.limits, judged.row["generated_checker"], full
+            )
         return grade_program(opened, program, cases, judged.limits, self.rule)
 
     def _cases(self, problem: Problem) -> tuple[Case, ...]:
         judged = self._asked[problem.id]
         if judged.generated is None:
             return judged.official
-        return judged.official + _generated(judged.generated, problem.id, judged.row["generated_tests"])
+        return judged.official + _generated(
+            judged.generated, problem.id, judged.row["generated_tests"]
+        )
 
     @functools.cached_property
     def _asked(self) -> Mapping[str, JudgedProblem]:
@@ -142,18 +159,28 @@ class Codeforces(ProgramBenchmark):
                         raise LabError(f"{where}: the problem {row['id']} is there twice")
                     problems[row["id"]] = judged
         if all(file.published for file in files) and read != CODEFORCES.rows:
-            raise LabError(f"{self.name}: {read} problems in the published file, not {CODEFORCES.rows}")
+            raise LabError(
+                f"{self.name}: {read} problems in the published file, not {CODEFORCES.rows}"
+            )
         if not problems:
-            raise LabError(f"{self.name}: no problem in {files[0].path} that reads stdin and has tests")
+            raise LabError(
+                f"{self.name}: no problem in {files[0].path} that reads stdin and has tests"
+            )
         return problems
 
     def _judged(self, where: str, row: DatasetRow, file: DataFile) -> JudgedProblem | None:
-        """The problem of a row; None for one that cannot be judged here. LabError where the row is of another kind."""
+        """The problem of a row; None for one that cannot be judged here.
+
+        LabError where the row is of another kind.
+        """
         if not isinstance(row.get("id"), str) or not isinstance(row.get("description"), str):
             raise LabError(f"{where}: no text in id or description; is this open-r1/codeforces?")
         if row.get("input_mode") != "stdio" or row.get("interaction_format"):
             return None
-        official, generated = tuple(_case(where, test) for test in row.get("official_tests") or []), None
+        official, generated = (
+            tuple(_case(where, test) for test in row.get("official_tests") or []),
+            None,
+        )
         if not row.get("official_tests_complete"):
             if self.tests == "official":
                 return None
@@ -163,7 +190,10 @@ class Codeforces(ProgramBenchmark):
         seconds, megabytes = row.get("time_limit"), row.get("memory_limit")
         if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
             raise LabError(f"{where}: time_limit or memory_limit is not a number")
-        limits = Limits(seconds=seconds * self.time_factor, memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES)
+        limits = Limits(
+            seconds=seconds * self.time_factor,
+            memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES,
+        )
         row = row | {"generated_checker": row.get("generated_checker") or ""}
         return JudgedProblem(row, official, generated, limits)
 
@@ -174,18 +204,25 @@ class Codeforces(ProgramBenchmark):
         try:
             name = f"generated_tests/test_cases_{int(row['contest_id']):04d}.parquet"
         except (KeyError, TypeError, ValueError) as error:
-            raise LabError(f"{where}: the contest_id {row.get('contest_id')!r:.40} is not a number") from error
+            raise LabError(
+                f"{where}: the contest_id {row.get('contest_id')!r:.40} is not a number"
+            ) from error
         if file.published:
             return fetch(self.name, CODEFORCES, name)
         path = file.path.parent / name
         if not path.is_file():
-            raise LabError(f"{where}: its generated tests are missing: no file {path}; or use tests = 'official'")
+            raise LabError(
+                f"{where}: its generated tests are missing: no file {path}; or use tests ="
+                " 'official'"
+            )
         return path
 
 
 @functools.lru_cache(maxsize=4)
 def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
-    """The generated tests of a problem, in order; LabError where they are not `count`, as its row says."""
+    """The generated tests of a problem, in order; LabError where they are not `count`, as its row
+    says.
+    """
     tests = [row for row in rows(file) if row.get("problem_id") == name]
     if len(tests) != count:
         raise LabError(f"{file}: {len(tests)} tests of {name}, not {count}")
@@ -194,7 +231,9 @@ def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
 
 
 def _case(where: str, test: Any) -> Case:
-    input_text, expected = (test.get("input"), test.get("output")) if isinstance(test, dict) else (None, None)
+    input_text, expected = (
+        (test.get("input"), test.get("output")) if isinstance(test, dict) else (None, None)
+    )
     if not isinstance(input_text, str) or not isinstance(expected, str):
         raise LabError(f"{where}: a test without the texts input and output")
     return Case(input_text.encode(), expected.encode())
@@ -203,15 +242,21 @@ def _case(where: str, test: Any) -> Case:
 def _prompt(row: DatasetRow) -> str:
     """The statement under its usual headings, and what the program must be."""
     parts = [
-        "You are an expert in programming contests. Solve the problem below with a program in Python 3 that reads "
-        "standard input, writes standard output and keeps within the limits. Give the whole program in one block, "
-        "fenced by ```python and ```.",
+        (
+            "You are an expert in programming contests. Solve the problem below with a program in"
+            " Python 3 that reads standard input, writes standard output and keeps within the"
+            " limits. Give the whole program in one block, fenced by ```python and ```."
+        ),
         f"# {row.get('title') or row['id']}",
         f"Time limit: {row['time_limit']:g} s. Memory limit: {row['memory_limit']:g} MB.",
     ]
-    parts += [f"## {head}\n{row[key]}" if head else row[key] for key, head in SECTIONS if row.get(key)]
+    parts += [
+        f"## {head}\n{row[key]}" if head else row[key] for key, head in SECTIONS if row.get(key)
+    ]
     for example in row.get("examples") or []:
-        parts.append(f"## Example\nInput:\n```\n{example['input']}\n```\nOutput:\n```\n{example['output']}\n```")
+        parts.append(
+            f"## Example\nInput:\n```\n{example['input']}\n```\nOutput:\n```\n{example['output']}\n```"  # noqa: E501
+        )
     if row.get("note"):
         parts.append(f"## Note\n{row['note']}")
     return "\n\n".join(parts) + "\n"

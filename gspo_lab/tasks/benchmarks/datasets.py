@@ -1,8 +1,9 @@
-"""Rows of published data sets: from a file that the user names, from GSPO_LAB_DATA, or from the Hub, in this order.
+"""Rows of published data sets: from a file that the user names, from GSPO_LAB_DATA, or from the
+Hub, in this order.
 
-Files from the Hub are of one commit, and are checked by their published sha256, if any. Commits and digests are those
-of public repositories that pin the same files (docs/reference/benchmarks.md). A user's files are used as they are; the
-task's `data_digest` is made of what was read.
+Files from the Hub are of one commit, and are checked by their published sha256, if any. Commits and
+digests are those of public repositories that pin the same files (docs/reference/benchmarks.md). A
+user's files are used as they are; the task's `data_digest` is made of what was read.
 """
 
 import contextlib
@@ -26,7 +27,9 @@ DatasetRow = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DatasetSource:
-    """Files of one commit of a dataset on the Hub that hold `rows` problems together: path -> sha256 where known."""
+    """Files of one commit of a dataset on the Hub that hold `rows` problems together: path ->
+    sha256 where known.
+    """
 
     repository: str
     commit: str
@@ -36,7 +39,9 @@ class DatasetSource:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a data set, and its published sha256; None where none is known, or where the file is the user's."""
+    """A file of a data set, and its published sha256; None where none is known, or where the file
+    is the user's.
+    """
 
     path: Path
     sha256: str | None = None
@@ -44,23 +49,28 @@ class DataFile:
     """Whether it comes from the Hub."""
 
     def check(self, got: str | None = None) -> None:
-        """LabError where the file's sha256 (`got`, where the caller has it) is not the published one."""
+        """LabError where the file's sha256 (`got`, where the caller has it) is not the published
+        one.
+        """
         if self.sha256 is None:
             return
         got = got or sha256_of(self.path)
         if got != self.sha256:
             raise LabError(
-                f"{self.path} has the sha256 {got[:12]}..., not the published {self.sha256[:12]}...; delete it and "
-                "fetch it again"
+                f"{self.path} has the sha256 {got[:12]}..., not the published"
+                f" {self.sha256[:12]}...; delete it and fetch it again"
             )
 
 
-def find_files(name: str, stems: Sequence[str], source: DatasetSource | None, data: str | None) -> list[DataFile]:
+def find_files(
+    name: str, stems: Sequence[str], source: DatasetSource | None, data: str | None
+) -> list[DataFile]:
     """The files that hold the data set `name`, in order.
 
-    `data` is the user's file, or a folder of which all data files are taken. Without it GSPO_LAB_DATA is looked at: a
-    file, or a folder with `<stem>.jsonl` (.json, .parquet) or a sub-folder `<stem>` for one of `stems`. Then `source`
-    is fetched. LabError, one line with the ways out, where nothing is found.
+    `data` is the user's file, or a folder of which all data files are taken. Without it
+    GSPO_LAB_DATA is looked at: a file, or a folder with `<stem>.jsonl` (.json, .parquet) or a
+    sub-folder `<stem>` for one of `stems`. Then `source` is fetched. LabError, one line with the
+    ways out, where nothing is found.
     """
     if data is not None:
         return [DataFile(path) for path in _named(Path(data).expanduser(), f"{name}: data")]
@@ -70,35 +80,49 @@ def find_files(name: str, stems: Sequence[str], source: DatasetSource | None, da
         if paths:
             return [DataFile(path) for path in paths]
     if source is None:
-        raise LabError(f"{name}: has no published source; name your file with data = 'FILE' or {VARIABLE}")
-    return [DataFile(fetch(name, source, path), sha256, published=True) for path, sha256 in source.files.items()]
+        raise LabError(
+            f"{name}: has no published source; name your file with data = 'FILE' or {VARIABLE}"
+        )
+    return [
+        DataFile(fetch(name, source, path), sha256, published=True)
+        for path, sha256 in source.files.items()
+    ]
 
 
 def fetch(name: str, source: DatasetSource, file: str) -> Path:
-    """The local copy of one file of a data set on the Hub, downloaded if need be; LabError where it cannot be had."""
+    """The local copy of one file of a data set on the Hub, downloaded if need be; LabError where it
+    cannot be had.
+    """
     require_package("huggingface_hub", "bench", f"{name}: fetching {source.repository}")
     from huggingface_hub import hf_hub_download
     from huggingface_hub.constants import ENDPOINT
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    ask = functools.partial(hf_hub_download, source.repository, file, repo_type="dataset", revision=source.commit)
+    ask = functools.partial(
+        hf_hub_download, source.repository, file, repo_type="dataset", revision=source.commit
+    )
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
             return Path(ask(local_files_only=True))
         if silence := _silence(ENDPOINT):
             raise silence
         return Path(ask())
-    except Exception as error:  # the client lets through what its HTTP library raises, which differs between versions
+    # the client lets through what its HTTP library raises, which differs between versions
+    except Exception as error:
         stated = " ".join(f"{type(error).__name__}: {error}".split())[:160]
         raise LabError(
-            f"{name}: {file} of {source.repository} is not in the cache and cannot be fetched ({stated}); connect "
-            f"to the network once, or name a copy of your own with data = 'FILE' (--data FILE) or {VARIABLE}"
+            f"{name}: {file} of {source.repository} is not in the cache and cannot be fetched"
+            f" ({stated}); connect to the network once, or name a copy of your own with data ="
+            f" 'FILE' (--data FILE) or {VARIABLE}"
         ) from error
 
 
 @functools.cache
 def _silence(endpoint: str) -> Exception | None:
-    """Why the Hub does not answer, asked once; None where it does. The client itself tries for half a minute a file."""
+    """Why the Hub does not answer, asked once; None where it does.
+
+    The client itself tries for half a minute a file.
+    """
     from huggingface_hub import get_session
 
     try:
@@ -109,7 +133,9 @@ def _silence(endpoint: str) -> Exception | None:
 
 
 def rows(path: Path) -> Iterator[DatasetRow]:
-    """The rows of a .jsonl, .json (a list) or .parquet file as dictionaries; LabError with its place for any other."""
+    """The rows of a .jsonl, .json (a list) or .parquet file as dictionaries; LabError with its
+    place for any other.
+    """
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
         return
@@ -125,7 +151,9 @@ def rows(path: Path) -> Iterator[DatasetRow]:
 
 
 def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[int, int, bytes]]:
-    """`(line number from 1, offset in bytes, line)` of each line that is not empty; `whole` is fed with all of them."""
+    """`(line number from 1, offset in bytes, line)` of each line that is not empty; `whole` is fed
+    with all of them.
+    """
     offset = 0
     try:
         with path.open("rb") as file:
@@ -141,11 +169,15 @@ def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[in
 
 def digest(items: Any) -> str:
     """sha256 of JSON-able data in its one canonical form."""
-    return hashlib.sha256(json.dumps(items, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(items, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def _named(path: Path, origin: str) -> list[Path]:
-    """The file, or the folder's data files, shorter names first: test.jsonl, test2.jsonl, ..., test10.jsonl."""
+    """The file, or the folder's data files, shorter names first: test.jsonl, test2.jsonl, ...,
+    test10.jsonl.
+    """
     if path.is_file():
         if path.suffix not in SUFFIXES:
             raise LabError(f"{origin}: {path} must end in {', '.join(SUFFIXES)}")
@@ -154,7 +186,9 @@ def _named(path: Path, origin: str) -> list[Path]:
         raise LabError(f"{origin}: no file {path}")
     files = [file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file()]
     if not files:
-        raise LabError(f"{origin}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}")
+        raise LabError(
+            f"{origin}: the folder {path} has no file that ends in {', '.join(SUFFIXES)}"
+        )
     return sorted(files, key=lambda file: (len(file.name), file.name))
 
 
@@ -200,7 +234,11 @@ def _row(where: str, value: Any) -> DatasetRow:
 AIME24 = DatasetSource(
     "HuggingFaceH4/aime_2024",
     "2fe88a2f1091d5048c0f36abc874fb997b3dd99a",
-    {"data/train-00000-of-00001.parquet": "26139847601a5037c237d5928b195e7260ca8074cf4f264b794af42847f79ccf"},
+    {
+        "data/train-00000-of-00001.parquet": (
+            "26139847601a5037c237d5928b195e7260ca8074cf4f264b794af42847f79ccf"
+        )
+    },
     rows=30,
 )
 AIME25 = DatasetSource(
@@ -219,12 +257,20 @@ _GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 GSM8K: Mapping[str, DatasetSource] = {
     "train": DatasetSource(
         *_GSM8K,
-        {"main/train-00000-of-00001.parquet": "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d"},
+        {
+            "main/train-00000-of-00001.parquet": (
+                "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d"
+            )
+        },
         rows=7_473,
     ),
     "held-out": DatasetSource(
         *_GSM8K,
-        {"main/test-00000-of-00001.parquet": "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59"},
+        {
+            "main/test-00000-of-00001.parquet": (
+                "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59"
+            )
+        },
         rows=1_319,
     ),
 }
@@ -245,7 +291,9 @@ LIVECODEBENCH: Mapping[str, DatasetSource] = {
     )
     for count, rows in enumerate((400, 511, 612, 713, 880, 1_055), start=1)
 }
-"""By release, each of which holds the files of those before it: release_v5 is files 1 to 5, together 880 problems."""
+"""By release, each of which holds the files of those before it: release_v5 is files 1 to 5,
+together 880 problems.
+"""
 CODEFORCES = DatasetSource(
     "open-r1/codeforces",
     "fbe3f6e903ee854eec2e69e9d96d0306cde59baf",

@@ -1,4 +1,6 @@
-"""GSM8K (arXiv 2110.14168): 1,319 problems of grade-school arithmetic to be asked, 7,473 more to train on."""
+"""GSM8K (arXiv 2110.14168): 1,319 problems of grade-school arithmetic to be asked, 7,473 more to
+train on.
+"""
 
 import functools
 import re
@@ -18,11 +20,14 @@ STEMS = {"train": ("gsm8k_train",), "held-out": ("gsm8k_test", "gsm8k")}
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
 _AROUND = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}|\\[!,;: ]|\\%|[$%*\\{}]")
-_SENTENCE = re.compile(r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-Za-z ./]*", re.DOTALL)
+_SENTENCE = re.compile(
+    r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-Za-z ./]*", re.DOTALL
+)
 
 
 class Gsm8k(published.Published):
-    """The number of the last box or behind the last `####`, whichever comes later, must equal the gold number.
+    """The number of the last box or behind the last `####`, whichever comes later, must equal the
+    gold number.
 
     `data` and `train_data` name files of the user's for the two splits instead of the Hub.
     """
@@ -53,9 +58,14 @@ class Gsm8k(published.Published):
     def _read(self, split: str) -> tuple[Problem, ...]:
         source = GSM8K[split]
         files = find_files(f"{self.name} ({split})", STEMS[split], source, self.files[split])
-        items = published.read_items(self.name, files, source.rows, self.enough if split == "held-out" else None)
+        items = published.read_items(
+            self.name, files, source.rows, self.enough if split == "held-out" else None
+        )
         label = {"train": "train", "held-out": "test"}[split]
-        return tuple(_problem(f"{self.name}-{label}-{place}", item) for place, item in enumerate(items, start=1))
+        return tuple(
+            _problem(f"{self.name}-{label}-{place}", item)
+            for place, item in enumerate(items, start=1)
+        )
 
     def stated(self, answer: str) -> str:
         """What stands in the last box or behind the last mark, whichever comes later."""
@@ -73,15 +83,24 @@ class Gsm8k(published.Published):
         return line
 
     def judged(self, problem: Problem, stated: str) -> Grade:
-        """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
-        return published.compared(stated, read_number(stated), Decimal(problem.reference), "number", LONGEST)
+        """Compared as numbers:
+
+        `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18.
+        """
+        return published.compared(
+            stated, read_number(stated), Decimal(problem.reference), "number", LONGEST
+        )
 
 
 def read_number(text: str) -> Decimal | None:
-    """The one number that `text` states, its thousands commas removed; None where it states none."""
+    """The one number that `text` states, its thousands commas removed; None where it states
+    none.
+    """
     if len(text) > LONGEST:
         return None
-    text = _AROUND.sub(lambda font: font[1] or "", text.replace("{,}", ",").replace("−", "-")).strip()
+    text = _AROUND.sub(
+        lambda font: font[1] or "", text.replace("{,}", ",").replace("−", "-")
+    ).strip()
     stated = _SENTENCE.fullmatch(text)
     number = (stated["number"] if stated else text).rstrip(".,")
     if not _NUMBER.fullmatch(number) or not any(character.isdigit() for character in number):

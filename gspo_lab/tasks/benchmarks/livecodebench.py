@@ -1,7 +1,8 @@
 """LiveCodeBench (arXiv 2403.07974), code generation: programs in Python, judged by hidden tests.
 
-The files are 4.4 GB and hold all tests. They are read through once; what was found is kept in the cache as an index,
-and a problem's tests are read from their place when an answer to it is graded, held to the sha256 of their line.
+The files are 4.4 GB and hold all tests. They are read through once; what was found is kept in the
+cache as an index, and a problem's tests are read from their place when an answer to it is graded,
+held to the sha256 of their line.
 """
 
 import base64
@@ -37,7 +38,13 @@ from gspo_lab.tasks.benchmarks.datasets import (
     parsed_json,
 )
 from gspo_lab.tasks.benchmarks.output_comparison import ComparisonRule
-from gspo_lab.tasks.benchmarks.program_grading import Case, ProgramBenchmark, cases_digest, grade_program, sandbox
+from gspo_lab.tasks.benchmarks.program_grading import (
+    Case,
+    ProgramBenchmark,
+    cases_digest,
+    grade_program,
+    sandbox,
+)
 from gspo_lab.tasks.sandbox import Limits, Program
 
 INDEX_VERSION = 1
@@ -77,9 +84,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWindow:
-    """Contest dates from the first day of a month to the last day of another, which is read as its midnight.
+    """Contest dates from the first day of a month to the last day of another, which is read as its
+    midnight.
 
-    That is the official slicing: of a contest on the last day, one that begins later than 00:00 falls out.
+    That is the official slicing: of a contest on the last day, one that begins later than 00:00
+    falls out.
     """
 
     start: datetime
@@ -90,7 +99,9 @@ class ReleaseWindow:
         """`2410-2502`: from 2024-10-01 to 2025-02-28."""
         match = _WINDOW.fullmatch(name)
         if not match:
-            raise LabError(f"livecodebench: window = {name!r} must be YYMM-YYMM, like '2410-2502', or 'all'")
+            raise LabError(
+                f"livecodebench: window = {name!r} must be YYMM-YYMM, like '2410-2502', or 'all'"
+            )
         first_year, first, last_year, last = (int(part) for part in match.groups())
         start = datetime(2000 + first_year, first, 1)
         end = datetime(2000 + last_year, last, calendar.monthrange(2000 + last_year, last)[1])
@@ -103,16 +114,23 @@ class ReleaseWindow:
         return self.start <= datetime.fromisoformat(date) <= self.end
 
 
-def read_entries(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> list[Entry]:
-    """The problems in the window, in the order of the files, from the index in the cache or by reading through.
+def read_entries(
+    files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None
+) -> list[Entry]:
+    """The problems in the window, in the order of the files, from the index in the cache or by
+    reading through.
 
-    LabError where the files do not hold `count` different problems (None: any number) or cannot be read.
+    LabError where the files do not hold `count` different problems (None: any number) or cannot be
+    read.
     """
     try:
         stats = [file.path.stat() for file in files]
     except OSError as error:
         raise LabError(f"{error.filename}: cannot be read: {error}") from error
-    stated = [[str(f.path), stat.st_size, stat.st_mtime_ns, f.sha256] for f, stat in zip(files, stats, strict=True)]
+    stated = [
+        [str(f.path), stat.st_size, stat.st_mtime_ns, f.sha256]
+        for f, stat in zip(files, stats, strict=True)
+    ]
     key = [INDEX_VERSION, stated, [str(window), count]]
     path = cache_folder() / "benchmarks" / f"livecodebench-{digest(key)[:16]}.json"
     if path.is_file():
@@ -135,10 +153,14 @@ def read_cases(entry: Entry) -> list[Case]:
         raise LabError(f"{entry.file}: cannot be read any more: {error}") from error
     if hashlib.sha256(line).hexdigest() != entry.sha256:
         raise LabError(f"{entry.file}: the line of {entry.id} has changed; start again")
-    return decode_cases(f"{entry.file}, {entry.id}", json.loads(line), functional=entry.function is not None)
+    return decode_cases(
+        f"{entry.file}, {entry.id}", json.loads(line), functional=entry.function is not None
+    )
 
 
-def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None) -> Iterator[Entry]:
+def _scan(
+    files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None
+) -> Iterator[Entry]:
     places: dict[str, str] = {}
     for file in files:
         whole = hashlib.sha256()
@@ -146,24 +168,36 @@ def _scan(files: Sequence[DataFile], window: ReleaseWindow | None, count: int | 
             where = f"{file.path}:{number}"
             row = _row(where, line)
             if row["question_id"] in places:
-                raise LabError(f"{where}: the problem {row['question_id']} is also at {places[row['question_id']]}")
+                raise LabError(
+                    f"{where}: the problem {row['question_id']} is also at"
+                    f" {places[row['question_id']]}"
+                )
             places[row["question_id"]] = where
             if window is None or window.holds(row["contest_date"]):
                 yield _entry(where, row, file.path, offset, line)
         file.check(whole.hexdigest())
     if count is not None and len(places) != count:
-        raise LabError(f"livecodebench: {len(places)} problems in {len(files)} files, not the {count} of the release")
+        raise LabError(
+            f"livecodebench: {len(places)} problems in {len(files)} files, not the {count} of the"
+            " release"
+        )
 
 
 def _row(where: str, line: bytes) -> DatasetRow:
     row = parsed_json(where, line)
-    missing = [name for name in COLUMNS if not isinstance(row, dict) or not isinstance(row.get(name), str)]
+    missing = [
+        name for name in COLUMNS if not isinstance(row, dict) or not isinstance(row.get(name), str)
+    ]
     if missing:
-        raise LabError(f"{where}: no text in {', '.join(missing)}; is this a file of code_generation_lite?")
+        raise LabError(
+            f"{where}: no text in {', '.join(missing)}; is this a file of code_generation_lite?"
+        )
     try:
         datetime.fromisoformat(row["contest_date"]).replace(tzinfo=None)
     except ValueError as error:
-        raise LabError(f"{where}: the contest_date {row['contest_date']!r} is not an ISO date") from error
+        raise LabError(
+            f"{where}: the contest_date {row['contest_date']!r} is not an ISO date"
+        ) from error
     return dict(row)
 
 
@@ -187,14 +221,18 @@ def _function(where: str, row: DatasetRow) -> str | None:
     try:
         name = json.loads(row["metadata"] or "{}").get("func_name")
     except (ValueError, AttributeError) as error:
-        raise LabError(f"{where}: the metadata are no JSON object: {row['metadata'][:40]!r}") from error
+        raise LabError(
+            f"{where}: the metadata are no JSON object: {row['metadata'][:40]!r}"
+        ) from error
     if name is not None and not (isinstance(name, str) and name.isidentifier()):
         raise LabError(f"{where}: func_name {name!r:.40} is not the name of a function")
     return name
 
 
 LARGEST = 2 << 30
-"""Bytes that a payload may grow to when it is unpacked; the largest of release_v6 is a tenth of that."""
+"""Bytes that a payload may grow to when it is unpacked; the largest of release_v6 is a tenth of
+that.
+"""
 
 
 class _OnlyText(pickle.Unpickler):
@@ -208,7 +246,8 @@ class _OnlyText(pickle.Unpickler):
 
 
 def decode_cases(where: str, row: Mapping[str, Any], *, functional: bool) -> list[Case]:
-    """Public, then private tests of a row; LabError where they cannot be decoded, are of another kind, or are none.
+    """Public, then private tests of a row; LabError where they cannot be decoded, are of another
+    kind, or are none.
 
     `functional` tests hold JSON values: one per line as input, one as output.
     """
@@ -218,7 +257,9 @@ def decode_cases(where: str, row: Mapping[str, Any], *, functional: bool) -> lis
             private = _json(_unpacked(row["private_test_cases"]))
         # A pickle may fail in many ways; none of them may pass for an empty list of tests.
         except Exception as error:
-            raise LabError(f"{where}: private_test_cases cannot be decoded: {type(error).__name__}: {error}") from error
+            raise LabError(
+                f"{where}: private_test_cases cannot be decoded: {type(error).__name__}: {error}"
+            ) from error
     for column, tests in (("public_test_cases", public), ("private_test_cases", private)):
         if not isinstance(tests, list):
             raise LabError(f"{where}: {column} is not a JSON list of tests")
@@ -252,31 +293,57 @@ def _json(text: str) -> Any:
 
 
 def _case(where: str, kind: str, entry: Any) -> Case:
-    texts = [entry.get(key) for key in ("input", "output", "testtype")] if isinstance(entry, dict) else [None]
+    texts = (
+        [entry.get(key) for key in ("input", "output", "testtype")]
+        if isinstance(entry, dict)
+        else [None]
+    )
     if not all(isinstance(text, str) for text in texts):
-        raise LabError(f"{where}: a test is not an object with the texts input, output and testtype")
+        raise LabError(
+            f"{where}: a test is not an object with the texts input, output and testtype"
+        )
     input_text, expected, stated = (str(text) for text in texts)
     if stated != kind:
-        raise LabError(f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}")
+        raise LabError(
+            f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}"
+        )
     if kind == "functional":
         try:
             json.loads(expected, parse_int=str)  # whole numbers may be longer than Python reads
         except ValueError as error:
-            raise LabError(f"{where}: a functional test expects {expected[:40]!r}, which is not JSON") from error
+            raise LabError(
+                f"{where}: a functional test expects {expected[:40]!r}, which is not JSON"
+            ) from error
     return Case(input_text.encode(), expected.encode())
 
 
-ERRATA: dict[str, str] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
+ERRATA: dict[
+    str, str
+] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
     **dict.fromkeys(
         (
-            *("abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_a", "abc343_e", "abc362_c", "arc185_c"),
-            *("find-words-containing-character", "find-the-peaks", "generate-binary-strings-without-adjacent-zeros"),
+            *(
+                "abc311_c",
+                "abc326_d",
+                "abc327_b",
+                "abc333_e",
+                "abc343_a",
+                "abc343_e",
+                "abc362_c",
+                "arc185_c",
+            ),
+            *(
+                "find-words-containing-character",
+                "find-the-peaks",
+                "generate-binary-strings-without-adjacent-zeros",
+            ),
         ),
         "several right outputs",
     ),
     **dict.fromkeys(("abc337_e", "abc355_e"), "interactive"),
     **dict.fromkeys(
-        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), "bad tests"
+        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"),
+        "bad tests",
     ),
 }
 
@@ -287,10 +354,11 @@ _NAME = re.compile(r"livecodebench(?:-(?P<release>v\d|file))?(?:-(?P<window>\d{4
 
 
 class LiveCodeBench(ProgramBenchmark):
-    """The problems of a release whose contests lie in a window; the GSPO paper's is v5, 2024-10 to 2025-02: 166.
+    """The problems of a release whose contests lie in a window; the GSPO paper's is v5, 2024-10 to
+    2025-02: 166.
 
-    `release` is LiveCodeBench's release_vN, files 1 to N, also written vN; `"file"`: the rows of `data`, however many.
-    `window` is YYMM-YYMM or "all". Tests may take `seconds` of CPU time each.
+    `release` is LiveCodeBench's release_vN, files 1 to N, also written vN; `"file"`: the rows of
+    `data`, however many. `window` is YYMM-YYMM or "all". Tests may take `seconds` of CPU time each.
     """
 
     prompt_version = "lcb/1"
@@ -308,11 +376,13 @@ class LiveCodeBench(ProgramBenchmark):
         if self.release != OWN and f"release_{self.release}" not in LIVECODEBENCH:
             known = [name.removeprefix("release_") for name in LIVECODEBENCH] + [OWN]
             raise LabError(
-                f"livecodebench: no release '{release}'{nearest(release, known)}; there are {', '.join(known)}"
+                f"livecodebench: no release '{release}'{nearest(release, known)}; there are"
+                f" {', '.join(known)}"
             )
         if self.release == OWN and data is None:
             raise LabError(
-                "livecodebench: release = 'file' takes the rows of your own file; name it with data = 'FILE'"
+                "livecodebench: release = 'file' takes the rows of your own file; name it with data"
+                " = 'FILE'"
             )
         seconds = number_option("livecodebench", "seconds", seconds, 600)
         window = window or ("all" if self.release == OWN else "2410-2502")
@@ -328,17 +398,24 @@ class LiveCodeBench(ProgramBenchmark):
 
     @classmethod
     def options_in(cls, name: str) -> Mapping[str, str]:
-        """Release "v5" and window "2408-2502" of `livecodebench-v5-2408-2502`. LabError for another name."""
+        """Release "v5" and window "2408-2502" of `livecodebench-v5-2408-2502`.
+
+        LabError for another name.
+        """
         match = _NAME.fullmatch(name)
         if match is None:
-            raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
+            raise LabError(
+                f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502"
+            )
         return {key: value for key, value in match.groupdict().items() if value}
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
         entry = self._entries[problem.id]
         program = Program(stated, entry.function)
-        return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule)
+        return grade_program(
+            sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule
+        )
 
     @functools.cached_property
     def _entries(self) -> Mapping[str, Entry]:
@@ -377,18 +454,24 @@ def _problem(entry: Entry) -> Problem:
 
 
 def _prompt(entry: Entry) -> str:
-    """The official headings and fences, with the instruction at the head of the user's message (see docs)."""
+    """The official headings and fences, with the instruction at the head of the user's message (see
+    docs).
+    """
     if entry.starter.strip():
-        form = "Complete the starter code below and give the whole program in one block, fenced as it is."
+        form = (
+            "Complete the starter code below and give the whole program in one block, fenced as"
+            " it is."
+        )
         code = entry.starter
     else:
         form = (
-            "Read the input from standard input and write the answer to standard output, without trying it on the "
-            "examples. Give the whole program in one block, fenced as below."
+            "Read the input from standard input and write the answer to standard output, without"
+            " trying it on the examples. Give the whole program in one block, fenced as below."
         )
         code = "# YOUR CODE HERE"
     return (
-        "You are an expert Python programmer. Write a correct Python program for the problem below, one that meets its "
-        f"specification and passes all tests.\n\n### Question:\n{entry.statement}\n\n### Format:\n{form}\n"
-        f"```python\n{code}\n```\n\n### Answer:\n"
+        "You are an expert Python programmer. Write a correct Python program for the problem"
+        " below, one that meets its specification and passes all tests.\n\n###"
+        f" Question:\n{entry.statement}\n\n### Format:\n{form}\n```python\n{code}\n```\n\n###"
+        " Answer:\n"
     )

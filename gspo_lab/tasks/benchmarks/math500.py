@@ -1,7 +1,8 @@
 """MATH-500: 500 problems of the MATH test set (arXiv 2305.20050), whose answers are expressions.
 
-math-verify compares them in a process of its own that can be killed. A comparison is bounded by CPU time, so that a
-loaded machine changes no verdict, and by wall time far beyond, so that nothing can hang.
+math-verify compares them in a process of its own that can be killed. A comparison is bounded by CPU
+time, so that a loaded machine changes no verdict, and by wall time far beyond, so that nothing can
+hang.
 """
 
 import contextlib
@@ -22,7 +23,12 @@ from typing import Any
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
-from gspo_lab.tasks.benchmarks.published_benchmark import PROMPT_VERSION, Published, prompt, read_items
+from gspo_lab.tasks.benchmarks.published_benchmark import (
+    PROMPT_VERSION,
+    Published,
+    prompt,
+    read_items,
+)
 
 VERSION = "0.9.0"
 """The one version whose verdicts are known; verdicts differ between versions."""
@@ -46,13 +52,21 @@ def check_installed() -> None:
     require_package("math-verify", "bench", "grading of mathematical expressions", "math_verify")
     version = metadata.version("math-verify")
     if version != VERSION:
-        raise LabError(f"math-verify {version} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
+        raise LabError(
+            f"math-verify {version} grades otherwise than {VERSION}: pip install"
+            f" math-verify=={VERSION}"
+        )
 
 
 class Expressions:
-    """Compares expressions; thread-safe, one pair at a time. The process ends with this object, or with its parent."""
+    """Compares expressions; thread-safe, one pair at a time.
 
-    def __init__(self, *, cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> None:
+    The process ends with this object, or with its parent.
+    """
+
+    def __init__(
+        self, *, cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS
+    ) -> None:
         self._cpu_seconds = cpu_seconds
         self._wall_seconds = wall_seconds
         self._lock = threading.Lock()
@@ -64,7 +78,8 @@ class Expressions:
     def equal(self, gold: str, answer: str) -> bool:
         """Whether `answer` equals `gold`, both LaTeX without dollars or box.
 
-        Undecided where that cannot be told of this answer; WorkerFailed where it could be told of none.
+        Undecided where that cannot be told of this answer; WorkerFailed where it could be told of
+        none.
         """
         with self._lock:
             if self._owner != os.getpid() and self._process is not None:
@@ -91,7 +106,12 @@ class Expressions:
         command = [sys.executable, "-m", __name__, str(self._cpu_seconds), str(theirs.fileno())]
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=[theirs.fileno()], start_new_session=True
+            command,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
         )
         theirs.close()
         self._owner = os.getpid()
@@ -100,7 +120,9 @@ class Expressions:
             raise WorkerFailed("the comparing process did not begin as it should")
 
     def _exchange(self, pair: list[str] | None, seconds: float) -> str:
-        """The reply to a pair, or the first message; the process is ended where there is none in time."""
+        """The reply to a pair, or the first message; the process is ended where there is none in
+        time.
+        """
         try:
             if pair is not None:
                 self._connection.send_bytes(json.dumps(pair).encode())
@@ -110,11 +132,15 @@ class Expressions:
         except (EOFError, OSError):
             code = self._end(patience=10.0)  # it has closed its end: it is dying of its own
             if pair and code == -signal.SIGXCPU:
-                raise Undecided(f"comparing it takes more than {self._cpu_seconds} s of CPU time") from None
+                raise Undecided(
+                    f"comparing it takes more than {self._cpu_seconds} s of CPU time"
+                ) from None
             if pair and code in (-signal.SIGSEGV, -signal.SIGABRT):
                 raise Undecided("comparing it breaks math-verify") from None
             raise WorkerFailed(f"the comparing process ended with code {code}") from None
-        except BaseException:  # an interrupt between question and reply would shift all later replies by one
+        except (
+            BaseException
+        ):  # an interrupt between question and reply would shift all later replies by one
             self._end()
             raise
 
@@ -126,7 +152,9 @@ class Expressions:
         return _ended(process, self._connection, patience)
 
 
-def _ended(process: "subprocess.Popen[bytes]", connection: Connection, patience: float = 0.0) -> int:
+def _ended(
+    process: "subprocess.Popen[bytes]", connection: Connection, patience: float = 0.0
+) -> int:
     """End the process, at once unless it is given time to end by itself; its exit code."""
     try:
         code = process.wait(patience)
@@ -138,8 +166,10 @@ def _ended(process: "subprocess.Popen[bytes]", connection: Connection, patience:
 
 
 def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
-    """What the process does: says "ready", then takes `["gold", "answer"]` and gives "equal", "differs", "gold" (it
-    parses to nothing), "answer" or "memory". The kernel ends it where one pair takes more CPU time than allowed."""
+    """What the process does: says "ready", then takes `["gold", "answer"]` and gives "equal",
+    "differs", "gold" (it parses to nothing), "answer" or "memory". The kernel ends it where one
+    pair takes more CPU time than allowed.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     from math_verify import parse, verify
@@ -148,9 +178,13 @@ def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
     boxed = [LatexExtractionConfig(boxed_match_priority=0)]
 
     def read(text: str) -> list[Any]:
-        # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in for them.
+        # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in
+        # for them.
         expressions: list[Any] = parse(
-            f"\\boxed{{{text}}}", extraction_config=boxed, fallback_mode="no_fallback", parsing_timeout=None
+            f"\\boxed{{{text}}}",
+            extraction_config=boxed,
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
         )
         return expressions
 
@@ -185,7 +219,8 @@ _TEXT = re.compile(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}")
 class Math500(Published):
     """The last complete box must equal the gold expression, by the same text or by math-verify.
 
-    math-verify is shown the box alone: it would also take numbers from prose, and join boxes that stand together.
+    math-verify is shown the box alone: it would also take numbers from prose, and join boxes that
+    stand together.
     """
 
     name = "math500"
@@ -207,11 +242,13 @@ class Math500(Published):
         for item in items:
             if len(item.gold) > LONGEST or item.gold.count("{") != item.gold.count("}"):
                 raise LabError(f"{item.where}: the gold {item.gold!r:.60} is not an expression")
-        return tuple(Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items)
+        return tuple(
+            Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items
+        )
 
     def judged(self, problem: Problem, stated: str) -> Grade:
-        """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure of the grader's own
-        (the gold cannot be read, the process cannot be started) is an error."""
+        """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure
+        of the grader's own (the gold cannot be read, the process cannot be started) is an error."""
         shown = " ".join(stated.split())[:SHOWN]
         if _bare(stated) == _bare(problem.reference):
             return Grade(1.0, True, shown, "the same text as the reference")

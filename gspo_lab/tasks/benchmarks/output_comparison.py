@@ -1,10 +1,12 @@
-"""Whether a program's output is the expected one: three rules, of which each takes all that the one before it takes.
+"""Whether a program's output is the expected one: three rules, of which each takes all that the one
+before it takes.
 
-`strict`: the same bytes but for newlines at the end; a function's value of the same types throughout.
-`lcb`: LiveCodeBench's own rule (lcb_runner/evaluation/testing_util.py), for numbers in ASCII alone. Output is stripped,
-split into lines, each stripped; as many lines; each the same text, or the same decimal numbers in order. A function's
-value is equal as Python sees it, but a bool never equals a number.
-`tolerant`: blanks and line breaks of any kind, any case, numbers within 1e-6 (absolute or relative), bools as numbers.
+`strict`: the same bytes but for newlines at the end; a function's value of the same types
+throughout. `lcb`: LiveCodeBench's own rule (lcb_runner/evaluation/testing_util.py), for numbers in
+ASCII alone. Output is stripped, split into lines, each stripped; as many lines; each the same text,
+or the same decimal numbers in order. A function's value is equal as Python sees it, but a bool
+never equals a number. `tolerant`: blanks and line breaks of any kind, any case, numbers within 1e-6
+(absolute or relative), bools as numbers.
 """
 
 import io
@@ -24,8 +26,8 @@ TOLERANCE = 1e-6
 VALUE_BYTES = 1 << 20
 """JSON this much longer than 64 times the expected one states another value."""
 STRUCTURE = (b"[", b"{", b",")
-"""What JSON writes as itself, or behind a backslash. A text with more of these than the expected one states another
-value, and to read it could take thirty times its size."""
+"""What JSON writes as itself, or behind a backslash. A text with more of these than the expected
+one states another value, and to read it could take thirty times its size."""
 REMEMBERED = 1000
 
 _MANY_WORDS = re.compile(rb"\S.{,8192}\S*", re.DOTALL)
@@ -33,7 +35,9 @@ _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})
 
 
 def output_rule(expected: bytes, got: bytes) -> ComparisonRule | None:
-    """The strictest rule by which the bytes on stdout are the expected ones; each later one takes them too."""
+    """The strictest rule by which the bytes on stdout are the expected ones; each later one takes
+    them too.
+    """
     if expected.rstrip(b"\n") == got.rstrip(b"\n"):
         return "strict"
     if _all_alike(_same_line, _lines(expected), _lines(got)):
@@ -42,9 +46,11 @@ def output_rule(expected: bytes, got: bytes) -> ComparisonRule | None:
 
 
 def value_rule(expected: bytes, got: bytes | None, exact: bool) -> ComparisonRule | None:
-    """The strictest rule by which the JSON text `got` of what a function returned states the expected value.
+    """The strictest rule by which the JSON text `got` of what a function returned states the
+    expected value.
 
-    `exact` False: it returned something that JSON can only say roughly (a tuple within a list); None: nothing.
+    `exact` False: it returned something that JSON can only say roughly (a tuple within a list);
+    None: nothing.
     """
     if got is None or len(got) > VALUE_BYTES + 64 * len(expected):
         return None
@@ -68,9 +74,13 @@ def _words(text: bytes) -> Iterator[bytes]:
     return itertools.chain.from_iterable(piece[0].split() for piece in _MANY_WORDS.finditer(text))
 
 
-def _all_alike(alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes], got: Iterator[bytes]) -> bool:
-    """Whether there are as many parts and each is equal to its counterpart, or `alike`. One by one: all of them as
-    objects would take fifty times the text's memory. Of the pairs that are alike some are remembered."""
+def _all_alike(
+    alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes], got: Iterator[bytes]
+) -> bool:
+    """Whether there are as many parts and each is equal to its counterpart, or `alike`. One by one:
+    all of them as objects would take fifty times the text's memory. Of the pairs that are alike
+    some are remembered.
+    """
     known: set[tuple[bytes, bytes]] = set()
     for first, second in itertools.zip_longest(expected, got):
         if first is None or second is None:
@@ -86,7 +96,11 @@ def _all_alike(alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes],
 
 def _same_line(expected: bytes, got: bytes) -> bool:
     """Of two lines that differ: whether they hold the same numbers in order, and nothing else."""
-    return all(itertools.starmap(_same_number, itertools.zip_longest(_words(expected), _words(got), fillvalue=b"")))
+    return all(
+        itertools.starmap(
+            _same_number, itertools.zip_longest(_words(expected), _words(got), fillvalue=b"")
+        )
+    )
 
 
 def _same_number(expected: bytes, got: bytes) -> bool:
@@ -97,7 +111,8 @@ def _same_number(expected: bytes, got: bytes) -> bool:
 
 
 def _number(word: bytes) -> Decimal | None:
-    # In ASCII, without underscores, NaN and infinity: Decimal itself would read digits of any script.
+    # In ASCII, without underscores, NaN and infinity: Decimal itself would read digits of any
+    # script.
     if not _NUMBER.fullmatch(word):
         return None
     try:
@@ -116,7 +131,9 @@ def _close_word(expected: bytes, got: bytes) -> bool:
 
 
 def _close(expected: float, got: float) -> bool:
-    return math.isclose(expected, got, rel_tol=TOLERANCE, abs_tol=TOLERANCE) and math.isfinite(expected - got)
+    return math.isclose(expected, got, rel_tol=TOLERANCE, abs_tol=TOLERANCE) and math.isfinite(
+        expected - got
+    )
 
 
 def _equal(rule: ComparisonRule, expected: Any, got: Any) -> bool:

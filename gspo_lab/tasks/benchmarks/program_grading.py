@@ -1,12 +1,13 @@
 """Grading of model-written programs: found in the answer, run in the sandbox, compared here.
 
-The sandbox is given the program and the inputs and nothing else; expected outputs are compared in this process, on
-bytes, after the program has ended.
+The sandbox is given the program and the inputs and nothing else; expected outputs are compared in
+this process, on bytes, after the program has ended.
 
-A checker is a Python program of the data set's, which a model wrote. So it runs in the sandbox too, after the program
-and apart from it. It is called with three files, the input, the correct output and the program's, and prints a number.
-Some print 1 and some 100 for a right output. So each is first shown the correct output of every test: what it prints
-then is the test's full number. One that gives a correct output none is broken, and no answer to its problem is graded.
+A checker is a Python program of the data set's, which a model wrote. So it runs in the sandbox too,
+after the program and apart from it. It is called with three files, the input, the correct output
+and the program's, and prints a number. Some print 1 and some 100 for a right output. So each is
+first shown the correct output of every test: what it prints then is the test's full number. One
+that gives a correct output none is broken, and no answer to its problem is graded.
 """
 
 import atexit
@@ -19,7 +20,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gspo_lab.tasks.base import Defaults, Grade, choice
-from gspo_lab.tasks.benchmarks.output_comparison import RULES, ComparisonRule, output_rule, value_rule
+from gspo_lab.tasks.benchmarks.output_comparison import (
+    RULES,
+    ComparisonRule,
+    output_rule,
+    value_rule,
+)
 from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer, Published, spoken
 from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
 
@@ -38,7 +44,8 @@ class Case:
 
 
 _OPENING = threading.Lock()
-"""Answers are graded in several threads, and the first ones would each open a sandbox of their own."""
+"""Answers are graded in several threads, and the first ones would each open a sandbox of their own.
+"""
 
 
 def sandbox(unsafe: bool) -> Sandbox:
@@ -64,7 +71,8 @@ def cases_digest(cases: Sequence[Case]) -> str:
 
 
 def extract_program(answer: str) -> str:
-    """The lines between the last two that hold three backticks, behind the thinking (LiveCodeBench's own rule).
+    """The lines between the last two that hold three backticks, behind the thinking
+    (LiveCodeBench's own rule).
 
     NoAnswer where there are fewer than two, or nothing between them.
     """
@@ -79,7 +87,10 @@ def extract_program(answer: str) -> str:
 
 
 class ProgramBenchmark(Published, ABC):
-    """A benchmark whose answers are programs. `unsafe` runs them without isolation where nothing isolates them."""
+    """A benchmark whose answers are programs.
+
+    `unsafe` runs them without isolation where nothing isolates them.
+    """
 
     runs_programs = True
     # Samples are those of the GSPO paper and of CodeElo; the sampling is Qwen3's when thinking.
@@ -99,10 +110,11 @@ class ProgramBenchmark(Published, ABC):
 def grade_program(
     opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: ComparisonRule
 ) -> Grade:
-    """Right is a program that passes every test by `rule`; it is run until no rule has it right any more.
+    """Right is a program that passes every test by `rule`; it is run until no rule has it right any
+    more.
 
-    The reason ends in what other rules would have said where they decide otherwise: "[tolerant: right]". What keeps the
-    sandbox from an outcome is the grade's error.
+    The reason ends in what other rules would have said where they decide otherwise: "[tolerant:
+    right]". What keeps the sandbox from an outcome is the grade's error.
     """
     if not cases:
         return Grade(None, None, program.source, error="no tests", isolation=opened.level)
@@ -115,12 +127,16 @@ def grade_program(
         elif outcome.ending == "finished":
             passed = value_rule(expected, outcome.result, bool(outcome.exact))
         for failed in RULES if passed is None else RULES[: RULES.index(passed)]:
-            failures.setdefault(failed, f"test {index + 1} of {len(cases)}: {failure_text(outcome)}")
+            failures.setdefault(
+                failed, f"test {index + 1} of {len(cases)}: {failure_text(outcome)}"
+            )
         return len(failures) < len(RULES)
 
     problem = None
     try:
-        outcomes = opened.run(program, [case.input for case in cases], limits, go_on=go_on, keep_output=False)
+        outcomes = opened.run(
+            program, [case.input for case in cases], limits, go_on=go_on, keep_output=False
+        )
         if any(outcome.ending == "killed" for outcome in outcomes):
             problem = "a test was ended from outside"
         elif len(outcomes) < len(cases) and len(failures) < len(RULES):
@@ -128,7 +144,13 @@ def grade_program(
     except SandboxFailed as error:
         problem = str(error)
     if problem is not None:
-        return Grade(None, None, program.source, error=f"the sandbox failed: {problem}", isolation=opened.level)
+        return Grade(
+            None,
+            None,
+            program.source,
+            error=f"the sandbox failed: {problem}",
+            isolation=opened.level,
+        )
     right = rule not in failures
     reason = failures.get(rule, f"passed all {len(cases)} tests")
     for another in RULES:
@@ -138,7 +160,10 @@ def grade_program(
 
 
 def failure_text(outcome: ExecutionResult) -> str:
-    """How a failed test ended, in a few words: `wrong output`, `exit 1: ZeroDivisionError: division by zero`."""
+    """How a failed test ended, in a few words:
+
+    `wrong output`, `exit 1: ZeroDivisionError: division by zero`.
+    """
     if outcome.ending == "finished":
         return "wrong output"
     if outcome.ending == "error":
@@ -173,8 +198,8 @@ class CheckerFailed(Exception):
 
 
 def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[float, ...]:
-    """What the checker gives the correct output of each test. CheckerFailed where that is not a number above 0,
-    SandboxFailed where it could not be run."""
+    """What the checker gives the correct output of each test. CheckerFailed where that is not a
+    number above 0, SandboxFailed where it could not be run."""
     numbers: list[float] = []
 
     def go_on(_index: int, outcome: ExecutionResult) -> bool:
@@ -183,8 +208,12 @@ def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[
             raise SandboxFailed("the checker was not run to its end")
         if number is None or number <= 0:
             test = f"test {len(numbers) + 1} of {len(cases)}"
-            printed = repr(outcome.stdout[:80]) if outcome.ending == "finished" else failure_text(outcome)
-            raise CheckerFailed(f"{test}: the checker gives the correct output no number above 0: {printed}")
+            printed = (
+                repr(outcome.stdout[:80]) if outcome.ending == "finished" else failure_text(outcome)
+            )
+            raise CheckerFailed(
+                f"{test}: the checker gives the correct output no number above 0: {printed}"
+            )
         numbers.append(number)
         return True
 
@@ -196,9 +225,16 @@ def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[
 
 
 def grade_checked(
-    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, checker: str, full: Sequence[float]
+    opened: Sandbox,
+    program: Program,
+    cases: Sequence[Case],
+    limits: Limits,
+    checker: str,
+    full: Sequence[float],
 ) -> Grade:
-    """Right is a program that finishes on every test and whose outputs the checker gives the `full` number each."""
+    """Right is a program that finishes on every test and whose outputs the checker gives the `full`
+    number each.
+    """
     checked = 0
     try:
         while checked < len(cases):
@@ -210,12 +246,20 @@ def grade_checked(
                 reason = f"test {checked + 1} of {len(cases)}: {failure_text(outcomes[right])}"
                 return Grade(0.0, False, program.source, reason, isolation=opened.level)
     except SandboxFailed as error:
-        return Grade(None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level)
-    return Grade(1.0, True, program.source, f"passed all {len(cases)} tests", isolation=opened.level)
+        return Grade(
+            None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level
+        )
+    return Grade(
+        1.0, True, program.source, f"passed all {len(cases)} tests", isolation=opened.level
+    )
 
 
-def _run_some(opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits) -> list[ExecutionResult]:
-    """The outcomes of the first tests: up to one that does not finish, or until enough output is kept."""
+def _run_some(
+    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits
+) -> list[ExecutionResult]:
+    """The outcomes of the first tests: up to one that does not finish, or until enough output is
+    kept.
+    """
     stored = 0
 
     def go_on(_index: int, outcome: ExecutionResult) -> bool:
@@ -230,7 +274,11 @@ def _run_some(opened: Sandbox, program: Program, cases: Sequence[Case], limits: 
 
 
 def _count_right(
-    opened: Sandbox, checker: str, cases: Sequence[Case], outcomes: Sequence[ExecutionResult], full: Sequence[float]
+    opened: Sandbox,
+    checker: str,
+    cases: Sequence[Case],
+    outcomes: Sequence[ExecutionResult],
+    full: Sequence[float],
 ) -> int:
     """How many outcomes, from the first on, the checker gives the full number."""
     right = 0
@@ -246,7 +294,9 @@ def _count_right(
         return accepted
 
     if outcomes:
-        _check(opened, checker, cases[: len(outcomes)], [outcome.stdout for outcome in outcomes], go_on)
+        _check(
+            opened, checker, cases[: len(outcomes)], [outcome.stdout for outcome in outcomes], go_on
+        )
     return right
 
 
@@ -262,7 +312,9 @@ def _check(
     for case, output in zip(cases, outputs, strict=True):
         sizes = " ".join(str(len(text)) for text in (case.input, case.output, output))
         inputs.append(b"%s\n%s%s%s" % (sizes.encode(), case.input, case.output, output))
-    opened.run(Program(_CALL.format(source=checker)), inputs, LIMITS, go_on=go_on, keep_output=False)
+    opened.run(
+        Program(_CALL.format(source=checker)), inputs, LIMITS, go_on=go_on, keep_output=False
+    )
 
 
 def _number(outcome: ExecutionResult) -> float | None:

@@ -1,7 +1,8 @@
 """What all published benchmarks have in common: problems read once, when they are first asked for.
 
-Copies of a data set differ in names (`problem`, `question`), in where the gold is (a column, or a box in the solution),
-in wrapping (verl's) and in repetition. Whatever fits none of the known shapes is an error, never a skipped row.
+Copies of a data set differ in names (`problem`, `question`), in where the gold is (a column, or a
+box in the solution), in wrapping (verl's) and in repetition. Whatever fits none of the known shapes
+is an error, never a skipped row.
 """
 
 import functools
@@ -19,18 +20,23 @@ from gspo_lab.tasks.pools import known_split
 
 
 def compared(stated: str, value: object, gold: object, kind: str, most: int) -> Grade:
-    """The grade of a `value` that was read from `stated`, of which `most` characters are shown; None: there is none."""
+    """The grade of a `value` that was read from `stated`, of which `most` characters are shown;
+    None: there is none.
+    """
     shown = " ".join(stated.split())[:most]
     if value is None:
         return Grade(0.0, False, shown, f"not a {kind}: {shown!r}")
     right = value == gold
-    return Grade(float(right), right, shown, "equal to the reference" if right else f"differs: {value}")
+    return Grade(
+        float(right), right, shown, "equal to the reference" if right else f"differs: {value}"
+    )
 
 
 class Published(Task, ABC):
     """A benchmark whose problems come from files. `read` gives them; the rest is here.
 
-    An answer that was cut at the token limit is wrong: what it would have gone on to say is not known.
+    An answer that was cut at the token limit is wrong: what it would have gone on to say is not
+    known.
     """
 
     stop: tuple[str, ...] = ()
@@ -39,30 +45,46 @@ class Published(Task, ABC):
     trains = False
     """Whether it has problems to train on, too."""
     runs_programs = False
-    """Whether grading runs what a model wrote, in the sandbox; such a benchmark has the option `unsafe`."""
+    """Whether grading runs what a model wrote, in the sandbox; such a benchmark has the option
+    `unsafe`.
+    """
     enough: int | None = None
-    """How many problems the user's own copy must hold; None: all that were published. `build_task` sets it."""
+    """How many problems the user's own copy must hold; None: all that were published.
+
+    `build_task` sets it.
+    """
 
     def __init__(self, data: str | None = None) -> None:
         self.data = data
 
     @classmethod
     def options_in(cls, name: str) -> Mapping[str, str]:
-        """The options in a longer name of the benchmark, as in `livecodebench-v5-2408-2502`. LabError without any."""
+        """The options in a longer name of the benchmark, as in `livecodebench-v5-2408-2502`.
+
+        LabError without any.
+        """
         raise LabError(f"unknown task '{name}'; the benchmark is called {cls.name}")
 
     @abstractmethod
     def read(self) -> tuple[Problem, ...]:
-        """All held-out problems, in the order of their file; LabError for whatever is wrong with the data."""
+        """All held-out problems, in the order of their file; LabError for whatever is wrong with
+        the data.
+        """
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The benchmark's problems; it has none to train on."""
         if known_split(self.name, split) == "train":
-            raise LabError(f"task '{self.name}' is a benchmark and has no problems to train on; train on gsm8k, say")
+            raise LabError(
+                f"task '{self.name}' is a benchmark and has no problems to train on; train on"
+                " gsm8k, say"
+            )
         return self._held_out
 
     def stated(self, answer: str) -> str:
-        """What of an answer is graded: the last complete box behind the thinking. NoAnswer where there is none."""
+        """What of an answer is graded: the last complete box behind the thinking.
+
+        NoAnswer where there is none.
+        """
         return last_box(spoken(answer))
 
     @abstractmethod
@@ -80,7 +102,9 @@ class Published(Task, ABC):
     @property
     def data_digest(self) -> str | None:
         """sha256 of ids, prompts and references, in order."""
-        return digest([[problem.id, problem.prompt, problem.reference] for problem in self._held_out])
+        return digest(
+            [[problem.id, problem.prompt, problem.reference] for problem in self._held_out]
+        )
 
     @functools.cached_property
     def _held_out(self) -> tuple[Problem, ...]:
@@ -109,7 +133,9 @@ class Unclosed(NoAnswer):
 
 
 def prompt(problem: str) -> str:
-    r"""The problem and one sentence that asks for steps and a boxed answer, as the cards of Qwen's models ask."""
+    r"""The problem and one sentence that asks for steps and a boxed answer, as the cards of Qwen's
+    models ask.
+    """
     return f"{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
 
 
@@ -124,8 +150,8 @@ def spoken(response: str) -> str:
 def last_box(text: str) -> str:
     r"""The content of the last complete box, the outermost where boxes are nested.
 
-    An empty `\boxed{}` repeats the instruction and is passed over. NoAnswer without a box, Unclosed where the last one
-    is not closed.
+    An empty `\boxed{}` repeats the instruction and is passed over. NoAnswer without a box, Unclosed
+    where the last one is not closed.
     """
     openings = _openings(text)
     for inside in openings:
@@ -145,7 +171,8 @@ def last_box(text: str) -> str:
 
 
 def _openings(text: str) -> Iterator[int]:
-    """Where the content of each box begins, from the last one to the first; Unclosed where the text ends before it.
+    """Where the content of each box begins, from the last one to the first; Unclosed where the text
+    ends before it.
 
     Searched from the end, because there the answer is; a word without a brace is prose.
     """
@@ -162,7 +189,9 @@ def _openings(text: str) -> Iterator[int]:
 
 
 def closing_brace(text: str, inside: int) -> int | None:
-    """Where the brace stands that closes the one before `inside`, braces behind a backslash left out; None: nowhere."""
+    """Where the brace stands that closes the one before `inside`, braces behind a backslash left
+    out; None: nowhere.
+    """
     depth = 1
     for brace in _BRACES.finditer(text, inside):
         if brace.group() == "{":
@@ -187,30 +216,45 @@ class DatasetProblem:
     where: str
 
 
-def read_items(name: str, files: Sequence[DataFile], count: int, enough: int | None = None) -> list[DatasetProblem]:
-    """The items of a data set that must hold `count` problems, each once; LabError where they are others. The user's
-    own files may hold fewer, but at least `enough`.
+def read_items(
+    name: str, files: Sequence[DataFile], count: int, enough: int | None = None
+) -> list[DatasetProblem]:
+    """The items of a data set that must hold `count` problems, each once; LabError where they are
+    others. The user's own files may hold fewer, but at least `enough`.
 
-    Where every row is repeated equally often (DAPO's copy of AIME has each 32 times) each is taken once. Ids are the
-    copy's own where they tell the problems apart, else the places in the files, from 1.
+    Where every row is repeated equally often (DAPO's copy of AIME has each 32 times) each is taken
+    once. Ids are the copy's own where they tell the problems apart, else the places in the files,
+    from 1.
     """
     items = list(_read(files))
     times = Counter(_key(item) for item in items)
     if len(set(times.values())) > 1:
         often, most = times.most_common(1)[0]
         again = [item.where for item in items if _key(item) == often]
-        raise LabError(f"{name}: the same problem {most} times, others not: {again[0]} and {again[1]}; repair the file")
+        raise LabError(
+            f"{name}: the same problem {most} times, others not: {again[0]} and {again[1]}; repair"
+            " the file"
+        )
     problems: dict[str, DatasetProblem] = {}
     for item in items:
         first = problems.setdefault(_key(item), item)
         if first.gold != item.gold:
             both = f"{first.gold} ({first.where}) and {item.gold} ({item.where})"
             raise LabError(f"{name}: one problem has two answers, {both}; repair the file")
-    part = enough is not None and enough <= len(problems) < count and not any(file.published for file in files)
+    part = (
+        enough is not None
+        and enough <= len(problems) < count
+        and not any(file.published for file in files)
+    )
     if len(problems) != count and not part:
         places = ", ".join(str(file.path) for file in files)
-        limit = f", or evaluate some with --limit {len(problems)}" if 0 < len(problems) < count else ""
-        raise LabError(f"{name}: {len(problems)} different problems in {places}, not {count}; name a whole copy{limit}")
+        limit = (
+            f", or evaluate some with --limit {len(problems)}" if 0 < len(problems) < count else ""
+        )
+        raise LabError(
+            f"{name}: {len(problems)} different problems in {places}, not {count}; name a whole"
+            f" copy{limit}"
+        )
     ids = Counter(item.id for item in problems.values())
     have_ids = "" not in ids and max(ids.values()) == 1
     return [
@@ -236,7 +280,9 @@ def _item(where: str, row: DatasetRow) -> DatasetProblem:
         columns = _unwrapped(where, columns)
     problem = columns.get("problem", columns.get("question"))
     if not isinstance(problem, str) or not problem.strip():
-        raise LabError(f"{where}: no text in a column 'problem' or 'question'; it has {', '.join(row)}")
+        raise LabError(
+            f"{where}: no text in a column 'problem' or 'question'; it has {', '.join(row)}"
+        )
     answer = columns.get("answer")
     if answer is None:
         answer = _boxed_gold(where, columns.get("solution"))
@@ -247,10 +293,16 @@ def _item(where: str, row: DatasetRow) -> DatasetProblem:
 
 
 def _unwrapped(where: str, columns: DatasetRow) -> DatasetRow:
-    """verl's shape: the bare problem and its gold. Its `prompt` holds instructions of another benchmark's."""
+    """verl's shape: the bare problem and its gold.
+
+    Its `prompt` holds instructions of another benchmark's.
+    """
     extra, model = columns.get("extra_info"), columns["reward_model"]
     if not isinstance(extra, dict) or not isinstance(model, dict) or "raw_problem" not in extra:
-        raise LabError(f"{where}: verl's columns without extra_info.raw_problem; its prompt is not the bare problem")
+        raise LabError(
+            f"{where}: verl's columns without extra_info.raw_problem; its prompt is not the bare"
+            " problem"
+        )
     return {"problem": extra["raw_problem"], "answer": model.get("ground_truth"), "id": None}
 
 

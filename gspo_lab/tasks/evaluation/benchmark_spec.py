@@ -25,7 +25,10 @@ BYTE_LEVEL_TOKENS = 128
 
 @dataclass(frozen=True)
 class BenchmarkOverrides:
-    """Settings that override a task's defaults; None: the default. `plain`: raw prompts. LabError: invalid number."""
+    """Settings that override a task's defaults; None: the default.
+
+    `plain`: raw prompts. LabError: invalid number.
+    """
 
     samples: int | None = None
     temperature: float | None = None
@@ -35,12 +38,18 @@ class BenchmarkOverrides:
     plain: bool = False
 
     def __post_init__(self) -> None:
-        whole = {"--samples": self.samples, "--max-tokens": self.max_tokens, "--limit": self.problems}
+        whole = {
+            "--samples": self.samples,
+            "--max-tokens": self.max_tokens,
+            "--limit": self.problems,
+        }
         for option, count in whole.items():
             if count is not None and count < 1:
                 raise LabError(f"{option} {count}: must be a whole number from 1 up")
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
-            raise LabError(f"--temperature {self.temperature}: must be 0 (greedy) or larger; try 0.6")
+            raise LabError(
+                f"--temperature {self.temperature}: must be 0 (greedy) or larger; try 0.6"
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise LabError(f"--top-p {self.top_p}: must be a share above 0, up to 1; try 0.95")
 
@@ -82,15 +91,24 @@ class Bench:
         }
 
     def _task(self) -> dict[str, Any]:
-        """The task's key without the path of a copy of its problems: their digest identifies them."""
-        key: dict[str, Any] = json.loads(task_key(self.task_name, self.options, self.base, self.task))
+        """The task's key without the path of a copy of its problems: their digest identifies
+        them.
+        """
+        key: dict[str, Any] = json.loads(
+            task_key(self.task_name, self.options, self.base, self.task)
+        )
         copies = [key["options"].pop(option, None) for option in DATA_OPTIONS]
-        key["files"] = {path: content for path, content in key["files"].items() if path not in copies}
+        key["files"] = {
+            path: content for path, content in key["files"].items() if path not in copies
+        }
         return key
 
     @cached_property
     def evaluation(self) -> str:
-        """The name of the answers' folder, unique per settings: `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`."""
+        """The name of the answers' folder, unique per settings:
+
+        `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`.
+        """
         how = self.sampling
         part = f"-n{len(self.problems)}" if len(self.problems) < self.available else ""
         return (
@@ -104,13 +122,17 @@ class Bench:
         return len(self.task.problems("held-out"))
 
     def token_limit(self, *, byte_level: bool) -> int:
-        """The token limit before the model's context lowers it: defaults fit reasoning models, not byte-level ones."""
+        """The token limit before the model's context lowers it: defaults fit reasoning models, not
+        byte-level ones.
+        """
         if byte_level and not self.limited and self.task.defaults.max_tokens is not None:
             return min(self.sampling.max_tokens, BYTE_LEVEL_TOKENS)
         return self.sampling.max_tokens
 
 
-def bench_of(name: str, options: Mapping[str, Any], base: Path, overrides: BenchmarkOverrides) -> Bench:
+def bench_of(
+    name: str, options: Mapping[str, Any], base: Path, overrides: BenchmarkOverrides
+) -> Bench:
     """The benchmark `name` with a task's options and the overrides. LabError for an invalid one."""
     task = build_task(name, options, base, enough=overrides.problems)
     usual = task.defaults

@@ -1,6 +1,7 @@
 """The models that can be evaluated: checkpoints of a run, a model, a model behind a server.
 
-Modules that load a model or talk to a server are imported at first use, because they need different extras.
+Modules that load a model or talk to a server are imported at first use, because they need different
+extras.
 """
 
 import re
@@ -28,8 +29,15 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    model, dtype, thinking = run.settings.model, run.settings.rollout.dtype, run.settings.rollout.thinking
-    places = {0: None if run.warm_start is None else Path(run.warm_start), run.settings.steps: folder.final}
+    model, dtype, thinking = (
+        run.settings.model,
+        run.settings.rollout.dtype,
+        run.settings.rollout.thinking,
+    )
+    places = {
+        0: None if run.warm_start is None else Path(run.warm_start),
+        run.settings.steps: folder.final,
+    }
     on = str(device_of(device))
     weights = {step: _weights(model, place) for step, place in places.items()}
     content = {
@@ -49,21 +57,37 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
 
 
 def run_chats(folder: RunFolder) -> bool:
-    """Whether a run used its model as a chat model, by its last checkpoint: the model's folder may have gone."""
-    return has_chat_template(str(folder.final) if folder.final.is_dir() else folder.run().settings.model)
+    """Whether a run used its model as a chat model, by its last checkpoint: the model's folder may
+    have gone.
+    """
+    return has_chat_template(
+        str(folder.final) if folder.final.is_dir() else folder.run().settings.model
+    )
 
 
 def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto") -> EvaluatedModel:
-    """A model folder, a Hub id or a built-in model. LabError if a check shows that it cannot be loaded."""
+    """A model folder, a Hub id or a built-in model.
+
+    LabError if a check shows that it cannot be loaded.
+    """
     from gspo_lab.tasks.evaluation.local_model import LocalModel
     from gspo_lab.training.models.load import device_of
 
     check_model(name)
     on = str(device_of(device))
     folder = Path(name).expanduser()
-    named, label = (name, name) if name in EMBEDDED or not folder.is_dir() else (str(folder.resolve()), folder.name)
+    named, label = (
+        (name, name)
+        if name in EMBEDDED or not folder.is_dir()
+        else (str(folder.resolve()), folder.name)
+    )
     dtype: Dtype = "bfloat16" if on.startswith("cuda") and name not in EMBEDDED else "float32"
-    content: dict[str, Any] = {"kind": "model", "name": named, "dtype": dtype, "weights": _weights(name, None)}
+    content: dict[str, Any] = {
+        "kind": "model",
+        "name": named,
+        "dtype": dtype,
+        "weights": _weights(name, None),
+    }
     if name in EMBEDDED:
         content["drawn_from_seed"] = seed
     client = LocalModel(name, None, dtype=dtype, device=on, seed=seed)
@@ -78,18 +102,28 @@ def server_subject(runs: Path, server: "ServerEndpoint", *, seed: int = 0) -> Ev
     return _evaluated_model(runs, server.model, seed, content, ServerModel(server))
 
 
-def _evaluated_model(runs: Path, label: str, seed: int, content: dict[str, Any], client: Any) -> EvaluatedModel:
-    """A model whose folder name contains a digest of its content: other weights get another folder."""
+def _evaluated_model(
+    runs: Path, label: str, seed: int, content: dict[str, Any], client: Any
+) -> EvaluatedModel:
+    """A model whose folder name contains a digest of its content: other weights get another
+    folder.
+    """
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-.")[:60]
     name = f"{slug or 'model'}-{digest(content)[:8]}"
-    return EvaluatedModel(f"{SUBJECTS}/{name}", SubjectFolder(runs / SUBJECTS / name), seed, 0, content, client)
+    return EvaluatedModel(
+        f"{SUBJECTS}/{name}", SubjectFolder(runs / SUBJECTS / name), seed, 0, content, client
+    )
 
 
 def _weights(name: str, folder: Path | None) -> str | None:
-    """Identifies a model's weights: a digest of its files, or the commit on the Hub; None if built-in."""
+    """Identifies a model's weights: a digest of its files, or the commit on the Hub; None if
+    built-in.
+    """
     if folder is not None and not folder.is_dir():
         # The same command would not make it again, because the run has finished.
-        raise LabError(f"{folder} has gone; gspo-lab run STUDY.toml --name NEW makes a lost warm start again")
+        raise LabError(
+            f"{folder} has gone; gspo-lab run STUDY.toml --name NEW makes a lost warm start again"
+        )
     place = folder or Path(name).expanduser()
     if folder is None and name in EMBEDDED:
         return None

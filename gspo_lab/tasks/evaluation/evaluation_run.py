@@ -1,11 +1,13 @@
-"""One evaluation of one model: declared before its first answer, stored answer by answer, and resumable.
+"""One evaluation of one model: declared before its first answer, stored answer by answer, and
+resumable.
 
-    <model's folder>/evaluations/<name>/evaluation.json   the declaration: model, benchmark, settings
+    <model's folder>/evaluations/<name>/evaluation.json   the declaration: model, benchmark,
+    settings
                                         journal.jsonl     the answers, each as soon as it is graded
                                         lock              held by the process that samples
 
-Threads grade answers while others are sampled. An interruption loses at most the answers of the current batch; the same
-command samples only the missing ones.
+Threads grade answers while others are sampled. An interruption loses at most the answers of the
+current batch; the same command samples only the missing ones.
 """
 
 import os
@@ -42,8 +44,13 @@ class ModelClient(Protocol):
         """Prepare the model. Returns its context and token limits for the declaration."""
         ...
 
-    def answer(self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
-        """Answer questions in any order and hand over each answer. Returns one line per kind of failure."""
+    def answer(
+        self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]
+    ) -> list[str]:
+        """Answer questions in any order and hand over each answer.
+
+        Returns one line per kind of failure.
+        """
         ...
 
 
@@ -74,16 +81,27 @@ class EvaluationResult:
 
 
 def evaluate_subject(
-    subject: EvaluatedModel, bench: Bench, progress: Callable[[int], None], twin: EvaluatedModel | None = None
+    subject: EvaluatedModel,
+    bench: Bench,
+    progress: Callable[[int], None],
+    twin: EvaluatedModel | None = None,
 ) -> EvaluationResult:
-    """Sample, grade and store the missing answers of `subject`; `progress` gets the number of new answers.
+    """Sample, grade and store the missing answers of `subject`; `progress` gets the number of new
+    answers.
 
-    Answers of a `twin` with equal weights and seed are copied, because they would be identical. LabError if the folder
-    holds another evaluation, or another process is evaluating.
+    Answers of a `twin` with equal weights and seed are copied, because they would be identical.
+    LabError if the folder holds another evaluation, or another process is evaluating.
     """
     folder, base = subject.folder.evaluation(bench.evaluation), bench.base.resolve()
-    files = {key: value for key, value in bench.options.items() if isinstance(value, str) and Path(value).is_absolute()}
-    options = {**bench.options, **{key: os.path.relpath(value, base) for key, value in files.items()}}
+    files = {
+        key: value
+        for key, value in bench.options.items()
+        if isinstance(value, str) and Path(value).is_absolute()
+    }
+    options = {
+        **bench.options,
+        **{key: os.path.relpath(value, base) for key, value in files.items()},
+    }
     declaration = {
         "evaluation": bench.evaluation,
         "bench": bench.name,
@@ -98,8 +116,8 @@ def evaluate_subject(
     named = folder.recorded_for()
     if named is not None and not same_run(named, subject.id):
         raise LabError(
-            f"{folder.journal} was recorded for {named}, not for {subject.id}: put it back there, or move its folder "
-            f"{folder.path} away to ask again"
+            f"{folder.journal} was recorded for {named}, not for {subject.id}: put it back there,"
+            f" or move its folder {folder.path} away to ask again"
         )
     declared = _declared(folder, declaration)
     missing = unanswered(subject, bench)
@@ -113,14 +131,24 @@ def evaluate_subject(
                 subject.folder.describe(dict(subject.content))
             folder.declare({**declaration, "limits": dict(limits)})
         if twin is not None:
-            stored, source = _answers(folder, subject.step), twin.folder.evaluation(bench.evaluation)
+            stored, source = (
+                _answers(folder, subject.step),
+                twin.folder.evaluation(bench.evaluation),
+            )
             lines = _answers(source, twin.step)
-            copied = [from_dict({**line, "step": subject.step}) for key, line in lines.items() if key not in stored]
+            copied = [
+                from_dict({**line, "step": subject.step})
+                for key, line in lines.items()
+                if key not in stored
+            ]
             with folder.append_for(subject.id) as sink:
                 sink.write(copied)
             progress(len(copied))
         missing = unanswered(subject, bench)
-        with folder.append_for(subject.id) as sink, Grading(bench, subject.step, sink, progress) as grading:
+        with (
+            folder.append_for(subject.id) as sink,
+            Grading(bench, subject.step, sink, progress) as grading,
+        ):
             reasons = subject.client.answer(bench, missing, grading.take)
     return EvaluationResult(grading.graded, len(missing) - grading.graded, tuple(reasons))
 
@@ -139,9 +167,12 @@ def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
         return None
     if differing := [key for key in FIXED if stored.get(key) != declaration[key]]:
         texts = {key: (str(stored.get(key)), str(declaration[key])) for key in differing}
-        changes = ", ".join(f"{key} ({_short(was)}, now {_short(now)})" for key, (was, now) in texts.items())
+        changes = ", ".join(
+            f"{key} ({_short(was)}, now {_short(now)})" for key, (was, now) in texts.items()
+        )
         raise LabError(
-            f"{folder.path} holds answers to another evaluation, which differs in {changes}; move it away to ask anew"
+            f"{folder.path} holds answers to another evaluation, which differs in {changes}; move"
+            " it away to ask anew"
         )
     return stored
 
@@ -164,7 +195,9 @@ def grading_threads(task_name: str) -> int:
 class Grading:
     """Grades answers in threads and stores them; its exit waits until all are graded."""
 
-    def __init__(self, bench: Bench, step: int, sink: Journal, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, bench: Bench, step: int, sink: Journal, progress: Callable[[int], None]
+    ) -> None:
         self.graded = 0
         self._bench = bench
         self._step = step
@@ -192,7 +225,10 @@ class Grading:
     def _grade(self, answered: Answered) -> None:
         try:
             name, step = self._bench.name, self._step
-            records = [graded_record(self._bench.task, q, answer, bench=name, step=step) for q, answer in answered]
+            records = [
+                graded_record(self._bench.task, q, answer, bench=name, step=step)
+                for q, answer in answered
+            ]
             with self._lock:
                 self._sink.write(records)
                 self.graded += len(records)

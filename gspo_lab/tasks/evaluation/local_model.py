@@ -22,11 +22,16 @@ from gspo_lab.training.samplers.base import Sampling
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 POSITIONS_ON_A_GPU = 262_144
-"""A GPU is fast with many answers at once: for an 8B model with grouped queries these take about 40 GB."""
+"""A GPU is fast with many answers at once: for an 8B model with grouped queries these take about 40
+GB.
+"""
 
 
 class LocalModel:
-    """A model that is loaded at first use. Its arguments are those of `load_model` and `set_thinking`."""
+    """A model that is loaded at first use.
+
+    Its arguments are those of `load_model` and `set_thinking`.
+    """
 
     def __init__(
         self,
@@ -43,16 +48,31 @@ class LocalModel:
         self._loaded: tuple[Any, Any] | None = None
 
     def ready(self, bench: Bench) -> Mapping[str, Any]:
-        """The model's context, the lowest and highest token limit of an answer, and what lowered them."""
+        """The model's context, the lowest and highest token limit of an answer, and what lowered
+        them.
+        """
         _, tokenizer = self._load()
         context, limit = self._limits(bench)
         lengths = [len(encode_prompt(tokenizer, problem.prompt)) for problem in bench.problems]
         limits = [answer_token_limit(length, limit, context) for length in lengths]
-        by = None if min(limits) == bench.sampling.max_tokens else "context" if min(limits) < limit else "embedded"
-        bounds = {"context": context, "lowest": min(limits), "highest": max(limits), "lowered_by": by}
+        by = (
+            None
+            if min(limits) == bench.sampling.max_tokens
+            else "context"
+            if min(limits) < limit
+            else "embedded"
+        )
+        bounds = {
+            "context": context,
+            "lowest": min(limits),
+            "highest": max(limits),
+            "lowered_by": by,
+        }
         return {**bounds, "device": self._source[3]}
 
-    def answer(self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+    def answer(
+        self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]
+    ) -> list[str]:
         """Sample answers and hand over each batch. Returns one line per kind of failure."""
         model, tokenizer = self._load()
         if diverged := _nonfinite_weights(model):
@@ -72,7 +92,9 @@ class LocalModel:
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
             name, checkpoint, dtype, device, seed = self._source
-            self._loaded = load_model(name, dtype=dtype, device=device, checkpoint=checkpoint, seed=seed)
+            self._loaded = load_model(
+                name, dtype=dtype, device=device, checkpoint=checkpoint, seed=seed
+            )
             set_thinking(self._loaded[1], self._thinking)
         return self._loaded
 
@@ -84,7 +106,13 @@ class LocalModel:
 
 @torch.no_grad()
 def _nonfinite_weights(model: Any) -> str | None:
-    """Which weight is NaN or infinite, so that every answer would be the same token; None: all are finite."""
+    """Which weight is NaN or infinite, so that every answer would be the same token; None: all are
+    finite.
+    """
     weights = dict(model.named_parameters())
     odd = [name for name, weight in weights.items() if not weight.sum().isfinite()]
-    return f"its weights are not finite ({odd[0]}; {len(odd)} of {len(weights)} tensors)" if odd else None
+    return (
+        f"its weights are not finite ({odd[0]}; {len(odd)} of {len(weights)} tensors)"
+        if odd
+        else None
+    )

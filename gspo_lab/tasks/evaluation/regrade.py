@@ -1,4 +1,5 @@
-"""Grade stored answers again with the current graders. The first grades stay; new ones go to a journal.
+"""Grade stored answers again with the current graders. The first grades stay; new ones go to a
+journal.
 
 <folder of the answers>/grades/journal.jsonl    GradeRecords, the last one of an answer in force
 """
@@ -40,30 +41,46 @@ class Regraded:
     @property
     def differs(self) -> bool:
         """Whether any field of the grade changed."""
-        return self.grade is not None and any(getattr(self.grade, n) != getattr(self.stored, n) for n in GRADE)
+        return self.grade is not None and any(
+            getattr(self.grade, n) != getattr(self.stored, n) for n in GRADE
+        )
 
 
-def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dict[str, tuple[str, Task]]:
-    """Bench -> (name, task) of a run's evaluations (`evaluation` ""), or of a later evaluation by its declaration.
+def tasks_of(
+    folder: RunFolder, evaluation: str, *, unsafe: bool = False
+) -> dict[str, tuple[str, Task]]:
+    """Bench -> (name, task) of a run's evaluations (`evaluation` ""), or of a later evaluation by
+    its declaration.
 
-    `unsafe` allows programs without isolation. LabError if the evaluation has no declaration (older versions).
+    `unsafe` allows programs without isolation. LabError if the evaluation has no declaration (older
+    versions).
     """
 
-    def build(name: str, options: Mapping[str, Any], base: Path, enough: int | None = None) -> tuple[str, Task]:
-        return name, build_task(name, without_sandbox(name, options) if unsafe else options, base, enough=enough)
+    def build(
+        name: str, options: Mapping[str, Any], base: Path, enough: int | None = None
+    ) -> tuple[str, Task]:
+        return name, build_task(
+            name, without_sandbox(name, options) if unsafe else options, base, enough=enough
+        )
 
     if evaluation:
         declared = folder.evaluation(evaluation).declaration()
         if declared is None:
-            raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so its task is unknown")
+            raise LabError(
+                f"{folder.path}: the evaluation {evaluation} was never declared, so its task is"
+                " unknown"
+            )
         table = declared["task"]
         count = len(declared["asked"]["problems"])
-        return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]), count)}
+        return {
+            declared["bench"]: build(table["name"], table["options"], Path(table["base"]), count)
+        }
     run = folder.run()
     chat, base = run_chats(folder), Path(run.base)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
     return {
-        bench: build(table.name, worded(table.name, table.options, chat=chat), base) for bench, table in tables.items()
+        bench: build(table.name, worded(table.name, table.options, chat=chat), base)
+        for bench, table in tables.items()
     }
 
 
@@ -72,7 +89,9 @@ def regrade(
 ) -> list[Regraded]:
     """Grade answers to one benchmark again, in their order."""
     ids, problems = {stored.problem for stored in answers}, {}
-    for problem in task.problems("held-out") if ids else ():  # a generated task makes them one by one
+    for problem in (
+        task.problems("held-out") if ids else ()
+    ):  # a generated task makes them one by one
         if problem.id in ids:
             problems[problem.id] = problem
             if len(problems) == len(ids):
@@ -86,23 +105,37 @@ def regrade(
             values = {name: getattr(stored, name) for name in GRADE}
         else:
             turns = None if stored.turns is None else turns_from_json(json.loads(stored.turns))
-            grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns)
-            values = {name: getattr(grade, name) for name in GRADE if name != "grader"} | {"grader": task.grader}
+            grade = grade_answer(
+                task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns
+            )
+            values = {name: getattr(grade, name) for name in GRADE if name != "grader"} | {
+                "grader": task.grader
+            }
             values["correct"] = None if grade.correct is None else int(grade.correct)
         progress(1)
-        key: dict[str, Any] = {name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")}
-        return Regraded(stored, None if values is None else GradeRecord(**key, **values, at=time.time()))
+        key: dict[str, Any] = {
+            name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")
+        }
+        return Regraded(
+            stored, None if values is None else GradeRecord(**key, **values, at=time.time())
+        )
 
     with ThreadPoolExecutor(grading_threads(task_name)) as pool:
         return list(pool.map(regraded, answers))
 
 
 def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
-    """Write changed grades to the journal beside the answers of `run` (a run or model id). Returns their number."""
+    """Write changed grades to the journal beside the answers of `run` (a run or model id).
+
+    Returns their number.
+    """
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [answer.grade for answer in regraded if answer.differs]
     if grades:
-        with place.exclusive_lock(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
+        with (
+            place.exclusive_lock(f"another gspo-lab is grading in {place.path}"),
+            place.append_for(run) as sink,
+        ):
             sink.write(grades)
     return len(grades)
 
@@ -132,10 +165,11 @@ def spot_check(
     *,
     unsafe: bool = False,
 ) -> SpotCheck:
-    """Regrade at most `most` answers of a run's evaluations, drawn by `chance`, and compare questions with the task.
+    """Regrade at most `most` answers of a run's evaluations, drawn by `chance`, and compare
+    questions with the task.
 
-    Skips answers of another version of the grader, or of a task that cannot be built here. `made` caches tasks and
-    problems for the next run.
+    Skips answers of another version of the grader, or of a task that cannot be built here. `made`
+    caches tasks and problems for the next run.
     """
     try:
         run = folder.run()
@@ -143,7 +177,8 @@ def spot_check(
         if same_tasks not in made:
             tasks = tasks_of(folder, "", unsafe=unsafe)
             held_out = {
-                bench.name: tasks[bench.name][1].problems("held-out")[: bench.problems] for bench in run.settings.bench
+                bench.name: tasks[bench.name][1].problems("held-out")[: bench.problems]
+                for bench in run.settings.bench
             }
             made[same_tasks] = tasks, held_out
         tasks, held_out = made[same_tasks]
@@ -163,19 +198,31 @@ def spot_check(
         }
         for step, keys in by_step.items():
             if keys != {key for key in due if key[1] < samples[step]}:
-                odd.append((f"{bench.name}, step {step}", f"{bench.name} after step {step} asked other problems"))
+                odd.append(
+                    (
+                        f"{bench.name}, step {step}",
+                        f"{bench.name} after step {step} asked other problems",
+                    )
+                )
         wrong = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
         if wrong is not None:
-            words = f"{bench.name} after step {wrong[1]}: {wrong[2]} #{wrong[3]} has another seed, prompt or reference"
+            words = (
+                f"{bench.name} after step {wrong[1]}: {wrong[2]} #{wrong[3]} has another seed,"
+                " prompt or reference"
+            )
             odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
-    foreign = {f"{row.bench} by {row.grader}" for row in stored if known.get(row.bench) != row.grader}
+    foreign = {
+        f"{row.bench} by {row.grader}" for row in stored if known.get(row.bench) != row.grader
+    }
     if foreign:
         left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")
     drawn = same if len(same) <= most else chance.sample(same, most)
     for benchmark, (name, task) in tasks.items():
-        for regraded in regrade([answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None):
+        for regraded in regrade(
+            [answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None
+        ):
             answer, grade = regraded.stored, regraded.grade
             if grade is not None and grade.error is not None and answer.error is None:
                 left.append(f"{benchmark}: the grader failed here: {grade.error}")
@@ -183,5 +230,7 @@ def spot_check(
                 is_now = "no problem of the task" if grade is None else f"correct = {grade.correct}"
                 where = f"{benchmark} after step {answer.step}, {answer.problem} #{answer.sample}"
                 words = f"{where}: stored as correct = {answer.correct}"
-                odd.append((f"{benchmark}, {answer.problem}", f"{words}, graded again it is {is_now}"))
+                odd.append(
+                    (f"{benchmark}, {answer.problem}", f"{words}, graded again it is {is_now}")
+                )
     return SpotCheck(len(drawn), tuple(odd), tuple(dict.fromkeys(left)))

@@ -1,4 +1,7 @@
-"""Sample and grade one benchmark: held-out problems in, complete graded answers out. Scores are computed from these."""
+"""Sample and grade one benchmark: held-out problems in, complete graded answers out.
+
+Scores are computed from these.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,9 +15,9 @@ from gspo_lab.training.samplers.multi_turn import sample_multi_turn
 
 ANSWERS_AT_A_TIME = 512
 POSITIONS_AT_A_TIME = 32_768
-"""Bounds of one sampler call: its memory grows with answers x (prompt + token limit), and an interruption loses its
-answers. On a CPU with the built-in models four times as many positions take seven times as long per answer, because
-each token allocates larger caches."""
+"""Bounds of one sampler call: its memory grows with answers x (prompt + token limit), and an
+interruption loses its answers. On a CPU with the built-in models four times as many positions take
+seven times as long per answer, because each token allocates larger caches."""
 
 NOT_ASKED = "not asked"
 """Prefix of a grade's reason if the model never saw the question."""
@@ -50,7 +53,10 @@ class ModelAnswer:
 
 
 def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) -> list[Question]:
-    """All questions in order. Random numbers depend only on (seed, bench, problem, sample), not on arm or step."""
+    """All questions in order.
+
+    Random numbers depend only on (seed, bench, problem, sample), not on arm or step.
+    """
     return [
         Question(problem, sample, noise_key(seed, bench, problem.id, sample))
         for problem in problems
@@ -59,10 +65,22 @@ def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) 
 
 
 def evaluate(
-    bench: BenchTable, task: Task, sampler: Sampler, tokenizer: Any, *, seed: int, step: int, steps: int
+    bench: BenchTable,
+    task: Task,
+    sampler: Sampler,
+    tokenizer: Any,
+    *,
+    seed: int,
+    step: int,
+    steps: int,
 ) -> list[AnswerRecord]:
-    """Sample and grade answers after `step` of a run's `steps`: `bench.samples_at` for each of `bench.problems`."""
-    sampling = Sampling(bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
+    """Sample and grade answers after `step` of a run's `steps`:
+
+    `bench.samples_at` for each of `bench.problems`.
+    """
+    sampling = Sampling(
+        bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop
+    )
     samples = bench.samples_at(step, steps)
     pending = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
     return [
@@ -83,20 +101,33 @@ def answers(
 ) -> Iterator[list[tuple[Question, ModelAnswer]]]:
     """The answers of a model in this process in batches, shortest prompts first.
 
-    `context`: the model's context in tokens, which bounds prompt and answer. If a prompt leaves no room, the answer is
-    empty and truncated, and counts as incorrect.
+    `context`: the model's context in tokens, which bounds prompt and answer. If a prompt leaves no
+    room, the answer is empty and truncated, and counts as incorrect.
     """
     from gspo_lab.training.models.load import encode_prompt  # here, because it imports torch
 
-    prompts = {problem.id: tuple(encode_prompt(tokenizer, problem.prompt)) for problem in {q.problem for q in pending}}
-    limits = {key: answer_token_limit(len(ids), sampling.max_tokens, context) for key, ids in prompts.items()}
-    for part in _parts(pending, {key: len(ids) + limits[key] for key, ids in prompts.items()}, at_a_time):
+    prompts = {
+        problem.id: tuple(encode_prompt(tokenizer, problem.prompt))
+        for problem in {q.problem for q in pending}
+    }
+    limits = {
+        key: answer_token_limit(len(ids), sampling.max_tokens, context)
+        for key, ids in prompts.items()
+    }
+    for part in _parts(
+        pending, {key: len(ids) + limits[key] for key, ids in prompts.items()}, at_a_time
+    ):
         fitting = [question for question in part if limits[question.problem.id]]
         requests = [
-            Request(q.problem.id, prompts[q.problem.id], q.sample, q.seed, limits[q.problem.id]) for q in fitting
+            Request(q.problem.id, prompts[q.problem.id], q.sample, q.seed, limits[q.problem.id])
+            for q in fitting
         ]
         problems = [question.problem for question in fitting]
-        rollouts = sample_multi_turn(sampler, requests, problems, task, tokenizer, sampling) if requests else []
+        rollouts = (
+            sample_multi_turn(sampler, requests, problems, task, tokenizer, sampling)
+            if requests
+            else []
+        )
         yield [(q, _answer(rollout)) for q, rollout in zip(fitting, rollouts, strict=True)] + [
             (q, empty_answer(does_not_fit(len(prompts[q.problem.id]), context)))
             for q in part
@@ -104,10 +135,16 @@ def answers(
         ]
 
 
-def _parts(pending: Sequence[Question], positions: Mapping[str, int], at_a_time: int) -> Iterator[list[Question]]:
-    """Batches of similar lengths, for little padding; `positions`: tokens of prompt and answer per problem."""
+def _parts(
+    pending: Sequence[Question], positions: Mapping[str, int], at_a_time: int
+) -> Iterator[list[Question]]:
+    """Batches of similar lengths, for little padding; `positions`: tokens of prompt and answer per
+    problem.
+    """
     part: list[Question] = []
-    for question in sorted(pending, key=lambda question: positions[question.problem.id]):  # the last one is the longest
+    for question in sorted(
+        pending, key=lambda question: positions[question.problem.id]
+    ):  # the last one is the longest
         full = (len(part) + 1) * positions[question.problem.id] > at_a_time
         if part and (full or len(part) == ANSWERS_AT_A_TIME):
             yield part
@@ -118,12 +155,17 @@ def _parts(pending: Sequence[Question], positions: Mapping[str, int], at_a_time:
 
 
 def answer_token_limit(prompt_tokens: int, max_tokens: int, context: int | None) -> int:
-    """The token limit of an answer: `max_tokens`, or less if the prompt leaves less of the context."""
+    """The token limit of an answer:
+
+    `max_tokens`, or less if the prompt leaves less of the context.
+    """
     return max_tokens if context is None else max(0, min(max_tokens, context - prompt_tokens))
 
 
 def empty_answer(why: str) -> ModelAnswer:
-    """An empty, truncated answer, which counts as incorrect, for a model that could not be asked."""
+    """An empty, truncated answer, which counts as incorrect, for a model that could not be
+    asked.
+    """
     return ModelAnswer("", 0, True, f"{NOT_ASKED}, {why}")
 
 
@@ -136,10 +178,14 @@ def _answer(rollout: Rollout) -> ModelAnswer:
     return ModelAnswer(rollout.text, rollout.written, rollout.truncated, turns=rollout.turns)
 
 
-def graded_record(task: Task, question: Question, answer: ModelAnswer, *, bench: str, step: int) -> AnswerRecord:
+def graded_record(
+    task: Task, question: Question, answer: ModelAnswer, *, bench: str, step: int
+) -> AnswerRecord:
     """The record of a benchmark's answer and its grade. An unasked question counts as incorrect."""
     if answer.unasked is None:
-        grade = grade_answer(task, question.problem, answer.text, truncated=answer.truncated, turns=answer.turns)
+        grade = grade_answer(
+            task, question.problem, answer.text, truncated=answer.truncated, turns=answer.turns
+        )
     else:
         grade = Grade(0.0, False, None, answer.unasked)
     key = {"bench": bench, "step": step, "sample": question.sample, "sample_seed": question.seed}
@@ -162,7 +208,9 @@ def answer_record(
     return _record(task, problem, _answer(rollout), grade, **key)
 
 
-def _record(task: Task, problem: Problem, answer: ModelAnswer, grade: Grade, **key: Any) -> AnswerRecord:
+def _record(
+    task: Task, problem: Problem, answer: ModelAnswer, grade: Grade, **key: Any
+) -> AnswerRecord:
     return AnswerRecord(
         problem=problem.id,
         prompt=problem.prompt,
@@ -187,7 +235,9 @@ def _record(task: Task, problem: Problem, answer: ModelAnswer, grade: Grade, **k
 
 def _turns_to_json(turns: Sequence[Turn], rewards: Sequence[float] | None) -> list[dict[str, Any]]:
     """Turns as JSON, with their rewards if any; `turns_from_json` reads them."""
-    recorded = [{name: value for name, value in asdict(turn).items() if value is not None} for turn in turns]
+    recorded = [
+        {name: value for name, value in asdict(turn).items() if value is not None} for turn in turns
+    ]
     for turn, reward in zip(recorded, rewards or (), strict=False):
         turn["reward"] = reward
     return recorded
@@ -195,4 +245,7 @@ def _turns_to_json(turns: Sequence[Turn], rewards: Sequence[float] | None) -> li
 
 def turns_from_json(recorded: Sequence[Mapping[str, Any]]) -> list[Turn]:
     """Turns from JSON."""
-    return [Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens")) for turn in recorded]
+    return [
+        Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens"))
+        for turn in recorded
+    ]

@@ -1,4 +1,6 @@
-"""A model behind an OpenAI-compatible server: concurrent requests; the answer to a failed one is missing."""
+"""A model behind an OpenAI-compatible server: concurrent requests; the answer to a failed one is
+missing.
+"""
 
 import asyncio
 from collections import Counter
@@ -23,8 +25,8 @@ GIVE_UP_AFTER = 8
 """Consecutive failures after which the server counts as gone and no more requests are sent."""
 
 TEMPLATE_TOKENS = 256
-"""More than any chat template adds to a message. A token has at least one byte, so that a prompt's bytes plus these
-bound its tokens."""
+"""More than any chat template adds to a message. A token has at least one byte, so that a prompt's
+bytes plus these bound its tokens."""
 
 
 class ServerModel:
@@ -37,21 +39,30 @@ class ServerModel:
         self._too_long: dict[str, str] = {}
 
     def ready(self, bench: Bench) -> Mapping[str, Any]:
-        """The server's context, the lowest and highest token limit of an answer, and what lowered them.
+        """The server's context, the lowest and highest token limit of an answer, and what lowered
+        them.
 
         LabError for a task of several turns: a server returns no tokens to continue.
         """
         if bench.task.max_turns > 1:
             raise LabError(
-                f"--bench {bench.name}: its answers have up to {bench.task.max_turns} turns, and a server gives "
-                "one; evaluate a run, or a model in this process (--model without --server)"
+                f"--bench {bench.name}: its answers have up to {bench.task.max_turns} turns, and a"
+                " server gives one; evaluate a run, or a model in this process (--model without"
+                " --server)"
             )
         asyncio.run(self._read_context(bench))
         limits = [self._token_limit(bench, problem.id) for problem in bench.problems]
         by = None if min(limits) == bench.sampling.max_tokens else "context"
-        return {"context": self._context, "lowest": min(limits), "highest": max(limits), "lowered_by": by}
+        return {
+            "context": self._context,
+            "lowest": min(limits),
+            "highest": max(limits),
+            "lowered_by": by,
+        }
 
-    def answer(self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+    def answer(
+        self, bench: Bench, pending: Sequence[Question], hand_over: Callable[[Answered], None]
+    ) -> list[str]:
         """Request answers and hand over each. Returns one line per kind of failure."""
         return asyncio.run(self._answer(bench, pending, hand_over))
 
@@ -71,14 +82,19 @@ class ServerModel:
                 try:
                     reply = await sampler.ask(problem.prompt, one_token, seed=0, chat=bench.chat)
                 except NoReply as failure:
-                    # Servers refuse a prompt that fills the context, and name it. Other failures appear later.
+                    # Servers refuse a prompt that fills the context, and name it. Other failures
+                    # appear later.
                     if failure.refused and "context" in str(failure).lower():
                         self._too_long[problem.id] = f"the prompt does not fit: {failure}"
                     return
                 if reply.prompt_tokens is not None:
                     self._prompt_tokens[problem.id] = reply.prompt_tokens
 
-            tight = [problem for problem in bench.problems if len(problem.prompt.encode(errors="replace")) > spare]
+            tight = [
+                problem
+                for problem in bench.problems
+                if len(problem.prompt.encode(errors="replace")) > spare
+            ]
             await asyncio.gather(*map(count, tight))
 
     def _token_limit(self, bench: Bench, problem: str) -> int:
@@ -114,7 +130,9 @@ class ServerModel:
                     continue
                 sampling = replace(bench.sampling, max_tokens=limit)
                 try:
-                    reply = await sampler.ask(problem.prompt, sampling, question.seed, chat=bench.chat)
+                    reply = await sampler.ask(
+                        problem.prompt, sampling, question.seed, chat=bench.chat
+                    )
                 except NoReply as failure:
                     failures[str(failure)] += 1
                     in_a_row += 1
@@ -123,9 +141,16 @@ class ServerModel:
                     continue
                 in_a_row = 0
                 answered_by = None if reply.model == self._server.model else reply.model
-                answer = ModelAnswer(reply.text, reply.tokens, reply.truncated, answered_by=answered_by)
+                answer = ModelAnswer(
+                    reply.text, reply.tokens, reply.truncated, answered_by=answered_by
+                )
                 hand_over([(question, answer)])
 
         async with ServerSampler(self._server) as sampler:
-            await asyncio.gather(*(work(sampler) for _ in range(min(self._server.at_once, len(pending)))))
-        return [f"{reason} ({count} x)" if count > 1 else reason for reason, count in failures.most_common()]
+            await asyncio.gather(
+                *(work(sampler) for _ in range(min(self._server.at_once, len(pending))))
+            )
+        return [
+            f"{reason} ({count} x)" if count > 1 else reason
+            for reason, count in failures.most_common()
+        ]

@@ -1,9 +1,11 @@
-"""The command of a sandbox's first process: with bubblewrap, or with limits only if the user allows it.
+"""The command of a sandbox's first process: with bubblewrap, or with limits only if the user allows
+it.
 
-Behind bubblewrap (`bwrap` and user namespaces) it has its own view of files, processes, network, IPC and host name, and
-an empty, capped /tmp; a seccomp filter and limits come on top.
+Behind bubblewrap (`bwrap` and user namespaces) it has its own view of files, processes, network,
+IPC and host name, and an empty, capped /tmp; a seccomp filter and limits come on top.
 
-Started as root, every slot has a uid of its own, dropped to before anything else: bubblewrap run by root can be left.
+Started as root, every slot has a uid of its own, dropped to before anything else: bubblewrap run by
+root can be left.
 """
 
 import functools
@@ -21,12 +23,14 @@ SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 CONFIGURATION = ("/etc/alternatives", "/etc/ld.so.cache")
 """Debian's numpy finds its linear algebra through these."""
 DEVICES = ("null", "full", "random", "urandom")
-"""Without terminals, of which the machine has a limited number, and without `zero`: a shared mapping of it is memory
-that no limit counts."""
+"""Without terminals, of which the machine has a limited number, and without `zero`: a shared
+mapping of it is memory that no limit counts."""
 STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 NUMPY = "/numpy"
 SHARED = "/shared"
-"""Memory that processes share lies here, in files without names: what it holds is exactly known and limited."""
+"""Memory that processes share lies here, in files without names: what it holds is exactly known and
+limited.
+"""
 OOM_SCORE = 900
 """If memory runs out, programs are ended before the lab."""
 PACKAGES = {"bwrap": "bubblewrap", "choom": "util-linux", "setpriv": "util-linux"}
@@ -36,13 +40,16 @@ ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/tmp",
     "LC_ALL": "C.UTF-8",
-    "PYTHONHASHSEED": "0",  # the same set order, and so the same verdict, whenever an answer is graded again
+    # the same set order, and so the same verdict, whenever an answer is graded again
+    "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "MALLOC_ARENA_MAX": "2",  # every arena reserves address space, which is limited
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""The complete environment of bubblewrap: a program can read it in /proc/1/environ, despite --clearenv."""
+"""The complete environment of bubblewrap: a program can read it in /proc/1/environ, despite
+--clearenv.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,11 @@ class Isolation:
     @property
     def prefix(self) -> Path | None:
         """Where the interpreter lies if that is outside of the system's folders."""
-        return None if any(self.python.is_relative_to(folder) for folder in SYSTEM) else self.python.parents[1]
+        return (
+            None
+            if any(self.python.is_relative_to(folder) for folder in SYSTEM)
+            else self.python.parents[1]
+        )
 
     def level(self, uid: int | None) -> str:
         """How programs are isolated, in words."""
@@ -79,17 +90,38 @@ class Isolation:
         return NUMPY if self.isolated else str(self.numpy)
 
     def command(self, text: str, uid: int | None, limits: Limits) -> list[str]:
-        """The command line of a sandbox: `text` is what its first process runs, `limits` size its folders."""
+        """The command line of a sandbox:
+
+        `text` is what its first process runs, `limits` size its folders.
+        """
         python = [str(self.python), "-s", "-c", text]
         if not self.isolated:
             return python
-        drop = [tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
-        first = [tool("choom"), "-n", str(OOM_SCORE), "--"]  # inside, where /proc is read-only, it cannot be changed
+        drop = [
+            tool("setpriv"),
+            f"--reuid={uid}",
+            f"--regid={uid}",
+            "--clear-groups",
+            "--no-new-privs",
+        ]
+        first = [
+            tool("choom"),
+            "-n",
+            str(OOM_SCORE),
+            "--",
+        ]  # inside, where /proc is read-only, it cannot be changed
         return [*first, *(drop if uid is not None else []), *self.bubblewrap(limits), *python]
 
     def bubblewrap(self, limits: Limits) -> list[str]:
         """The command, up to the program's own words, that runs a program behind bubblewrap."""
-        command = [tool("bwrap"), "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
+        command = [
+            tool("bwrap"),
+            "--unshare-user",
+            "--unshare-all",
+            "--die-with-parent",
+            "--new-session",
+            "--as-pid-1",
+        ]
         if can_disable_userns():
             command.append("--disable-userns")
         for path in SYSTEM:
@@ -109,7 +141,9 @@ class Isolation:
         for name, target in STREAMS.items():
             command += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
         sizes = {"/tmp": limits.file_bytes, "/dev/shm": min(limits.file_bytes, 4 * MIB)}
-        sizes[SHARED] = limits.memory_bytes + MIB  # a little more, so that who fills it is seen to be beyond the limit
+        sizes[SHARED] = (
+            limits.memory_bytes + MIB
+        )  # a little more, so that who fills it is seen to be beyond the limit
         for path, size in sizes.items():
             command += ["--size", str(size), "--tmpfs", path]
         return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
@@ -117,13 +151,19 @@ class Isolation:
 
 @functools.cache
 def can_disable_userns() -> bool:
-    """Whether this bubblewrap knows the option (since 0.8); seccomp refuses new namespaces in any case."""
-    help_text = subprocess.run([tool("bwrap"), "--help"], capture_output=True, text=True, check=False)
+    """Whether this bubblewrap knows the option (since 0.8); seccomp refuses new namespaces in any
+    case.
+    """
+    help_text = subprocess.run(
+        [tool("bwrap"), "--help"], capture_output=True, text=True, check=False
+    )
     return "--disable-userns" in help_text.stdout + help_text.stderr
 
 
 def tool(name: str) -> str:
-    """Where the user's PATH has it: the one that a sandbox is started with holds the system's folders only."""
+    """Where the user's PATH has it: the one that a sandbox is started with holds the system's
+    folders only.
+    """
     return shutil.which(name) or name
 
 
@@ -157,7 +197,9 @@ def same_version(python: Path) -> bool:
 
 
 def numpy_for(python: Path) -> Path | None:
-    """The folder of this environment's numpy if that interpreter can import it, being of the same version."""
+    """The folder of this environment's numpy if that interpreter can import it, being of the same
+    version.
+    """
     spec = importlib.util.find_spec("numpy")
     if spec is None or spec.origin is None or not same_version(python):
         return None

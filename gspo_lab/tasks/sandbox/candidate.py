@@ -1,8 +1,11 @@
-"""What a test's process runs: the candidate's source, as `python solution.py` would, or a call of its function.
+"""What a test's process runs: the candidate's source, as `python solution.py` would, or a call of
+its function.
 
-Sent as text into the isolated process beside `supervisor.py`; see there. Everything here lies in the candidate's own
-process and could be changed by it: nothing here may be relied on, and nothing here knows what is expected.
+Sent as text into the isolated process beside `supervisor.py`; see there. Everything here lies in
+the candidate's own process and could be changed by it: nothing here may be relied on, and nothing
+here knows what is expected.
 """
+
 # The streams live as long as the process.
 # ruff: noqa: SIM115
 
@@ -19,18 +22,34 @@ from typing import Any
 
 RESULT = 3
 
-# fmt: off
 STARS = [
-    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
-    "functools", "operator", "io", "sys", "json",
+    "string",
+    "re",
+    "datetime",
+    "collections",
+    "heapq",
+    "bisect",
+    "copy",
+    "math",
+    "random",
+    "statistics",
+    "itertools",
+    "functools",
+    "operator",
+    "io",
+    "sys",
+    "json",
 ]
-# fmt: on
-"""LiveCodeBench's runner imports these ahead of every program with a star, then by name; programs rely on it."""
+"""LiveCodeBench's runner imports these ahead of every program with a star, then by name; programs
+rely on it.
+"""
 RECURSION, INTEGER_DIGITS = 50_000, 50_000
 
 
 def prelude() -> None:
-    """Gives every program the names it may rely on: among the builtins, so that its own names start empty."""
+    """Gives every program the names it may rely on: among the builtins, so that its own names start
+    empty.
+    """
     names: dict[str, Any] = {}
     lines = [f"from {module} import *" for module in [*STARS, "builtins", "typing"]]
     exec("\n".join(lines + [f"import {module}" for module in STARS]), names)
@@ -42,10 +61,11 @@ def prelude() -> None:
 
 
 def share_memory_by_files(folder: str, *, imported: bool) -> None:
-    """Has memory that processes may share made of files without names in `folder`, where the sandbox counts it.
+    """Has memory that processes may share made of files without names in `folder`, where the
+    sandbox counts it.
 
-    The system's own, `mmap` without a file and `memfd_create`, is refused there. Where `imported`, the module mmap is
-    imported for it: that takes some time.
+    The system's own, `mmap` without a file and `memfd_create`, is refused there. Where `imported`,
+    the module mmap is imported for it: that takes some time.
     """
 
     def memfd_create(name: str, flags: int = os.MFD_CLOEXEC) -> int:
@@ -60,15 +80,27 @@ def share_memory_by_files(folder: str, *, imported: bool) -> None:
 
     class mmap(system.mmap):
         def __new__(
-            cls: Any, fileno: int, length: int, flags: int = system.MAP_SHARED, *more: Any, **named: Any
+            cls: Any,
+            fileno: int,
+            length: int,
+            flags: int = system.MAP_SHARED,
+            *more: Any,
+            **named: Any,
         ) -> Any:
             access = named.get("access", more[1] if len(more) > 1 else system.ACCESS_DEFAULT)
-            if fileno != -1 or length <= 0 or flags & system.MAP_PRIVATE or access == system.ACCESS_COPY:
+            if (
+                fileno != -1
+                or length <= 0
+                or flags & system.MAP_PRIVATE
+                or access == system.ACCESS_COPY
+            ):
                 return super().__new__(cls, fileno, length, flags, *more, **named)
             file = memfd_create("mmap")
             try:
                 os.truncate(file, length)
-                return super().__new__(cls, file, length, flags & ~system.MAP_ANONYMOUS, *more, **named)
+                return super().__new__(
+                    cls, file, length, flags & ~system.MAP_ANONYMOUS, *more, **named
+                )
             finally:
                 os.close(file)
 
@@ -76,19 +108,29 @@ def share_memory_by_files(folder: str, *, imported: bool) -> None:
 
 
 def run(source: str, function: str | None) -> int:
-    """Runs the program as `python solution.py` would, to the end of its threads and exit functions; its exit status."""
+    """Runs the program as `python solution.py` would, to the end of its threads and exit functions;
+    its exit status.
+    """
     streams = {
         "stdin": open(0, encoding="utf-8", errors="surrogateescape", newline="\n", closefd=False),
-        "stdout": open(1, "w", encoding="utf-8", errors="surrogateescape", newline="\n", closefd=False),
-        "stderr": open(2, "w", encoding="utf-8", errors="backslashreplace", newline="\n", closefd=False),
+        "stdout": open(
+            1, "w", encoding="utf-8", errors="surrogateescape", newline="\n", closefd=False
+        ),
+        "stderr": open(
+            2, "w", encoding="utf-8", errors="backslashreplace", newline="\n", closefd=False
+        ),
     }
-    vars(sys).update(streams, **{f"__{name}__": stream for name, stream in streams.items()}, argv=["solution.py"])
+    vars(sys).update(
+        streams, **{f"__{name}__": stream for name, stream in streams.items()}, argv=["solution.py"]
+    )
     vars(builtins).update(streams)  # as `from sys import *` would
     module = types.ModuleType("solution" if function else "__main__")
     sys.modules[module.__name__] = module
     names = vars(module)
     names.update(__builtins__=builtins, __file__="solution.py")
-    status = guarded(lambda: answer(source, function, names) if function else execute(source, names))
+    status = guarded(
+        lambda: answer(source, function, names) if function else execute(source, names)
+    )
     guarded(lambda: finish(names))
     return status if flushed() else status or 120
 
@@ -112,8 +154,8 @@ def execute(source: str, names: dict[str, Any]) -> None:
 def answer(source: str, function: str, names: dict[str, Any]) -> None:
     """Calls the function with the input's JSON values and writes what it returns as JSON text.
 
-    All of it happens in the candidate's process, so the candidate can write any text: it could as well have returned
-    that value. What it cannot do is know the expected one.
+    All of it happens in the candidate's process, so the candidate can write any text: it could as
+    well have returned that value. What it cannot do is know the expected one.
     """
     arguments = [json.loads(line) for line in sys.stdin.read().split("\n") if line.strip()]
     execute(source, names)
@@ -140,7 +182,9 @@ def plain(value: Any) -> Any:
 
 
 def finish(names: dict[str, Any]) -> None:
-    """What the interpreter does after a program's last line: files that were left open are flushed as they go."""
+    """What the interpreter does after a program's last line: files that were left open are flushed
+    as they go.
+    """
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()

@@ -1,8 +1,10 @@
-"""One candidate's isolated process tree, seen from outside: started, given one test after the other, ended.
+"""One candidate's isolated process tree, seen from outside: started, given one test after the
+other, ended.
 
-The parent measures and decides here. Each test has a stdin of its own (a sealed file in memory, as a judge's `< input`:
-it can be read at any speed, measured and opened again) and real pipes for stdout and stderr. They are read with a cap
-while the test runs, and what is judged is what they held when the sandbox had reported every process of the test dead.
+The parent measures and decides here. Each test has a stdin of its own (a sealed file in memory, as
+a judge's `< input`: it can be read at any speed, measured and opened again) and real pipes for
+stdout and stderr. They are read with a cap while the test runs, and what is judged is what they
+held when the sandbox had reported every process of the test dead.
 """
 
 import binascii
@@ -25,7 +27,14 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from gspo_lab.tasks.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
-from gspo_lab.tasks.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
+from gspo_lab.tasks.sandbox.program import (
+    MIB,
+    Ending,
+    ExecutionResult,
+    Limits,
+    Program,
+    SandboxFailed,
+)
 from gspo_lab.tasks.sandbox.seccomp_filter import assemble
 
 BOOT = """
@@ -39,20 +48,29 @@ while len(sys.argv) > 2:
     exec(code, vars(module))
 module.main()
 """
-"""Makes modules of what the command line brings and runs the last one's main; a descriptor's number is left to it."""
+"""Makes modules of what the command line brings and runs the last one's main; a descriptor's number
+is left to it.
+"""
 MODULES = ("gspo_lab.tasks.sandbox.candidate", "gspo_lab.tasks.sandbox.supervisor")
 START_SECONDS = 30.0
 LEEWAY = 10.0
-"""As in `supervisor.py`, which stops a test at LEEWAY * seconds. The parent waits GRACE seconds longer for a report."""
+"""As in `supervisor.py`, which stops a test at LEEWAY * seconds.
+
+The parent waits GRACE seconds longer for a report.
+"""
 GRACE = 10.0
 PATIENCE = 3.0
 CHUNK = 1 << 16
 STDERR = 1 << 16
-"""How much of a test's stderr is kept, its end; a candidate's tests may each have written all that they may."""
+"""How much of a test's stderr is kept, its end; a candidate's tests may each have written all that
+they may.
+"""
 PIPE, FULL_PIPE_SECONDS = 1 << 16, 0.05
-"""What fits into a pipe, and how long a program that has filled one may have waited for us to read."""
+"""What fits into a pipe, and how long a program that has filled one may have waited for us to read.
+"""
 SURELY_OWN = 64 * MIB
-"""A test that held less when the kernel ended it for want of memory did not bring that about alone."""
+"""A test that held less when the kernel ended it for want of memory did not bring that about alone.
+"""
 
 Retry = Literal["no", "beside others", "alone"]
 
@@ -63,8 +81,9 @@ class TestOutcome:
 
     outcome: ExecutionResult
     retry: Retry
-    """On a busy machine a test that took too long by the clock, or that lacked memory, proves nothing: it runs again
-    alone. One that was killed for no known reason runs again beside others."""
+    """On a busy machine a test that took too long by the clock, or that lacked memory, proves
+    nothing: it runs again alone. One that was killed for no known reason runs again beside
+    others."""
     clean: bool
     """It left nothing that a next test in the same sandbox could find."""
 
@@ -73,12 +92,15 @@ class TestOutcome:
 def modules(*, compiled: bool) -> list[str]:
     """Names and texts of the modules that a sandbox needs; read, not imported: they run elsewhere.
 
-    Where the interpreter there is of this version they can be `compiled` here, which saves it a tenth of its start.
+    Where the interpreter there is of this version they can be `compiled` here, which saves it a
+    tenth of its start.
     """
     parts = []
     for name in MODULES:
         text = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-        code = binascii.b2a_base64(marshal.dumps(compile(text, name, "exec")), newline=False).decode()
+        code = binascii.b2a_base64(
+            marshal.dumps(compile(text, name, "exec")), newline=False
+        ).decode()
         parts += [name, code if compiled else text]
     return parts
 
@@ -97,10 +119,14 @@ def sealed(content: bytes) -> int:
         os.close(writable)
 
 
-def supervisor_config(program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> bytes:
+def supervisor_config(
+    program: Program, limits: Limits, isolation: Isolation, uid: int | None
+) -> bytes:
     """What the first process of a sandbox needs to know. The expected outputs are not among it."""
     own_process_limit = uid is not None or (isolation.isolated and kernel_version() >= (5, 14))
-    stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
+    stack = (
+        120 * MIB
+    )  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     content = {
         "source": program.source.encode("utf-8", "replace").decode(),
         "function": program.function,
@@ -110,7 +136,9 @@ def supervisor_config(program: Program, limits: Limits, isolation: Isolation, ui
         "rlimits": {
             "AS": limits.memory_bytes,
             # Behind bubblewrap the folders limit files, and shared memory is made of files.
-            "FSIZE": max(limits.file_bytes, limits.memory_bytes) if isolation.isolated else limits.file_bytes,
+            "FSIZE": max(limits.file_bytes, limits.memory_bytes)
+            if isolation.isolated
+            else limits.file_bytes,
             # Counted of the sandbox only: by its uid, or by its namespace (since Linux 5.14).
             "NPROC": limits.processes + (0 if own_process_limit else threads_of_user()),
             "NOFILE": 256,
@@ -144,10 +172,12 @@ def threads_of_user() -> int:
 
 
 class IsolatedProcess:
-    """See the module. A test that leaves something behind ends the process tree, and the next test gets a new one. Not
-    thread-safe; made, used and left in one thread."""
+    """See the module. A test that leaves something behind ends the process tree, and the next test
+    gets a new one. Not thread-safe; made, used and left in one thread."""
 
-    def __init__(self, program: Program, limits: Limits, isolation: Isolation, uid: int | None) -> None:
+    def __init__(
+        self, program: Program, limits: Limits, isolation: Isolation, uid: int | None
+    ) -> None:
         self.program, self.limits, self.isolation, self.uid = program, limits, isolation, uid
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
@@ -208,13 +238,17 @@ class IsolatedProcess:
             self.end()
             self.complaints.seek(0)
             words = self.complaints.read().decode(errors="replace").strip().splitlines()
-            raise SandboxFailed(f"{command[0]} did not start: {words[-1] if words else 'no reason given'}")
+            raise SandboxFailed(
+                f"{command[0]} did not start: {words[-1] if words else 'no reason given'}"
+            )
 
     def tested(self, content: bytes) -> TestOutcome:
         """One test in the process tree that is there."""
         assert self.control is not None
         stdin = sealed(content)
-        pipes = [os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)]
+        pipes = [
+            os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)
+        ]
         theirs = [stdin]
         for _, end in pipes:
             os.set_blocking(end, True)
@@ -272,7 +306,8 @@ class IsolatedProcess:
     def judged(
         self, report: dict[str, Any] | None, wall: float, reading: "PipeReader", kills: int | None
     ) -> TestOutcome:
-        """What a report from inside and the bytes that were read make of a test; without a report it was killed.
+        """What a report from inside and the bytes that were read make of a test; without a report
+        it was killed.
 
         `kills` is how many processes the kernel had ended for want of memory when the test began.
         """
@@ -303,14 +338,18 @@ class IsolatedProcess:
         elif status == 0:
             ending = "finished"
         elif status == -signal.SIGKILL:
-            # A program that kills itself, or that exhausts the memory, was not ended from outside: else an answer could
-            # keep itself out of every score.
+            # A program that kills itself, or that exhausts the memory, was not ended from outside:
+            # else an answer could keep itself out of every score.
             if kills is not None and oom_kills() == kills:
                 ending, retry = "error", "beside others"
             else:
                 ending, retry = "memory" if self.exhausts(report["memory"]) else "killed", "alone"
         else:
-            ending = "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "error"
+            ending = (
+                "memory"
+                if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError")
+                else "error"
+            )
         returned = result[0] if result and ending == "finished" else b""
         outcome = ExecutionResult(
             ending,
@@ -338,7 +377,8 @@ class IsolatedProcess:
     def end(self) -> None:
         """Ends every process of the sandbox and collects it; no zombie stays."""
         if self.control is not None:
-            self.control.close()  # its first process ends on that, and with it the process namespace
+            # its first process ends on that, and with it the process namespace
+            self.control.close()
         if self.process is None:
             return
         for end in (self.kill_first_process, self.process.kill):
@@ -353,7 +393,9 @@ class IsolatedProcess:
         """bubblewrap waits for its child: ended in this order, nothing is left to init."""
         assert self.process is not None
         with contextlib.suppress(OSError):
-            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+            children = Path(
+                f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+            ).read_text()
             for child in children.split():
                 os.kill(int(child), signal.SIGKILL)
 
@@ -387,11 +429,15 @@ CGROUPS = {
     "": ("/sys/fs/cgroup", "memory.max", "memory.current"),
     "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 }
-"""Controllers -> where their groups lie, the files of a group's limit and of its use; "" is the second version."""
+"""Controllers -> where their groups lie, the files of a group's limit and of its use; "" is the
+second version.
+"""
 
 
 def oom_kills() -> int | None:
-    """How many processes of this machine the kernel has ended because memory ran out; None where it does not say."""
+    """How many processes of this machine the kernel has ended because memory ran out; None where it
+    does not say.
+    """
     try:
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
         return int(counts["oom_kill"])
@@ -400,7 +446,9 @@ def oom_kills() -> int | None:
 
 
 def memory_available() -> int:
-    """The bytes that programs started here could still have: of the machine, and of each cgroup around this process."""
+    """The bytes that programs started here could still have: of the machine, and of each cgroup
+    around this process.
+    """
     with contextlib.suppress(OSError):
         available = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
         return max(0, min([int(available[1]) << 10 if available else 0, *_left_in_cgroups()]))

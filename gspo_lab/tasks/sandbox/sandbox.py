@@ -1,4 +1,5 @@
-"""Run programs in isolation: check the isolation, manage the slots, repeat tests that time out under load.
+"""Run programs in isolation: check the isolation, manage the slots, repeat tests that time out
+under load.
 
 with Sandbox.open() as sandbox:
     outcomes = sandbox.run(Program("print(int(input()) + 1)"), [b"1\\n", b"41\\n"], Limits())
@@ -32,8 +33,7 @@ NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
 TURNS = 10
 """After an exclusive test, the next one may start after this many times its duration."""
 
-PROBE = Program(
-    """
+PROBE = Program("""
 import json, os, socket
 facts = {"uid": os.getuid()}
 try:
@@ -47,20 +47,24 @@ try:
 except OSError:
     facts["files"] = False
 print(json.dumps(facts))
-"""
-)
+""")
 
 
 @dataclass(frozen=True)
 class SandboxSlot:
-    """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
+    """A place for one candidate at a time, with a uid that no other sandbox of this machine uses
+    (as root).
+    """
 
     uid: int | None
     claim: socket.socket | None
 
     @classmethod
     def claim_one(cls) -> "SandboxSlot":
-        """Reserve a uid that no other sandbox of this machine uses. Without root programs run as the present user."""
+        """Reserve a uid that no other sandbox of this machine uses.
+
+        Without root programs run as the present user.
+        """
         if os.geteuid() != 0:
             return cls(None, None)
         for uid in UIDS:
@@ -71,7 +75,9 @@ class SandboxSlot:
                 claim.close()
                 continue
             return cls(uid, claim)
-        raise LabError(f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes")
+        raise LabError(
+            f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes"
+        )
 
     def release(self) -> None:
         """Free the uid for another sandbox."""
@@ -113,7 +119,10 @@ class SharedOrExclusive:
 
 
 class Sandbox:
-    """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
+    """Runs programs isolated from the machine and from each other.
+
+    Thread-safe: callers beyond `slots` wait.
+    """
 
     def __init__(self, isolation: Isolation, slots: Sequence[SandboxSlot]) -> None:
         self.isolation = isolation
@@ -144,16 +153,18 @@ class Sandbox:
                 try:
                     probe(isolation, first.uid)
                 except (SandboxFailed, LabError) as failure:
-                    refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
+                    refused.append(
+                        f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}"
+                    )
                     continue
                 count = slots or cores()
                 return cls(isolation, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
         first.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
-            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed. "
-            "See docs/explanation/sandbox.md. "
-            "Or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
+            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed."
+            " See docs/explanation/sandbox.md. Or take the risk with --unsafe-no-sandbox (in a"
+            " study: the task's option unsafe = true)",
             details=tuple(refused),
         )
 
@@ -168,10 +179,11 @@ class Sandbox:
     ) -> list[ExecutionResult]:
         """The outcomes of the tests in order, up to the one after which `go_on` says no.
 
-        Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may fill gigabytes.
+        Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may
+        fill gigabytes.
 
-        A test that exceeds its wall time beside others is repeated alone, and the second result counts.
-        SandboxFailed: a failure of the sandbox, not of the program.
+        A test that exceeds its wall time beside others is repeated alone, and the second result
+        counts. SandboxFailed: a failure of the sandbox, not of the program.
         """
         if not inputs:
             raise ValueError("no tests: an empty list proves nothing")
@@ -213,9 +225,13 @@ def probe(isolation: Isolation, uid: int | None) -> None:
         with IsolatedProcess(PROBE, Limits(), isolation, uid) as process:
             outcome = process.test(outside.name.encode()).outcome
     if outcome.ending != "finished":
-        raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")
+        raise SandboxFailed(
+            f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}"
+        )
     facts = json.loads(outcome.stdout)
     if uid is not None and facts["uid"] != uid:
         raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
     if isolation.isolated and (facts["sockets"] or facts["files"]):
-        raise SandboxFailed(f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}")
+        raise SandboxFailed(
+            f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}"
+        )

@@ -1,17 +1,23 @@
-"""The first process of a sandbox: forks one child per test, watches it, clears up after it and tells how it ended.
+"""The first process of a sandbox: forks one child per test, watches it, clears up after it and
+tells how it ended.
 
-It and `candidate.py` are sent as text (`isolated_process.BOOT`) to whatever Python the sandbox can see. So they use the
-standard library only, and nothing newer than Python 3.9. Descriptor 0 holds the orders as JSON
-(`isolated_process.supervisor_config`). The descriptor that the command line names is a socket to the parent:
+It and `candidate.py` are sent as text (`isolated_process.BOOT`) to whatever Python the sandbox can
+see. So they use the standard library only, and nothing newer than Python 3.9. Descriptor 0 holds
+the orders as JSON (`isolated_process.supervisor_config`). The descriptor that the command line
+names is a socket to the parent:
 
-    parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
-    here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at the end
+    parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps
+    "stop" later
+    here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at
+    the end
               {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"} or {"failed": why}
 
-A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no expected output, no
-other test's input. The child loses the control socket before the candidate's first line, and cannot trace or read this
-process (it is not dumpable) nor signal it (it is the first of its process namespace).
+A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no
+expected output, no other test's input. The child loses the control socket before the candidate's
+first line, and cannot trace or read this process (it is not dumpable) nor signal it (it is the
+first of its process namespace).
 """
+
 # pathlib takes as long to import as all the rest.
 # ruff: noqa: PTH116, PTH123, PTH208
 
@@ -39,16 +45,24 @@ MANY_FILES = 4096
 FEW_SOCKETS = 16
 """As many hold little: an event loop has a pair."""
 MUCH_MEMORY = 16 << 20
-"""From so many bytes on the parent is told how much a test holds, in case the kernel ends this process for it."""
+"""From so many bytes on the parent is told how much a test holds, in case the kernel ends this
+process for it.
+"""
 EARLY = 0.05
 """The share of a test's seconds before which its waits are not looked at."""
 ASLEEP, PATIENCE = 0.9, 1.5
-"""The share of its seconds after which a test that slept is late whatever else the machine did, and how many times its
-seconds one that is late gets to show that."""
+"""The share of its seconds after which a test that slept is late whatever else the machine did, and
+how many times its seconds one that is late gets to show that."""
 LEEWAY = 10.0
 """How many times `seconds` a test may take by the clock if the machine is too busy to run it."""
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = (
+    1,
+    4,
+    22,
+    36,
+    38,
+)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,7 +106,9 @@ def processes() -> dict[int, ProcStat]:
 
 
 def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
-    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status; 0 if it has ended."""
+    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status; 0 if it
+    has ended.
+    """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         status = file.read()
         places = [status.find(b"\n" + kind + b":") for kind in kinds]
@@ -101,7 +117,10 @@ def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
 
 
 def descendants() -> list[ProcStat]:
-    """All processes that descend from this one. It adopts orphans, so none of a test's can leave."""
+    """All processes that descend from this one.
+
+    It adopts orphans, so none of a test's can leave.
+    """
     everyone, descendants = processes(), []
     parents = {os.getpid()}
     while parents:
@@ -119,18 +138,24 @@ def send(number: int, those: list[ProcStat]) -> None:
 
 
 class Waits:
-    """For how long the threads of a test waited for a core, and for how long all of them surely slept."""
+    """For how long the threads of a test waited for a core, and for how long all of them surely
+    slept.
+    """
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.queued: dict[int, float] = {}
-        """Seconds by thread for which it was ready to run and no core was free; 0 where the kernel does not say."""
+        """Seconds by thread for which it was ready to run and no core was free; 0 where the kernel
+        does not say.
+        """
         self.present: set[int] = set()
         """The threads that the last complete look saw."""
         self.unseen = 0
         """How many threads have begun that no look ever saw."""
         self.looked, self.unsure = 0.0, 0.0
-        """When the last complete look was, and the seconds between looks in which a thread may have waited unseen."""
+        """When the last complete look was, and the seconds between looks in which a thread may have
+        waited unseen.
+        """
 
     def longest(self) -> float:
         """The longest that any thread was ever queued."""
@@ -151,8 +176,10 @@ class Waits:
         return threads, states
 
     def look_at_all(self, those: list[ProcStat], elapsed: float) -> None:
-        """Look at every process of the test. The time since the last such look is unsure where a thread began or ended
-        in between, is at work, or waits for a disk. Whoever waits for a child in vfork shows as if for a disk."""
+        """Look at every process of the test. The time since the last such look is unsure where a
+        thread began or ended in between, is at work, or waits for a disk. Whoever waits for a child
+        in vfork shows as if for a disk.
+        """
         present, busy = set(), False
         parents = {process.parent for process in those}
         for process in those:
@@ -167,8 +194,15 @@ class Waits:
         self.present, self.unseen, self.looked = present, unseen, elapsed
 
     def asleep(self, those: list[ProcStat]) -> float:
-        """For how many seconds, up to the last look, all of the test surely slept, whatever else the machine did."""
-        return self.looked - self.unsure - sum(self.queued.values()) - sum(process.seconds for process in those)
+        """For how many seconds, up to the last look, all of the test surely slept, whatever else
+        the machine did.
+        """
+        return (
+            self.looked
+            - self.unsure
+            - sum(self.queued.values())
+            - sum(process.seconds for process in those)
+        )
 
 
 def bytes_of_socket() -> int:
@@ -200,11 +234,19 @@ class Supervisor:
                 __import__("numpy")
         self.control = _socket.socket(fileno=CONTROL)
         self.unspoilt = self.scratch()
-        self.socket_bytes = bytes_of_socket() if orders["filter"] else 0  # else the machine's are counted
-        self.most, self.told, self.asleep = 0, 0, False  # of one test: bytes seen at once, whether it slept too long
+        self.socket_bytes = (
+            bytes_of_socket() if orders["filter"] else 0
+        )  # else the machine's are counted
+        self.most, self.told, self.asleep = (
+            0,
+            0,
+            False,
+        )  # of one test: bytes seen at once, whether it slept too long
         self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"RssShmem")
         if orders["shared"]:
-            self.kinds = self.kinds[:2]  # what is shared counts where it lies, whoever has it in use
+            self.kinds = self.kinds[
+                :2
+            ]  # what is shared counts where it lies, whoever has it in use
             share_memory_by_files(orders["shared"], imported="mmap" in orders["source"])
         self.limit()
         self.refuse_calls()
@@ -213,13 +255,15 @@ class Supervisor:
         gc.freeze()
 
     def scratch(self) -> list[int]:
-        """The folders' times of change, which cannot be set, and of access: any file made, any attribute changed and
-        any look into them shows."""
+        """The folders' times of change, which cannot be set, and of access: any file made, any
+        attribute changed and any look into them shows."""
         folders = [os.stat(path) for path in self.orders["scratch"]]
         return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
 
     def serve(self) -> None:
-        """Say that the sandbox is ready, then run a program for each call until the parent leaves."""
+        """Say that the sandbox is ready, then run a program for each call until the parent
+        leaves.
+        """
         self.send_report({"ready": sys.version.split()[0]})
         while True:
             _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))
@@ -237,17 +281,27 @@ class Supervisor:
             finally:
                 self.kill_all()
             status, cpu = self.reap(pid)
-            report = {"cause": cause, "status": status, "cpu": cpu, "wall": wall, "asleep": self.asleep}
-            self.send_report({**report, "memory": self.most, "clean": self.scratch() == self.unspoilt})
+            report = {
+                "cause": cause,
+                "status": status,
+                "cpu": cpu,
+                "wall": wall,
+                "asleep": self.asleep,
+            }
+            self.send_report(
+                {**report, "memory": self.most, "clean": self.scratch() == self.unspoilt}
+            )
 
     def send_report(self, report: dict[str, Any]) -> None:
         """Send a report outside."""
         self.control.send(json.dumps(report).encode())
 
     def watch(self, pid: int) -> tuple[str, float]:
-        """Lets the test run until it ends or takes too much: which it was, and its seconds by the clock.
+        """Lets the test run until it ends or takes too much: which it was, and its seconds by the
+        clock.
 
-        Time for which no core was free to run it is left out, so that a busy machine makes no program late.
+        Time for which no core was free to run it is left out, so that a busy machine makes no
+        program late.
         """
         began, seconds, waits = time.monotonic(), self.orders["seconds"], Waits(pid)
         handle = os.pidfd_open(pid)
@@ -270,7 +324,8 @@ class Supervisor:
                 used = elapsed - waits.longest()
                 if used > seconds or elapsed > LEEWAY * seconds:
                     self.asleep = waits.asleep(those) > ASLEEP * seconds
-                    # A little more time for what only slept to show it: it is tried once and not twice.
+                    # A little more time for what only slept to show it: it is tried once and not
+                    # twice.
                     if self.asleep or used > PATIENCE * seconds or elapsed > LEEWAY * seconds:
                         return "wall", used
                 overuse = self.overuse(those)
@@ -303,11 +358,14 @@ class Supervisor:
 
     def kill_all(self) -> None:
         """Ends every process of the test, whatever it forked and however it hid."""
-        if self.orders["alone"]:  # in this process namespace, or under this uid: one call, without a race
+        if self.orders[
+            "alone"
+        ]:  # in this process namespace, or under this uid: one call, without a race
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
-        while True:  # stopped first: who is stopped forks no more, and its place is not free for another's child
+        # stopped first: who is stopped forks no more, and its place is not free for another's child
+        while True:
             awake = [process for process in descendants() if process.state not in "TZX"]
             if not awake:
                 break
@@ -328,7 +386,10 @@ class Supervisor:
                 status = os.waitstatus_to_exitcode(how)
 
     def become_the_program(self, descriptors: list[int]) -> NoReturn:
-        """In the child: isolate, close all files of the sandbox and run the candidate's code. Never returns."""
+        """In the child: isolate, close all files of the sandbox and run the candidate's code.
+
+        Never returns.
+        """
         status = 1
         try:
             self.confine()
@@ -344,14 +405,19 @@ class Supervisor:
             os._exit(status)
 
     def limit(self) -> None:
-        """Limits that hold for every process alike. What this one holds already is not on the candidate's account."""
+        """Limits that hold for every process alike.
+
+        What this one holds already is not on the candidate's account.
+        """
         with open("/proc/self/statm", "rb") as file:
             held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         for name, most in self.orders["rlimits"].items():
             most += held if name == "AS" else 0
             limit = getattr(resource, "RLIMIT_" + name)
             # A program may raise its stack: it lies within the address space.
-            resource.setrlimit(limit, (most, resource.getrlimit(limit)[1] if name == "STACK" else most))
+            resource.setrlimit(
+                limit, (most, resource.getrlimit(limit)[1] if name == "STACK" else most)
+            )
 
     def refuse_calls(self) -> None:
         """From now on, for this process, which needs none of them any more, and for every child."""
@@ -374,12 +440,16 @@ def main() -> None:
     os.closerange(RESULT, CONTROL)
     os.closerange(CONTROL + 1, 1 << 12)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("900")  # if memory runs out, these go before the lab; behind bubblewrap it is so already
+        file.write(
+            "900"
+        )  # if memory runs out, these go before the lab; behind bubblewrap it is so already
     if orders["uid"] is not None:
         os.setgroups([])
         os.setresgid(*[orders["uid"]] * 3)
         os.setresuid(*[orders["uid"]] * 3)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the first process
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # a signal without a handler does not reach the first process
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else children would go uncollected
     sys.path[:] = [path for path in sys.path if path]
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -10,7 +10,10 @@ from gspo_lab.study import Run
 
 
 class Sink(Protocol):
-    """Where an engine's records go: the journal of the run's folder. Written records are on the disk."""
+    """Where an engine's records go: the journal of the run's folder.
+
+    Written records are on the disk.
+    """
 
     def write(self, records: Sequence[Record]) -> None:
         """Take records, in their order; they are on the disk when this returns."""
@@ -25,10 +28,11 @@ Stop = Callable[[], bool]
 class Capabilities:
     """What an engine can do, said before it does anything. What is left out is everything.
 
-    `settings` are the keys of a study that it obeys, or whole tables of them: `("steps", "update.learning_rate")`. The
-    task it always does; every other key must stand at its default. `records` are the columns of steps and updates that
-    it fills, each with its own definition, or "" where that is the lab's (docs/reference/metrics.md). `turns`: whether
-    it can train on tasks whose responses have several.
+    `settings` are the keys of a study that it obeys, or whole tables of them: `("steps",
+    "update.learning_rate")`. The task it always does; every other key must stand at its default.
+    `records` are the columns of steps and updates that it fills, each with its own definition, or
+    "" where that is the lab's (docs/reference/metrics.md). `turns`: whether it can train on tasks
+    whose responses have several.
     """
 
     settings: Collection[str] | None = None
@@ -37,17 +41,19 @@ class Capabilities:
 
 
 class Engine(Protocol):
-    """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all.
+    """Made with the study's `[engine.options]` as keywords. One that says nothing of its
+    capabilities has them all.
 
-    Four more methods are asked where an engine has them: `check(settings)`, a LabError where a single value is beyond
-    it; `ready()`, a LabError for what this machine lacks, asked before runs are made; `translated(settings)`, the
-    settings of its program by their names there, shown by `gspo-lab check`; and `write(run, folder)`, which writes what
-    its program is given and returns its command, for `gspo-lab check --write-config`.
+    Four more methods are asked where an engine has them: `check(settings)`, a LabError where a
+    single value is beyond it; `ready()`, a LabError for what this machine lacks, asked before runs
+    are made; `translated(settings)`, the settings of its program by their names there, shown by
+    `gspo-lab check`; and `write(run, folder)`, which writes what its program is given and returns
+    its command, for `gspo-lab check --write-config`.
     """
 
     capabilities: Capabilities
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train from where `folder` stands to the last step; False when stopped before. At True all that is wanted of
-        the run is on the disk."""
+        """Train from where `folder` stands to the last step; False when stopped before. At True all
+        that is wanted of the run is on the disk."""
         ...

@@ -28,7 +28,9 @@ def make_engine(run: Run) -> Engine:
 
 
 def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None:
-    """LabError where the arm's engine is none, has no such options, or would ignore what the arm says."""
+    """LabError where the arm's engine is none, has no such options, or would ignore what the arm
+    says.
+    """
     name, options = settings.engine.name, settings.engine.options
     made_by = look_up("engine", name, ENGINES, base)
     if callable(made_by):
@@ -40,61 +42,81 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
     check_callable("engine", name, made_by, (), ("train",), options)
     capabilities = getattr(made_by, "capabilities", Capabilities())
     if not isinstance(capabilities, Capabilities):
-        raise LabError(f"the engine '{name}': its capabilities are no gspo_lab.training.engines.base.Capabilities")
+        raise LabError(
+            f"the engine '{name}': its capabilities are no"
+            " gspo_lab.training.engines.base.Capabilities"
+        )
     for broken in _broken(settings, capabilities):
         raise LabError(f"arm.{arm}: the engine '{name}' {broken}")
     if hasattr(made_by, "check"):
         made_by(**options).check(settings)
 
 
-def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
-    """LabError where the arm's engine, sampler or objective does not fit its `tasks`, the trained one first."""
+def check_tasks(
+    arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None
+) -> None:
+    """LabError where the arm's engine, sampler or objective does not fit its `tasks`, the trained
+    one first.
+    """
     for broken in _broken_by_tasks(settings, tasks, base):
         raise LabError(f"arm.{arm}: {broken}")
 
 
 def _broken_by_tasks(settings: Settings, tasks: Sequence[Task], base: Path | None) -> Iterator[str]:
     objective, rollout, trained = settings.objective, settings.rollout, tasks[0]
-    several, pieces = [task.name for task in tasks if task.max_turns > 1], rollout.tokens_per_step is not None
+    several, pieces = (
+        [task.name for task in tasks if task.max_turns > 1],
+        rollout.tokens_per_step is not None,
+    )
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
         yield (
-            f"the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose responses have several "
-            "turns; use engine = 'native'"
+            f"the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose"
+            " responses have several turns; use engine = 'native'"
         )
     if pieces and trained.max_turns > 1:
-        yield f"rollout.tokens_per_step with '{trained.name}', whose responses have several turns; leave it out"
-    name = rollout.sampler
-    continues = name in SAMPLERS or getattr(look_up("sampler", name, SAMPLERS, base), "continues", False)
-    if (several or pieces) and not continues:
-        why = f"'{several[0]}' replies to the model" if several else "rollout.tokens_per_step wants it in pieces"
         yield (
-            f"the sampler '{name}' does not go on with a response (`continues`), and {why}; use rollout.sampler = "
-            "'transformers'"
+            f"rollout.tokens_per_step with '{trained.name}', whose responses have several turns;"
+            " leave it out"
+        )
+    name = rollout.sampler
+    continues = name in SAMPLERS or getattr(
+        look_up("sampler", name, SAMPLERS, base), "continues", False
+    )
+    if (several or pieces) and not continues:
+        why = (
+            f"'{several[0]}' replies to the model"
+            if several
+            else "rollout.tokens_per_step wants it in pieces"
+        )
+        yield (
+            f"the sampler '{name}' does not go on with a response (`continues`), and {why}; use"
+            " rollout.sampler = 'transformers'"
         )
     if objective.turn_credit == "turn" and trained.max_turns == 1:
         yield (
-            f"objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one turn; "
-            "leave it out"
+            f"objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses"
+            " have one turn; leave it out"
         )
     names = trained.reward_names
     if objective.advantage == "gdpo" and not names:
         yield (
-            f"objective.advantage = 'gdpo' with the task '{settings.task.name}', which has one reward; use another "
-            "advantage, or a grader with rewards by name (docs/reference/tasks.md)"
+            f"objective.advantage = 'gdpo' with the task '{settings.task.name}', which has one"
+            " reward; use another advantage, or a grader with rewards by name"
+            " (docs/reference/tasks.md)"
         )
     for name in objective.reward_weights if names else ():
         if name not in names:
             near = nearest(name, names)
             yield (
-                f"objective.reward_weights: the task '{settings.task.name}' has no reward '{name}'{near}; it has "
-                f"{', '.join(names)}"
+                f"objective.reward_weights: the task '{settings.task.name}' has no reward"
+                f" '{name}'{near}; it has {', '.join(names)}"
             )
     buffer, limit = rollout.overlong_buffer, rollout.max_tokens or trained.max_tokens
     if buffer is not None and buffer > limit:
         yield (
-            f"rollout.overlong_buffer = {buffer} is more than the token limit of '{trained.name}', {limit}; give it "
-            "some of the last tokens"
+            f"rollout.overlong_buffer = {buffer} is more than the token limit of '{trained.name}',"
+            f" {limit}; give it some of the last tokens"
         )
 
 
@@ -106,7 +128,9 @@ def check_ready(settings: Settings, base: Path | None = None) -> None:
 
 
 def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any]:
-    """What the engine gives its program for an arm's settings, by that program's names; nothing where it has none."""
+    """What the engine gives its program for an arm's settings, by that program's names; nothing
+    where it has none.
+    """
     engine = look_up("engine", settings.engine.name, ENGINES, base)(**settings.engine.options)
     return engine.translated(settings) if hasattr(engine, "translated") else {}
 
@@ -118,29 +142,52 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     if capabilities.settings is not None:
         for key in capabilities.settings:
             if not any(under(name, [key]) for name in values):
-                yield f"says that it can vary '{key}', which is no key of a study{nearest(key, values)}"
+                yield (
+                    f"says that it can vary '{key}', which is no key of a"
+                    f" study{nearest(key, values)}"
+                )
         able = (*capabilities.settings, "task", "engine", "objective.preset")
-        changed = [key for key in values.keys() | default.keys() if values.get(key) != default.get(key)]
+        changed = [
+            key for key in values.keys() | default.keys() if values.get(key) != default.get(key)
+        ]
         if ignored := sorted(key for key in changed if not under(key, able)):
             listed = ", ".join(
                 dict.fromkeys(
-                    "[[bench]]"
-                    if under(key, ["bench"])
-                    else f"{key} = {values.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
+                    (
+                        "[[bench]]"
+                        if under(key, ["bench"])
+                        else f"{key} = {values.get(key)!r}"
+                        + (f" (default: {default[key]!r})" if key in default else "")
+                    )
                     for key in ignored
                     if key in values or not any(under(name, [key]) for name in values)
                 )
             )
-            yield f"would ignore {listed}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
+            yield (
+                f"would ignore {listed}; it can vary"
+                f" {', '.join(sorted(capabilities.settings)) or 'nothing'}"
+            )
     if settings.engine.name in ENGINES.keys() - {"native"}:
         if settings.update.dtype == "float16":
-            yield "is given no scaled loss by the lab: use update.dtype = 'bfloat16', or engine = 'native'"
+            yield (
+                "is given no scaled loss by the lab: use update.dtype = 'bfloat16', or engine ="
+                " 'native'"
+            )
         if settings.device not in (DEVICES := ("auto", "cpu", "cuda")):
-            yield f"chooses its devices itself: device = '{settings.device}' is none of {', '.join(DEVICES)}"
+            yield (
+                f"chooses its devices itself: device = '{settings.device}' is none of"
+                f" {', '.join(DEVICES)}"
+            )
     for column in capabilities.records or ():
         if column not in COLUMNS:
-            yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"
+            yield (
+                f"says that it records '{column}', which is no column of steps or"
+                f" updates{nearest(column, COLUMNS)}"
+            )
     if settings.objective.clip == "calibrated" and not (
         capabilities.records is None or capabilities.records.get("response_detail") == ""
     ):
-        yield "does not record response_detail, from which clip = 'calibrated' finds a range; give clip_low, clip_high"
+        yield (
+            "does not record response_detail, from which clip = 'calibrated' finds a range; give"
+            " clip_low, clip_high"
+        )

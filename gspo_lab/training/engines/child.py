@@ -1,17 +1,21 @@
-"""Records from a child process: for engines whose training is another program, which prints JSON lines.
+"""Records from a child process: for engines whose training is another program, which prints JSON
+lines.
 
     with Child([sys.executable, "train.py", str(folder / "run.json")]) as child:
-        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4, "responses": 32, ...}
+        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4,
+        "responses": 32, ...}
             sink.write([record])
             if stop():
                 return False                      # leaving the context ends the child
     return True
 
-A line that begins with "{" is a record, as `records.to_dict` writes it, one with "[{" a list of records that belong
-together (`Child.batches` gives them so); all others are the child's own words, passed on to the worker's log.
-A program that writes a log of its own is followed instead, line by line:
+A line that begins with "{" is a record, as `records.to_dict` writes it, one with "[{" a list of
+records that belong together (`Child.batches` gives them so); all others are the child's own words,
+passed on to the worker's log. A program that writes a log of its own is followed instead, line by
+line:
 
-        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or when asked to stop
+        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or when asked
+        to stop
 """
 
 import json
@@ -44,17 +48,18 @@ PATIENCE = 30.0
 POLL = 0.2
 """Seconds between looks at a followed file."""
 WRITTEN, STOP = "written", "stop"
-"""What children that listen are told: the last line's records are on the disk; end after this step."""
+"""What children that listen are told: the last line's records are on the disk; end after this step.
+"""
 
 _TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls in RECORDS.items()}
 
 
 class Child:
-    """A command that prints records, iterated as they come. Leaving the context ends it; with `listens` it reads
-    `send_line`.
+    """A command that prints records, iterated as they come. Leaving the context ends it; with
+    `listens` it reads `send_line`.
 
-    Iterating raises LabError at a line that is no record, with its number and the last lines; Crashed at an exit code
-    not 0."""
+    Iterating raises LabError at a line that is no record, with its number and the last lines;
+    Crashed at an exit code not 0."""
 
     def __init__(
         self,
@@ -105,13 +110,15 @@ class Child:
             self._process.stdin.flush()
 
     def follow(self, path: Path, stop: Stop) -> Iterator[str]:
-        """The whole lines that the child writes into a file, as they come, until it ends or `stop` asks. Crashed where
-        it fails; what it prints goes to the log."""
+        """The whole lines that the child writes into a file, as they come, until it ends or `stop`
+        asks. Crashed where it fails; what it prints goes to the log."""
         words = Thread(target=self._pass_on, daemon=True)
         words.start()
         read, rest = 0, b""
         while True:
-            ended = self._process.poll() is not None  # asked first: what it wrote before its end is still read
+            ended = (
+                self._process.poll() is not None
+            )  # asked first: what it wrote before its end is still read
             if path.exists():
                 with path.open("rb") as file:
                     file.seek(read)
@@ -135,7 +142,9 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -151,18 +160,25 @@ class Child:
 
     def _crash(self, code: int) -> LabError:
         error = self._error(f"ended with exit code {code}")
-        killed = code == -signal.SIGKILL or any("SIGKILL" in line for line in self._last)  # as torchrun has it
+        killed = code == -signal.SIGKILL or any(
+            "SIGKILL" in line for line in self._last
+        )  # as torchrun has it
         if killed:
-            return Crashed(f"the child process {self._command[0]}: a process was killed by SIGKILL; out of memory?")
+            return Crashed(
+                f"the child process {self._command[0]}: a process was killed by SIGKILL; out of"
+                " memory?"
+            )
         return Crashed(str(error), details=error.details)
 
     def _error(self, what: str) -> LabError:
-        return LabError(f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last))
+        return LabError(
+            f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last)
+        )
 
 
 def read_records(line: str) -> list[Record]:
-    """The records of one line; ValueError where there is none, one has a field that records do not know, or one of
-    another type."""
+    """The records of one line; ValueError where there is none, one has a field that records do not
+    know, or one of another type."""
     data = json.loads(line)
     return [_record(entry) for entry in (data if isinstance(data, list) else [data])]
 
@@ -179,5 +195,8 @@ def _record(data: Any) -> Record:
     try:
         return _TYPED[kind].validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        mistakes = [f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg'].lower()}" for mistake in error.errors()]
+        mistakes = [
+            f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg'].lower()}"
+            for mistake in error.errors()
+        ]
         raise ValueError("; ".join(mistakes)) from error

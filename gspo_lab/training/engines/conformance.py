@@ -1,5 +1,6 @@
-"""`gspo-lab engines check NAME`: a worker trains a small study, is stopped after its first step and started again. What
-the engine cannot vary of it stands in the TOML file beside its code: `proof = ["bench=[]"]`."""
+"""`gspo-lab engines check NAME`: a worker trains a small study, is stopped after its first step and
+started again. What the engine cannot vary of it stands in the TOML file beside its code: `proof =
+["bench=[]"]`."""
 
 import signal
 import subprocess
@@ -27,7 +28,10 @@ POLL = 0.2
 
 
 def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
-    """The study that the engine has to train, as far as it can run it. `engine` is a name, a module's or a file's."""
+    """The study that the engine has to train, as far as it can run it.
+
+    `engine` is a name, a module's or a file's.
+    """
     where, colon, attribute = engine.rpartition(":")
     name = f"{Path(where).resolve()}:{attribute}" if colon and where.endswith(".py") else engine
     overrides = [
@@ -40,14 +44,17 @@ def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
 
 
 def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -> dict[str, int]:
-    """Train the study below `runs`; how many steps, updates and answers were recorded. LabError, a line each, for what
-    is not as `engines/base.py` says."""
+    """Train the study below `runs`; how many steps, updates and answers were recorded. LabError, a
+    line each, for what is not as `engines/base.py` says."""
     (run,) = smoke_study(engine, device, changes).runs()
     base = Path(run.base)
     try:
         check_engine(run.arm, run.settings, base)
     except LabError as error:
-        hint = "--set KEY=VALUE changes the study of this check, as does its `proof`: docs/reference/engines.md"
+        hint = (
+            "--set KEY=VALUE changes the study of this check, as does its `proof`:"
+            " docs/reference/engines.md"
+        )
         raise LabError(str(error), details=(*error.details, hint)) from error
     check_ready(run.settings, base)
     folder = RunFolder(run.folder(runs))
@@ -59,11 +66,15 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         raise LabError(f"the engine '{engine}' {why}: ask `stop()` after each step")
     if code == Exit.STOPPED:
         code, _ = _work(folder, stop=False)
-    if not folder.status().finished:  # whatever the exit code: the signal may have come behind the last word
+    if (
+        not folder.status().finished
+    ):  # whatever the exit code: the signal may have come behind the last word
         message = folder.status().message or f"exit code {code}; the end of its log:"
         end = folder.log.read_text(errors="replace").splitlines()[-5:]
         raise LabError(f"the engine '{engine}' does not train", details=(message, *end))
-    able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
+    able = getattr(
+        look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities()
+    )
     if faults := tuple(_faults(run, folder, able)):
         raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
     recorded = Counter(record["kind"] for record in folder.records("step", "update", "answer"))
@@ -71,11 +82,15 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
 
 
 def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
-    """Have a worker train the run, to be stopped after its first step or not: its exit code, and how many steps it
-    recorded after it was asked to stop; 0 where it ended within a second, perhaps before the signal arrived."""
+    """Have a worker train the run, to be stopped after its first step or not: its exit code, and
+    how many steps it recorded after it was asked to stop; 0 where it ended within a second, perhaps
+    before the signal arrived.
+    """
     with folder.log.open("ab") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "gspo_lab.running.worker", str(folder.path)], stdout=log, stderr=log
+            [sys.executable, "-m", "gspo_lab.running.worker", str(folder.path)],
+            stdout=log,
+            stderr=log,
         )
     try:
         while worker.poll() is None and stop:
@@ -93,15 +108,34 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
     settings, records = run.settings, folder.records(*RECORDS)
-    if not any(record["kind"] == "status" and record["state"] == STARTED and record.get("facts") for record in records):
-        yield "it writes no RunStatus(state='started') with facts: two of its runs can never be shown to be matched"
+    if not any(
+        record["kind"] == "status" and record["state"] == STARTED and record.get("facts")
+        for record in records
+    ):
+        yield (
+            "it writes no RunStatus(state='started') with facts: two of its runs can never be shown"
+            " to be matched"
+        )
     steps = Counter(record["step"] for record in records if record["kind"] == "step")
     if steps != Counter(range(settings.steps)):
-        yield f"it records the steps {sorted(steps.elements())}, not each of 0 to {settings.steps - 1} once"
+        yield (
+            f"it records the steps {sorted(steps.elements())}, not each of 0 to"
+            f" {settings.steps - 1} once"
+        )
     declared = able.records
-    if declared is None or declared.keys() & {field.name for field in fields(UpdateRecord)} - {"responses"}:
-        wanted = Counter((step, k) for step in range(settings.steps) for k in range(settings.update.per_rollout_batch))
-        updates = Counter((record["step"], record["minibatch"]) for record in records if record["kind"] == "update")
+    if declared is None or declared.keys() & {field.name for field in fields(UpdateRecord)} - {
+        "responses"
+    }:
+        wanted = Counter(
+            (step, k)
+            for step in range(settings.steps)
+            for k in range(settings.update.per_rollout_batch)
+        )
+        updates = Counter(
+            (record["step"], record["minibatch"])
+            for record in records
+            if record["kind"] == "update"
+        )
         if updates != wanted:
             yield f"it records {updates.total()} updates, not each of {wanted.total()} once"
     if declared is not None:
@@ -110,8 +144,15 @@ def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
         if undeclared := sorted(filled - declared.keys() - {*EVERYWHERE}):
             yield f"it fills {', '.join(undeclared)}, which its capabilities.records do not name"
     for bench in settings.bench:
-        moments = {record["step"] for record in records if record["kind"] == "answer" and record["bench"] == bench.name}
+        moments = {
+            record["step"]
+            for record in records
+            if record["kind"] == "answer" and record["bench"] == bench.name
+        }
         if not moments >= {0, settings.steps}:
-            yield f"it asks the benchmark '{bench.name}' after {sorted(moments)} steps, not at the start and at the end"
+            yield (
+                f"it asks the benchmark '{bench.name}' after {sorted(moments)} steps, not at the"
+                " start and at the end"
+            )
     if able.settings is None and not (folder.final / "config.json").is_file():
         yield "it leaves no trained model in the folder `final`"

@@ -1,7 +1,9 @@
-"""What a worker finds out about itself and its start: recorded, so that two runs can be shown to be matched.
+"""What a worker finds out about itself and its start: recorded, so that two runs can be shown to be
+matched.
 
-`gspo-lab certify` compares these facts between arms. Any engine may call `facts` and put what it knows besides into the
-same dictionary, under the same names: `sink.write([RunStatus(state="started", step=0, facts=facts(task=task))])`.
+`gspo-lab certify` compares these facts between arms. Any engine may call `facts` and put what it
+knows besides into the same dictionary, under the same names:
+`sink.write([RunStatus(state="started", step=0, facts=facts(task=task))])`.
 """
 
 import hashlib
@@ -48,8 +50,10 @@ def facts(
     capabilities: Capabilities | None = None,
     packages: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Versions, device, flags and digests, JSON-able; what is not given is left out. `task_keys` identify the tasks
-    with their data, `capabilities` tell columns with other definitions, `packages` compute beside the lab's own."""
+    """Versions, device, flags and digests, JSON-able; what is not given is left out. `task_keys`
+    identify the tasks with their data, `capabilities` tell columns with other definitions,
+    `packages` compute beside the lab's own.
+    """
     out: dict[str, Any] = {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),
@@ -65,7 +69,9 @@ def facts(
 
         out["threads"] = torch.get_num_threads()
         if device is None or device.type == "cpu":
-            out["instructions"] = torch.backends.cpu.get_cpu_capability()  # of one CPU's name a host may hide some
+            out["instructions"] = (
+                torch.backends.cpu.get_cpu_capability()
+            )  # of one CPU's name a host may hide some
         out["weights"] = weights_digest(model)
         out["parameters"] = sum(p.numel() for p in model.parameters())
         out["trained_parameters"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -80,7 +86,9 @@ def facts(
         out["grader"] = task.grader
     if task_keys is not None:
         out["tasks"] = task_keys
-    if capabilities is not None and (own := {k: v for k, v in (capabilities.records or {}).items() if v}):
+    if capabilities is not None and (
+        own := {k: v for k, v in (capabilities.records or {}).items() if v}
+    ):
         out["definitions"] = own
     return out
 
@@ -100,7 +108,9 @@ def _sources_digest() -> str:
     package = Path(gspo_lab.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(
+            path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     return digest.hexdigest()
 
 
@@ -111,6 +121,8 @@ def _device_name(device: "torch.device | None") -> str:
         name_of = getattr(torch.get_device_module(device), "get_device_name", str)
         return str(name_of(device))
     with suppress(OSError):
-        if match := re.search(r"^model name\s*: *(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+        if match := re.search(
+            r"^model name\s*: *(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        ):
             return match[1].strip()
     return platform.processor() or platform.machine()

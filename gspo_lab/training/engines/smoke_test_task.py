@@ -20,7 +20,8 @@ class SmokeTestTask(Task):
         """A letter each, behind question marks: prompts of several lengths."""
         letters = "bcdfghjklmnpqrst" if split == "train" else "vwxyz"
         return [
-            Problem(f"{split}-{letter}", "?" * (1 + place % 4) + letter, "") for place, letter in enumerate(letters)
+            Problem(f"{split}-{letter}", "?" * (1 + place % 4) + letter, "")
+            for place, letter in enumerate(letters)
         ]
 
     def grade(self, problem: Problem, answer: str) -> Grade:

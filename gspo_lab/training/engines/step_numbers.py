@@ -1,4 +1,5 @@
-"""What follows from a step's responses for every engine: whether they are graded, their numbers, and a run's totals.
+"""What follows from a step's responses for every engine: whether they are graded, their numbers,
+and a run's totals.
 
 Shapes: P prompts, G responses to each."""
 
@@ -21,15 +22,15 @@ MOST_WORDS = 200
 
 
 def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], most: float) -> None:
-    """LabError where the grader failed on more than `most` of a step's responses; `graded` holds each one's error and
-    reward."""
+    """LabError where the grader failed on more than `most` of a step's responses; `graded` holds
+    each one's error and reward."""
     failed = [error or "it gave no reward" for error, reward in graded if reward is None]
     if len(failed) > most * len(graded):
         last = failed[-1].strip().partition("\n")[0][:MOST_WORDS]
         raise LabError(
-            f"the grader failed on {len(failed)} of {len(graded)} responses of step {step}, more than "
-            f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
-            "again: the run goes on from its last checkpoint"
+            f"the grader failed on {len(failed)} of {len(graded)} responses of step {step}, more"
+            f" than rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and"
+            " start the study again: the run goes on from its last checkpoint"
         )
 
 
@@ -38,9 +39,10 @@ def step_numbers(
 ) -> dict[str, Any]:
     """The fields of a StepRecord that follow from its responses.
 
-    `reward_PG` holds the rewards of the step's own prompts in float32, 0 where the grader failed; `graded` what the
-    grader gave each response that it was asked about, None where it failed; `lengths` the tokens of each response
-    trained on, `truncated` how many of these were cut. Left out is what these responses do not define.
+    `reward_PG` holds the rewards of the step's own prompts in float32, 0 where the grader failed;
+    `graded` what the grader gave each response that it was asked about, None where it failed;
+    `lengths` the tokens of each response trained on, `truncated` how many of these were cut. Left
+    out is what these responses do not define.
     """
     tokens = sorted(lengths)
     out: dict[str, Any] = {"responses": len(tokens)}
@@ -88,8 +90,12 @@ class RunTotals:
             prompt_digest=step["prompt_digest"],
         )
 
-    def add(self, problems: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float) -> None:
-        """Count a step: the problems that it set out with, its tokens sampled and trained on, its devices' seconds."""
+    def add(
+        self, problems: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float
+    ) -> None:
+        """Count a step: the problems that it set out with, its tokens sampled and trained on, its
+        devices' seconds.
+        """
         self.prompts += len(problems)
         self.tokens_sampled += sampled
         self.tokens_trained += trained
@@ -109,6 +115,8 @@ class RunTotals:
 
 
 def keeps(settings: Settings, seed: int, step: int, place: int) -> bool:
-    """Whether the study keeps the responses to the prompt at `place`: chosen by (seed, step, place) alone."""
+    """Whether the study keeps the responses to the prompt at `place`: chosen by (seed, step, place)
+    alone.
+    """
     rollout, share = settings.rollout, settings.record.rollouts
     return noise_key(seed, "keep", step, place * rollout.group_size) < share * 2**63

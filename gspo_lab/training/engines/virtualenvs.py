@@ -1,5 +1,5 @@
-"""Engines' own environments, below `GSPO_LAB_CACHE/engines/<name>`, for engines that pin other packages than the lab.
-`about.toml` in an engine's package says what makes one."""
+"""Engines' own environments, below `GSPO_LAB_CACHE/engines/<name>`, for engines that pin other
+packages than the lab. `about.toml` in an engine's package says what makes one."""
 
 import os
 import subprocess
@@ -19,16 +19,22 @@ Tell = Callable[[str], None]
 
 
 def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
-    """What makes an engine's environment, of its about.toml: `packages` in the order in which they are installed, then
-    those `without_dependencies`, whose own pins exclude the others; `unwanted` ones come along, and go; `stubs` are
-    asked for by a name that the installed build does not have. LabError where the engine has no environment."""
+    """What makes an engine's environment, of its about.toml: `packages` in the order in which they
+    are installed, then those `without_dependencies`, whose own pins exclude the others; `unwanted`
+    ones come along, and go; `stubs` are asked for by a name that the installed build does not have.
+    LabError where the engine has no environment.
+    """
     require_known("engine", engine, ENGINES)
     table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:
         own = [
-            name for name in names_of("engine", ENGINES) if "environment" in read_description("engine", name, ENGINES)
+            name
+            for name in names_of("engine", ENGINES)
+            if "environment" in read_description("engine", name, ENGINES)
         ]
-        raise LabError(f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}")
+        raise LabError(
+            f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}"
+        )
     build = {"unwanted": (), "stubs": {}, **table, **table["cuda" if on_gpu else "cpu"]}
     return build | {"packages": (*table["packages"], *build.get("build_packages", ()))}
 
@@ -43,13 +49,16 @@ def python_of(engine: str) -> Path:
     python = home_of(engine) / "bin" / "python"
     if not python.exists():
         raise LabError(
-            f"the engine '{engine}' is not installed in {home_of(engine)}: gspo-lab engines install {engine}"
+            f"the engine '{engine}' is not installed in {home_of(engine)}: gspo-lab engines install"
+            f" {engine}"
         )
     return python
 
 
 def version_of(engine: str) -> str | None:
-    """The version of the engine's package: in its own environment, or in the lab's; None where it is not installed."""
+    """The version of the engine's package: in its own environment, or in the lab's; None where it
+    is not installed.
+    """
     entry = read_description("engine", engine, ENGINES)
     if "environment" not in entry:
         package = entry.get("package", "")
@@ -59,7 +68,9 @@ def version_of(engine: str) -> str | None:
 
 
 def versions(packages: Sequence[str], python: Path | None = None) -> dict[str, str]:
-    """The installed ones' versions, as the metadata of an environment has them; nothing is imported."""
+    """The installed ones' versions, as the metadata of an environment has them; nothing is
+    imported.
+    """
     path = sys.path if python is None else list(map(str, _site_packages(python)))
     installed = {name: next(iter(distributions(name=name, path=path)), None) for name in packages}
     return {name: package.version for name, package in installed.items() if package is not None}
@@ -74,7 +85,9 @@ def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     wanted, home = environment_of(engine, on_gpu), home_of(engine)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if here not in wanted["python"]:
-        raise LabError(f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}")
+        raise LabError(
+            f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}"
+        )
     if not (home / "bin" / "python").exists():
         tell(f"a virtual environment in {home}")
         home.parent.mkdir(parents=True, exist_ok=True)

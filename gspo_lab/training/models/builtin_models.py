@@ -1,4 +1,6 @@
-"""Models that come with the lab: transformers' own classes at a size that a laptop trains in minutes."""
+"""Models that come with the lab: transformers' own classes at a size that a laptop trains in
+minutes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +16,9 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.training.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS
 
 EXPERTS_IMPLEMENTATION = "grouped_mm"
-"""On a CPU, "eager" takes 12 to 18 % longer in decoding and no less in training; "batched_mm" 30 times as long."""
+"""On a CPU, "eager" takes 12 to 18 % longer in decoding and no less in training; "batched_mm" 30
+times as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ _CLASSES: dict[str, tuple[Any, Any]] = {
 def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
     """The transformers configuration of an embedded model; `overrides` are fields of `Shape`."""
     if name not in EMBEDDED:
-        raise LabError(f"no embedded model '{name}'{nearest(name, EMBEDDED)}; embedded: {', '.join(EMBEDDED)}")
+        raise LabError(
+            f"no embedded model '{name}'{nearest(name, EMBEDDED)}; embedded: {', '.join(EMBEDDED)}"
+        )
     shape = replace(Shape(), **(overrides or {}))
     trunk = {
         "vocab_size": VOCABULARY,
@@ -64,7 +70,9 @@ def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
     }
     family = EMBEDDED[name].family
     if family == "qwen3":
-        return transformers.Qwen3Config(**trunk, head_dim=shape.width // shape.heads, intermediate_size=2 * shape.width)
+        return transformers.Qwen3Config(
+            **trunk, head_dim=shape.width // shape.heads, intermediate_size=2 * shape.width
+        )
     if family == "qwen3_moe":
         return transformers.Qwen3MoeConfig(
             **trunk,
@@ -75,17 +83,21 @@ def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
             norm_topk_prob=True,
         )
     # As in the released OLMoE, gate weights are not divided by their sum.
-    return transformers.OlmoeConfig(**trunk, **routed, intermediate_size=shape.width // 2, norm_topk_prob=False)
+    return transformers.OlmoeConfig(
+        **trunk, **routed, intermediate_size=shape.width // 2, norm_topk_prob=False
+    )
 
 
 def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> Any:
     """The embedded model `name` on the CPU, in float32, with the weights that `seed` draws.
 
-    The global random state is as before. `overrides` are fields of `Shape`: `build("tiny-qwen3", 0, {"layers": 2})`.
+    The global random state is as before. `overrides` are fields of `Shape`: `build("tiny-qwen3", 0,
+    {"layers": 2})`.
     """
     settings = config(name, overrides)
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would seed the accelerators as well, which fork_rng was told to leave alone.
+        # torch.manual_seed would seed the accelerators as well, which fork_rng was told to leave
+        # alone.
         torch.default_generator.manual_seed(seed)
         model = _CLASSES[EMBEDDED[name].family][1](settings)
     return model.eval()
@@ -94,8 +106,9 @@ def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> A
 def param_counts(model: torch.nn.Module) -> tuple[int, int]:
     """`(total, active)` parameters of a transformers causal language model.
 
-    Active are those that one token is computed with: of the routed experts only its top-k; everything else in full,
-    the embedding table included. Equal for a dense model. Tied parameters count once.
+    Active are those that one token is computed with: of the routed experts only its top-k;
+    everything else in full, the embedding table included. Equal for a dense model. Tied parameters
+    count once.
     """
     config: Any = model.config
     text = config.get_text_config()
@@ -103,15 +116,20 @@ def param_counts(model: torch.nn.Module) -> tuple[int, int]:
     total = sum(parameter.numel() for parameter in model.parameters())
     if experts is None:
         return total, total
-    # Families name routed experts ".experts."; shared ones, which every token uses, ".shared_expert(s).".
-    routed = sum(parameter.numel() for name, parameter in model.named_parameters() if ".experts." in name)
+    # Families name routed experts ".experts."; shared ones, which every token uses,
+    # ".shared_expert(s).".
+    routed = sum(
+        parameter.numel() for name, parameter in model.named_parameters() if ".experts." in name
+    )
     return total, total - routed + routed * int(text.num_experts_per_tok) // experts
 
 
 PAD_ID = 256
 EOS_ID = 257
 VOCABULARY = 264
-"""Rows of the embedding: 256 bytes, <pad>, <eos>, and unused ones up to a multiple of 8, which decode to nothing."""
+"""Rows of the embedding: 256 bytes, <pad>, <eos>, and unused ones up to a multiple of 8, which
+decode to nothing.
+"""
 
 MAX_POSITIONS = 4096
 
@@ -119,11 +137,14 @@ MAX_POSITIONS = 4096
 def byte_tokenizer() -> transformers.PreTrainedTokenizerFast:
     """A fast tokenizer without merges; decoding what it encodes gives back every text.
 
-    The text "<eos>" is five bytes, never the end: only a program can put the special tokens, by number. Bytes that are
-    no UTF-8 decode to U+FFFD; a text with a lone surrogate has no bytes and cannot be encoded.
+    The text "<eos>" is five bytes, never the end: only a program can put the special tokens, by
+    number. Bytes that are no UTF-8 decode to U+FFFD; a text with a lone surrogate has no bytes and
+    cannot be encoded.
     """
     vocabulary = {character: byte for byte, character in bytes_to_unicode().items()}
-    backend = Tokenizer(models.BPE(vocab=vocabulary | {"<pad>": PAD_ID, "<eos>": EOS_ID}, merges=[]))
+    backend = Tokenizer(
+        models.BPE(vocab=vocabulary | {"<pad>": PAD_ID, "<eos>": EOS_ID}, merges=[])
+    )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(

@@ -1,7 +1,9 @@
-"""What can be said of a model without torch: is it there, is it whole, and is it a mixture of experts?
+"""What can be said of a model without torch: is it there, is it whole, and is it a mixture of
+experts?
 
 config.json                                 the family, its layers, the rows of its embedding
-model.safetensors[.index.json], *.bin       8 bytes of length and a JSON header name every tensor and its place
+model.safetensors[.index.json], *.bin       8 bytes of length and a JSON header name every tensor
+and its place
 tokenizer.json                              every token with its number
 """
 
@@ -30,19 +32,29 @@ class Embedded:
     is_moe: bool
     about: str
     trains_routers: bool = True
-    """Whether a warm start trains the routers. As drawn, their logits lie close and updates move many choices."""
+    """Whether a warm start trains the routers.
+
+    As drawn, their logits lie close and updates move many choices.
+    """
 
 
 EMBEDDED = {
     "tiny-qwen3": Embedded("qwen3", False, "Qwen3, 4 layers, width 128, 0.6 M parameters"),
     "tiny-qwen3-moe": Embedded(
-        "qwen3_moe", True, "Qwen3-MoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)"
+        "qwen3_moe",
+        True,
+        "Qwen3-MoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)",
     ),
     "tiny-qwen3-moe-fresh": Embedded(
-        "qwen3_moe", True, "tiny-qwen3-moe whose routers a warm start leaves as drawn", trains_routers=False
+        "qwen3_moe",
+        True,
+        "tiny-qwen3-moe whose routers a warm start leaves as drawn",
+        trains_routers=False,
     ),
     "tiny-olmoe": Embedded(
-        "olmoe", True, "OLMoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)"
+        "olmoe",
+        True,
+        "OLMoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)",
     ),
 }
 
@@ -56,33 +68,43 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
 def check_model(name: str, *, here: bool = True) -> None:
-    """LabError where `name` cannot be loaded and that can be seen without loading it or asking the network.
+    """LabError where `name` cannot be loaded and that can be seen without loading it or asking the
+    network.
 
-    An embedded name is good; a folder needs config.json, whole weights and a tokenizer that fits them; anything else
-    must look like a Hub id and, with `here` and where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
+    An embedded name is good; a folder needs config.json, whole weights and a tokenizer that fits
+    them; anything else must look like a Hub id and, with `here` and where the Hub is switched off
+    (HF_HUB_OFFLINE), lie in its cache.
     """
     if name in EMBEDDED:
         return
     try:
         folder = Path(name).expanduser()
     except RuntimeError as error:
-        raise LabError(f"the model '{name}': there is no such home folder; write the folder's whole path") from error
+        raise LabError(
+            f"the model '{name}': there is no such home folder; write the folder's whole path"
+        ) from error
     if name.strip() and folder.is_dir():
         check_folder(folder)
         return
     embedded = ", ".join(EMBEDDED)
     if folder.is_file():
-        raise LabError(f"the model '{name}' is a file; give the folder that holds config.json and the weights")
+        raise LabError(
+            f"the model '{name}' is a file; give the folder that holds config.json and the weights"
+        )
     if not _HUB_ID.fullmatch(name):
-        raise LabError(f"no model folder '{name}'; give an embedded model ({embedded}), a folder, or a Hub id")
+        raise LabError(
+            f"no model folder '{name}'; give an embedded model ({embedded}), a folder, or a Hub id"
+        )
     near = difflib.get_close_matches(name, list(EMBEDDED), n=1)
     if "/" not in name and near:
-        raise LabError(f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}")
+        raise LabError(
+            f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}"
+        )
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     if here and offline and not hub_folder(name).is_dir():
         raise LabError(
-            f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the Hub's cache"
-            f" {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"
+            f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the"
+            f" Hub's cache {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"
         )
 
 
@@ -93,7 +115,8 @@ def model_folder(name: str) -> Path | None:
 
 
 def is_moe(name: str) -> bool | None:
-    """Whether the model is a mixture of experts; None where that is unknown before loading (a Hub id).
+    """Whether the model is a mixture of experts; None where that is unknown before loading (a Hub
+    id).
 
     LabError where `name` is a folder without a readable config.json.
     """
@@ -133,13 +156,16 @@ def check_architecture(name: str) -> None:
     family = read_config(folder).get("model_type")
     if family not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise LabError(
-            f"the model '{name}' is of the architecture '{family}', which is none of the causal language models that "
-            "the installed transformers knows"
+            f"the model '{name}' is of the architecture '{family}', which is none of the causal"
+            " language models that the installed transformers knows"
         )
 
 
 def check_chat_template(name: str) -> None:
-    """LabError where a model folder's chat template fails on a question. Imports transformers, for folders alone."""
+    """LabError where a model folder's chat template fails on a question.
+
+    Imports transformers, for folders alone.
+    """
     if (folder := model_folder(name)) is None:
         return
     from transformers import AutoTokenizer
@@ -150,9 +176,12 @@ def check_chat_template(name: str) -> None:
             tokenizer.apply_chat_template(
                 [{"role": "user", "content": "?"}], add_generation_prompt=True, tokenize=False
             )
-    except Exception as error:  # tokenizers raise bare Exception; a template is a program with errors of its own
+    except (
+        Exception
+    ) as error:  # tokenizers raise bare Exception; a template is a program with errors of its own
         raise LabError(
-            f"the tokenizer or chat template of the model '{name}' cannot be used: {first_line(error)}"
+            f"the tokenizer or chat template of the model '{name}' cannot be used:"
+            f" {first_line(error)}"
         ) from error
 
 
@@ -161,8 +190,14 @@ HUB_SECONDS = 10.0
 
 
 def check_hub(name: str) -> None:
-    """LabError where `name` is neither embedded, nor a folder, nor in the Hub's cache, nor on the Hub."""
-    if name in EMBEDDED or model_folder(name) or any(hub_folder(name).glob("snapshots/*/config.json")):
+    """LabError where `name` is neither embedded, nor a folder, nor in the Hub's cache, nor on the
+    Hub.
+    """
+    if (
+        name in EMBEDDED
+        or model_folder(name)
+        or any(hub_folder(name).glob("snapshots/*/config.json"))
+    ):
         return
     from huggingface_hub import HfApi
 
@@ -170,14 +205,17 @@ def check_hub(name: str) -> None:
         HfApi().model_info(name, timeout=HUB_SECONDS)
     except Exception as error:  # the Hub, its client and the network each raise their own
         raise LabError(
-            f"no model '{name}': there is no such folder, nothing of it in the Hub's cache {_hub_cache()}, and the "
-            f"Hub cannot be asked ({first_line(error)}); correct the name, or give a folder"
+            f"no model '{name}': there is no such folder, nothing of it in the Hub's cache"
+            f" {_hub_cache()}, and the Hub cannot be asked ({first_line(error)}); correct the name,"
+            " or give a folder"
         ) from error
 
 
 def first_line(error: Exception) -> str:
     """What an error says, in one line; its name where it says nothing."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )
 
 
 PIECES, PIECE_BYTES = 64, 1 << 16
@@ -185,7 +223,9 @@ PIECES, PIECE_BYTES = 64, 1 << 16
 
 
 def folder_digest(folder: Path) -> str:
-    """What tells a model folder from others: sha256 of its settings, its tokenizer and a sample of its weights."""
+    """What tells a model folder from others: sha256 of its settings, its tokenizer and a sample of
+    its weights.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".json", ".jinja", ".model", ".txt", ".safetensors", ".bin"):
@@ -215,17 +255,32 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HOME", f"{cache}/huggingface")).expanduser() / "hub"
 
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 """The files of which `from_pretrained` wants one; an index names the shards beside it."""
 
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "spiece.model")
-"""Without one of these in a folder, transformers may make up a tokenizer with an empty vocabulary."""
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tekken.json",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+)
+"""Without one of these in a folder, transformers may make up a tokenizer with an empty vocabulary.
+"""
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 """How families end the name of the token embedding, [rows, width]."""
 
 JSON_BYTES, HEADER_BYTES = 1 << 28, 100_000_000
-"""The largest file of JSON that is read (a tokenizer's is a tenth of that), and the header that safetensors allows."""
+"""The largest file of JSON that is read (a tokenizer's is a tenth of that), and the header that
+safetensors allows.
+"""
 
 AGAIN = "copy or download it again"
 
@@ -234,10 +289,15 @@ Tensors = Mapping[str, tuple[int, ...]]
 
 
 def check_folder(folder: Path) -> None:
-    """LabError where config.json, whole weights of every layer or a tokenizer that fits them are missing."""
+    """LabError where config.json, whole weights of every layer or a tokenizer that fits them are
+    missing.
+    """
     config = read_config(folder)
     if not isinstance(config.get("model_type"), str):
-        raise LabError(f"{folder / 'config.json'} names no model_type; a transformers model's configuration does")
+        raise LabError(
+            f"{folder / 'config.json'} names no model_type; a transformers model's configuration"
+            " does"
+        )
     tensors = _weights(folder)
     parts = [config, *(part for part in (config.get("text_config"),) if isinstance(part, dict))]
     if tensors is not None:
@@ -250,7 +310,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         _refuse_gguf(folder)
-        raise LabError(f"no config.json in the model folder {folder}; is it the folder that save_pretrained wrote?")
+        raise LabError(
+            f"no config.json in the model folder {folder}; is it the folder that save_pretrained"
+            " wrote?"
+        )
     return read_json_object(path, "a transformers configuration")
 
 
@@ -268,35 +331,55 @@ def read_json_object(path: Path, what: str) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> Tensors | None:
-    """Every tensor; None where the files do not tell (.bin). LabError where one is missing, cut off or not there."""
+    """Every tensor; None where the files do not tell (.bin).
+
+    LabError where one is missing, cut off or not there.
+    """
     path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
     if path is None:
         _refuse_gguf(folder)
-        raise LabError(f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a .bin")
+        raise LabError(
+            f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a"
+            " .bin"
+        )
     if not path.name.endswith(".index.json"):
         return _tensors(path)
     shards = read_json_object(path, "an index of weight files").get("weight_map")
-    if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
+    if (
+        not isinstance(shards, dict)
+        or not shards
+        or not all(isinstance(shard, str) for shard in shards.values())
+    ):
         raise LabError(f"{path} cannot be read as an index of weight files; {AGAIN}")
     files = sorted(set(shards.values()))
     missing = [file for file in files if not (folder / file).is_file()]
     if missing:
-        raise LabError(f"{len(missing)} of {len(files)} weight files are missing in {folder}, first {missing[0]}")
+        raise LabError(
+            f"{len(missing)} of {len(files)} weight files are missing in {folder}, first"
+            f" {missing[0]}"
+        )
     held = {file: _tensors(folder / file) for file in files}
     for name, file in shards.items():
         tensors = held[file]
         if tensors is not None and name not in tensors:
-            raise LabError(f"{folder / file} lacks the tensor {name}, which the index says it holds; {AGAIN}")
+            raise LabError(
+                f"{folder / file} lacks the tensor {name}, which the index says it holds; {AGAIN}"
+            )
     known = [tensors for tensors in held.values() if tensors is not None]
-    return {name: shape for shapes in known for name, shape in shapes.items()} if len(known) == len(held) else None
+    return (
+        {name: shape for shapes in known for name, shape in shapes.items()}
+        if len(known) == len(held)
+        else None
+    )
 
 
 def _refuse_gguf(folder: Path) -> None:
     """LabError where the weights are in llama.cpp's format, in which nothing can be trained."""
     if gguf := sorted(folder.glob("*.gguf")):
         raise LabError(
-            f"the weights in {folder} are GGUF ({gguf[0].name}), which cannot be trained; read them with transformers' "
-            "from_pretrained(..., gguf_file=...) and write them with save_pretrained"
+            f"the weights in {folder} are GGUF ({gguf[0].name}), which cannot be trained; read them"
+            " with transformers' from_pretrained(..., gguf_file=...) and write them with"
+            " save_pretrained"
         )
 
 
@@ -310,13 +393,23 @@ def _tensors(path: Path) -> Tensors | None:
             return None
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > size - 8:
-            raise LabError(f"{path} is cut off within its header, or no safetensors file: {size:,} bytes; {AGAIN}")
+            raise LabError(
+                f"{path} is cut off within its header, or no safetensors file: {size:,} bytes;"
+                f" {AGAIN}"
+            )
         if length > HEADER_BYTES:
-            raise LabError(f"{path} is not a safetensors file: it announces a header of {length:,} bytes; {AGAIN}")
+            raise LabError(
+                f"{path} is not a safetensors file: it announces a header of {length:,} bytes;"
+                f" {AGAIN}"
+            )
         text = file.read(length)
     try:
         header = {name: entry for name, entry in json.loads(text).items() if name != "__metadata__"}
-        end = 8 + length + max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+        end = (
+            8
+            + length
+            + max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+        )
         shapes = {name: tuple(map(int, entry["shape"])) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise LabError(f"the header of {path} cannot be read: {error}; {AGAIN}") from error
@@ -324,7 +417,9 @@ def _tensors(path: Path) -> Tensors | None:
         raise LabError(f"{path} holds no tensor; {AGAIN}")
     if size != end:
         what = "cut off" if size < end else "damaged"
-        raise LabError(f"{path} is {what}: {size:,} bytes, of which its header announces {end:,}; {AGAIN}")
+        raise LabError(
+            f"{path} is {what}: {size:,} bytes, of which its header announces {end:,}; {AGAIN}"
+        )
     return shapes
 
 
@@ -335,14 +430,18 @@ def _check_layers(folder: Path, layers: int, tensors: Tensors) -> None:
     if missing:
         first = next(layer for layer in count() if layer not in there)
         raise LabError(
-            f"the model folder {folder} lacks the weights of {missing} of {layers} layers, first layer {first}; {AGAIN}"
+            f"the model folder {folder} lacks the weights of {missing} of {layers} layers, first"
+            f" layer {first}; {AGAIN}"
         )
 
 
 def _check_tokenizer(folder: Path, rows: int) -> None:
     path = next((folder / file for file in TOKENIZERS if (folder / file).is_file()), None)
     if path is None:
-        raise LabError(f"no tokenizer in the model folder {folder}; copy the one the model was trained with there")
+        raise LabError(
+            f"no tokenizer in the model folder {folder}; copy the one the model was trained with"
+            " there"
+        )
     largest = -1
     if path.name == "tokenizer.json":
         content = read_json_object(path, "a tokenizer")
@@ -353,19 +452,25 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         elif isinstance(vocabulary, dict):
             largest = _greatest(vocabulary.values())
         if isinstance(added, list):
-            largest = max(largest, _greatest(token.get("id") for token in added if isinstance(token, dict)))
+            largest = max(
+                largest, _greatest(token.get("id") for token in added if isinstance(token, dict))
+            )
     elif path.name == "vocab.json":
         largest = _greatest(read_json_object(path, "a vocabulary").values())
     if 0 < rows <= largest:
         raise LabError(
-            f"the tokenizer in {folder} has token {largest}, the model embeds {rows}: they do not belong together; "
-            "copy the one the model was trained with there"
+            f"the tokenizer in {folder} has token {largest}, the model embeds {rows}: they do not"
+            " belong together; copy the one the model was trained with there"
         )
 
 
 def _rows(parts: list[dict[str, Any]], tensors: Tensors) -> int:
-    """Tokens that the model embeds, the most that either its weights or its configuration say; 0: not known."""
-    held = [shape[0] for name, shape in tensors.items() if name.endswith(EMBEDDINGS) and len(shape) == 2]
+    """Tokens that the model embeds, the most that either its weights or its configuration say; 0:
+    not known.
+    """
+    held = [
+        shape[0] for name, shape in tensors.items() if name.endswith(EMBEDDINGS) and len(shape) == 2
+    ]
     return max([_largest(parts, "vocab_size"), *held])
 
 
@@ -374,4 +479,7 @@ def _largest(parts: list[dict[str, Any]], key: str) -> int:
 
 
 def _greatest(values: Iterable[Any]) -> int:
-    return max((value for value in values if isinstance(value, int) and not isinstance(value, bool)), default=-1)
+    return max(
+        (value for value in values if isinstance(value, int) and not isinstance(value, bool)),
+        default=-1,
+    )

@@ -1,4 +1,6 @@
-"""From a model's name to the model and its tokenizer, the digests that prove which they are, and the device."""
+"""From a model's name to the model and its tokenizer, the digests that prove which they are, and
+the device.
+"""
 
 import hashlib
 import json
@@ -14,7 +16,13 @@ import torch
 from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+)
 from transformers.utils import logging
 
 from gspo_lab.common.atomic_files import check_digests
@@ -25,18 +33,21 @@ from gspo_lab.training.models.check import EMBEDDED, check_model, first_line
 from gspo_lab.training.models.lora import plain_state
 
 THINKING = "enable_thinking"
-"""The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off."""
+"""The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off.
+"""
 
 
 def load_model(
     name: str, *, dtype: Dtype, device: str, checkpoint: Path | None = None, seed: int = 0
 ) -> tuple[Any, Any]:
-    """`(model, tokenizer)` of an embedded name, a local folder or a Hub id; the model in eval mode on `device`.
+    """`(model, tokenizer)` of an embedded name, a local folder or a Hub id; the model in eval mode
+    on `device`.
 
-    `checkpoint` is a folder saved from a model called `name`: both are then read from there. `seed` draws the weights
-    of an embedded model without checkpoint. The tokenizer has a pad token, the model's generation_config an end of
-    sequence where either of the two knows one. LabError for whatever is missing, broken, unknown or incomplete: a
-    model some of whose weights would be random is never returned.
+    `checkpoint` is a folder saved from a model called `name`: both are then read from there. `seed`
+    draws the weights of an embedded model without checkpoint. The tokenizer has a pad token, the
+    model's generation_config an end of sequence where either of the two knows one. LabError for
+    whatever is missing, broken, unknown or incomplete: a model some of whose weights would be
+    random is never returned.
     """
     if checkpoint is None and name in EMBEDDED:
         model, tokenizer = build(name, seed).to(getattr(torch, dtype)), byte_tokenizer()
@@ -60,7 +71,10 @@ def load_model(
 
 
 def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
-    """`(tokenizer, end-of-sequence tokens)` of a folder or a Hub id, without weights. LabError as `load_model`."""
+    """`(tokenizer, end-of-sequence tokens)` of a folder or a Hub id, without weights.
+
+    LabError as `load_model`.
+    """
     check_model(source)
     folder = Path(source).expanduser()
     with silence_transformers():
@@ -72,11 +86,15 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
             ends = settings.get_text_config().eos_token_id
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer, tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)
+    return tokenizer, (
+        tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)
+    )
 
 
 def context_of(model: Any) -> int | None:
-    """The most tokens, prompt and response together, that the model was made for; None where it names no limit."""
+    """The most tokens, prompt and response together, that the model was made for; None where it
+    names no limit.
+    """
     length: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return length
 
@@ -86,26 +104,37 @@ REWRITTEN = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 def plain_head(model: Any) -> bool:
-    """Whether the model's logits are its output embedding of the last hidden state, and nothing more."""
-    linear = isinstance(model.get_output_embeddings(), torch.nn.Linear) and model.base_model is not model
+    """Whether the model's logits are its output embedding of the last hidden state, and nothing
+    more.
+    """
+    linear = (
+        isinstance(model.get_output_embeddings(), torch.nn.Linear) and model.base_model is not model
+    )
     return linear and not any(getattr(model.config, name, None) for name in REWRITTEN)
 
 
 def check_float32_head(model: Any, key: str) -> None:
     """LabError where `key` wants a head in float32 of a model that has no plain one."""
     if not plain_head(model):
-        raise LabError(f"{key}: a {model.config.model_type} changes its logits behind its head; leave the key out")
+        raise LabError(
+            f"{key}: a {model.config.model_type} changes its logits behind its head; leave the"
+            " key out"
+        )
 
 
 def encode_prompt(tokenizer: Any, text: str) -> list[int]:
-    """The ids that a model is given for a prompt: a user's turn where there is a chat template, else the plain text.
+    """The ids that a model is given for a prompt: a user's turn where there is a chat template,
+    else the plain text.
 
-    Plain text begins as the tokenizer begins every text (with <bos>, for some) and never ends with the end of sequence.
+    Plain text begins as the tokenizer begins every text (with <bos>, for some) and never ends with
+    the end of sequence.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise LabError(f"the prompt {text[:40]!a} is not Unicode text (a lone surrogate?) and has no tokens") from error
+        raise LabError(
+            f"the prompt {text[:40]!a} is not Unicode text (a lone surrogate?) and has no tokens"
+        ) from error
     if getattr(tokenizer, "chat_template", None):
         ids = _templated(tokenizer, [{"role": "user", "content": text}], tokenize=True)
     else:
@@ -113,7 +142,10 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
             ids = ids[:-1]
     if not ids:
-        raise LabError(f"the prompt {text[:40]!a} has no tokens in this tokenizer: a model needs one to begin with")
+        raise LabError(
+            f"the prompt {text[:40]!a} has no tokens in this tokenizer: a model needs one to begin"
+            " with"
+        )
     return [int(token) for token in ids]
 
 
@@ -122,14 +154,18 @@ ANSWER = "3f2a9c71-answer"
 
 
 def encode_reply(tokenizer: Any, text: str, written_ids: Sequence[int], *, chat: bool) -> list[int]:
-    """The ids of an environment's reply to what the model wrote, `written_ids`, as they go behind it.
+    """The ids of an environment's reply to what the model wrote, `written_ids`, as they go behind
+    it.
 
-    With `chat` and a chat template the reply is a user's message, behind which the model's next turn is opened.
+    With `chat` and a chat template the reply is a user's message, behind which the model's next
+    turn is opened.
     """
     templated = chat and bool(getattr(tokenizer, "chat_template", None))
     if templated:
         roles = {"user": "?", "assistant": ANSWER}
-        talk = [{"role": role, "content": content} for role, content in [*roles.items(), ("user", text)]]
+        talk = [
+            {"role": role, "content": content} for role, content in [*roles.items(), ("user", text)]
+        ]
         text = _templated(tokenizer, talk, tokenize=False).partition(ANSWER)[2]
     ids = [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
     closed = templated and written_ids[-1:] == ids[:1]  # the model has ended its turn itself
@@ -141,13 +177,20 @@ def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: b
         return tokenizer.apply_chat_template(
             list(talk), add_generation_prompt=True, tokenize=tokenize, return_dict=False
         )
-    except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
+    except (
+        Exception
+    ) as error:  # a template is a program: jinja's errors, and those of what it computes
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise LabError(f"the model's chat template cannot be used ({reason}): mend it, or remove it") from error
+        raise LabError(
+            f"the model's chat template cannot be used ({reason}): mend it, or remove it"
+        ) from error
 
 
 def hub_revision(name: str) -> str | None:
-    """The commit that a Hub model's name stands for now; None where that cannot be told. LabError as `load_model`."""
+    """The commit that a Hub model's name stands for now; None where that cannot be told.
+
+    LabError as `load_model`.
+    """
     with silence_transformers():
         return getattr(_load_config(name), "_commit_hash", None)
 
@@ -155,14 +198,18 @@ def hub_revision(name: str) -> str | None:
 def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
     """Have the chat template always, or never, ask for thinking; None leaves it to the template.
 
-    Written into the template itself, so that a saved checkpoint is asked as it was trained, by whatever program.
-    LabError where there is no template or it knows no `enable_thinking`.
+    Written into the template itself, so that a saved checkpoint is asked as it was trained, by
+    whatever program. LabError where there is no template or it knows no `enable_thinking`.
     """
     if thinking is None:
         return
     template = getattr(tokenizer, "chat_template", None)
     if not isinstance(template, str) or THINKING not in template:
-        what = "the model has no chat template" if not template else f"the chat template knows no {THINKING}"
+        what = (
+            "the model has no chat template"
+            if not template
+            else f"the chat template knows no {THINKING}"
+        )
         raise LabError(f"rollout.thinking = {str(thinking).lower()}: {what}; leave the key out")
     first = f"{{%- set {THINKING} = {str(thinking).lower()} %}}"
     if not template.startswith(first):
@@ -170,7 +217,8 @@ def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
 
 
 def weights_digest(model: torch.nn.Module) -> str:
-    """sha256 over every tensor of the state dict, by name: name, dtype, shape and bytes. The device does not matter.
+    """sha256 over every tensor of the state dict, by name: name, dtype, shape and bytes. The device
+    does not matter.
 
     Adapters are left out: what they stand beside is the model that was loaded.
     """
@@ -182,11 +230,14 @@ def weights_digest(model: torch.nn.Module) -> str:
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """sha256 over what decides text <-> ids: vocabulary, rules and special tokens, whatever folder it came from."""
+    """sha256 over what decides text <-> ids: vocabulary, rules and special tokens, whatever folder
+    it came from.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
     if backend is not None:
-        # How the last call padded and truncated is kept there too; it does not belong to the tokenizer.
+        # How the last call padded and truncated is kept there too; it does not belong to the
+        # tokenizer.
         rules.pop("padding", None)
         rules.pop("truncation", None)
     special = {str(role): str(token) for role, token in tokenizer.special_tokens_map.items()}
@@ -202,8 +253,8 @@ def chat_template_digest(tokenizer: Any) -> str | None:
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """transformers without progress bars, load reports and the Hub's retries: what they warn of is checked here, and is
-    an error."""
+    """transformers without progress bars, load reports and the Hub's retries: what they warn of is
+    checked here, and is an error."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     hub_verbosity = hub_logging.get_verbosity()
     logging.set_verbosity_error()
@@ -220,7 +271,9 @@ def silence_transformers() -> Iterator[None]:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """LabError of whatever is raised: tokenizers raise bare Exception, weights' and other readers each their own."""
+    """LabError of whatever is raised: tokenizers raise bare Exception, weights' and other readers
+    each their own.
+    """
     try:
         yield
     except Exception as error:
@@ -230,13 +283,17 @@ def _refused(what: str) -> Iterator[None]:
 def _load_config(source: str) -> Any:
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except Exception as error:  # strict configurations, the Hub and the network each raise their own
+    except (
+        Exception
+    ) as error:  # strict configurations, the Hub and the network each raise their own
         if isinstance(error, OSError) and not Path(source).is_dir():
             raise LabError(
-                f"the model '{source}' is neither embedded ({', '.join(EMBEDDED)}), nor a folder here, nor on the Hub"
-                f" or in its cache: {first_line(error)}"
+                f"the model '{source}' is neither embedded ({', '.join(EMBEDDED)}), nor a folder"
+                f" here, nor on the Hub or in its cache: {first_line(error)}"
             ) from error
-        raise LabError(f"the configuration of the model '{source}' cannot be used: {first_line(error)}") from error
+        raise LabError(
+            f"the configuration of the model '{source}' cannot be used: {first_line(error)}"
+        ) from error
 
 
 def _load_tokenizer(source: str) -> Any:
@@ -246,14 +303,18 @@ def _load_tokenizer(source: str) -> Any:
 
 def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
     if type(settings) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise LabError(f"the model '{source}' is a {settings.model_type}, which is not a causal language model")
+        raise LabError(
+            f"the model '{source}' is a {settings.model_type}, which is not a causal language model"
+        )
     with _refused(f"the weights of the model '{source}' cannot be loaded"):
         model, report = AutoModelForCausalLM.from_pretrained(
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
     lacking = sorted(report["missing_keys"])
     if lacking:
-        raise LabError(f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}")
+        raise LabError(
+            f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}"
+        )
     return model
 
 
@@ -262,11 +323,15 @@ def _settle_special_tokens(name: str, model: Any, tokenizer: Any) -> None:
     rows = model.get_input_embeddings().weight.shape[0]
     if max(ids, default=-1) >= rows:
         raise LabError(
-            f"the tokenizer of '{name}' has token {max(ids)}, the model embeds {rows}: they do not belong together"
+            f"the tokenizer of '{name}' has token {max(ids)}, the model embeds {rows}: they do not"
+            " belong together"
         )
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
-            raise LabError(f"the tokenizer of '{name}' has neither a pad nor an eos token: batches cannot be padded")
+            raise LabError(
+                f"the tokenizer of '{name}' has neither a pad nor an eos token: batches cannot be"
+                " padded"
+            )
         tokenizer.pad_token = tokenizer.eos_token
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
@@ -281,22 +346,33 @@ MOST_WORDS = 120
 
 @contextmanager
 def explain_write_error(path: Path, then: str) -> Iterator[None]:
-    """LabError where what is written to `path` finds no room; `then` is what starting the study again does."""
+    """LabError where what is written to `path` finds no room; `then` is what starting the study
+    again does.
+    """
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, RuntimeError) and "inline_container" not in str(error) and "riter" not in str(error):
+        if (
+            isinstance(error, RuntimeError)
+            and "inline_container" not in str(error)
+            and "riter" not in str(error)
+        ):
             raise
-        why = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0][:MOST_WORDS]
+        why = (
+            error.strerror
+            if isinstance(error, OSError)
+            else str(error).partition("\n")[0][:MOST_WORDS]
+        )
         free = shutil.disk_usage(path.parent).free / 2**20
         raise LabError(
-            f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start the study again, "
-            f"{then}"
+            f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start"
+            f" the study again, {then}"
         ) from error
 
 
 def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
-    """A context in which matrix products on devices of the type `device` are computed in `dtype` (autocast).
+    """A context in which matrix products on devices of the type `device` are computed in `dtype`
+    (autocast).
 
     Weights and their gradients keep their own format.
     """
@@ -304,8 +380,9 @@ def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
 
 
 def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:
-    """The experts' matrix products as autocast has every other one. Torch has no rule for them (pytorch issue 174763):
-    with float32 weights they are computed in float32, on a GPU one expert after the other."""
+    """The experts' matrix products as autocast has every other one. Torch has no rule for them
+    (pytorch issue 174763): with float32 weights they are computed in float32, on a GPU one expert
+    after the other."""
     device = rows_NK.device.type
     dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
@@ -326,13 +403,20 @@ def check_device(name: str) -> None:
             return
     except RuntimeError:  # no such name, or none to compute on ("meta")
         pass
-    raise LabError(f"device = '{name}': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'")
+    raise LabError(
+        f"device = '{name}': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'"
+    )
 
 
 def device_of(name: str) -> torch.device:
-    """The device of that name; `auto` is CUDA where there is a GPU, else the CPU. LabError where there is none here."""
+    """The device of that name; `auto` is CUDA where there is a GPU, else the CPU.
+
+    LabError where there is none here.
+    """
     check_device(name)
-    device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(
+        name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    )
     module = torch.get_device_module(device)
     count = module.device_count() if module.is_available() else 0
     if (device.index or 0) >= count:
@@ -341,18 +425,24 @@ def device_of(name: str) -> torch.device:
     try:
         torch.ones(1, dtype=torch.float64, device=device)
     except (RuntimeError, TypeError) as error:  # of "mps"
-        raise LabError(f"device = '{name}': it has no float64, in which tokens are drawn; use 'cpu'") from error
+        raise LabError(
+            f"device = '{name}': it has no float64, in which tokens are drawn; use 'cpu'"
+        ) from error
     return device
 
 
 def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
-    """LabError where a device cannot compute in `dtype`, with and without autocast, forward and backward."""
+    """LabError where a device cannot compute in `dtype`, with and without autocast, forward and
+    backward.
+    """
     if dtype == "float32":
         return
     half, reason = getattr(torch, dtype), "its autocast gives another precision"
     try:
         with warnings.catch_warnings(), computing_in(dtype, device.type):
-            warnings.simplefilter("ignore")  # autocast warns where it does not know the precision, and does nothing
+            warnings.simplefilter(
+                "ignore"
+            )  # autocast warns where it does not know the precision, and does nothing
             weight = torch.ones(8, 8, device=device, requires_grad=True)
             product = weight @ weight
             sum_of_both = (product.float() + (weight.to(half) @ weight.to(half)).float()).sum()
@@ -361,4 +451,6 @@ def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
                 return
     except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError
         reason = first_line(error)
-    raise LabError(f"{key} = '{dtype}': the device '{device}' cannot compute in it ({reason}); use 'float32'")
+    raise LabError(
+        f"{key} = '{dtype}': the device '{device}' cannot compute in it ({reason}); use 'float32'"
+    )

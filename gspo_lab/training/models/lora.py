@@ -1,10 +1,13 @@
-"""Low-rank adapters beside frozen weights (LoRA, arXiv 2106.09685), put into the model's own linear layers by peft.
+"""Low-rank adapters beside frozen weights (LoRA, arXiv 2106.09685), put into the model's own linear
+layers by peft.
 
-The model stays the class that it was, so that everything else (routers, head, replay) finds what it looks for:
+The model stays the class that it was, so that everything else (routers, head, replay) finds what it
+looks for:
 
     adapt(model, rank=16, alpha=32)         B = 0: the adapted model says what the model said
     with adapters_off(model): ...             the starting model, for the KL term
-    merged_state(model)                       the weights with their adapters added, under the plain model's names
+    merged_state(model)                       the weights with their adapters added, under the plain
+    model's names
 """
 
 from collections.abc import Iterator
@@ -25,17 +28,24 @@ PART = ".lora_"
 
 
 def add_adapters(model: Any, *, rank: int, alpha: int) -> None:
-    """Freeze `model` and put an adapter of float32 weights beside every linear layer but the output head, in place.
+    """Freeze `model` and put an adapter of float32 weights beside every linear layer but the output
+    head, in place.
 
-    Routers and the experts' stacked weights are no linear layers: they stay as they are. The first factor is drawn from
-    torch's global random state, the second is 0.
+    Routers and the experts' stacked weights are no linear layers: they stay as they are. The first
+    factor is drawn from torch's global random state, the second is 0.
     """
     check_lora(rank)
     from peft import LoraConfig, inject_adapter_in_model
 
     head = model.get_output_embeddings()
-    names = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and layer is not head]
-    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=names), model)
+    names = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    ]
+    inject_adapter_in_model(
+        LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=names), model
+    )
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -61,16 +71,24 @@ def adapters_off(model: Any) -> Iterator[None]:
 
 def plain_state(model: Any) -> dict[str, Tensor]:
     """The state dict under the plain model's names, without adapters."""
-    return {name.replace(BASE, ""): value for name, value in model.state_dict().items() if PART not in name}
+    return {
+        name.replace(BASE, ""): value
+        for name, value in model.state_dict().items()
+        if PART not in name
+    }
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """The state dict under the plain model's names, adapters added to the weights that they stand beside."""
+    """The state dict under the plain model's names, adapters added to the weights that they stand
+    beside.
+    """
     out = plain_state(model)
     with torch.no_grad():
         for name, layer in _adapted_layers(model).items():
             weight = f"{name}.weight"
-            out[weight] = (out[weight].float() + layer.get_delta_weight(NAME).float()).to(out[weight].dtype)
+            out[weight] = (out[weight].float() + layer.get_delta_weight(NAME).float()).to(
+                out[weight].dtype
+            )
     return out
 
 

@@ -1,20 +1,26 @@
-"""Which experts computed: recorded at every forward pass, and replayed where a recorded choice must compute again.
+"""Which experts computed: recorded at every forward pass, and replayed where a recorded choice must
+compute again.
 
     routers = Routers.of(model)                       # None: a dense model
     with routers.tap(rows, positions) as old:         # record
         model(...)
-    with routers.tap(rows, positions, replay_BSLK=old.natural_BSLK, replay_mask_BS=attention_mask.bool()) as new:
-        loss(model(...)).backward()                   # the old experts compute, weighted by the router as it is now
+    with routers.tap(rows, positions, replay_BSLK=old.natural_BSLK,
+    replay_mask_BS=attention_mask.bool()) as new:
+        loss(model(...)).backward()                   # the old experts compute, weighted by the
+        router as it is now
     expert_change(old.natural_BSLK, new.natural_BSLK, response_mask_BS)
 
-Replay follows Routing Replay (arXiv 2507.18071, section 5.3, and 2510.11370): only the choice is replayed. The gate
-weights are computed again from the current logits by the family's own rule, so the router keeps its gradient.
+Replay follows Routing Replay (arXiv 2507.18071, section 5.3, and 2510.11370): only the choice is
+replayed. The gate weights are computed again from the current logits by the family's own rule, so
+the router keeps its gradient.
 
-Shape suffixes: B rows, S positions, L layers that have a router, E experts, K experts per token, N = B x S tokens.
+Shape suffixes: B rows, S positions, L layers that have a router, E experts, K experts per token, N
+= B x S tokens.
 
-In transformers (read in 5.19) the choice of experts is made inside one module per layer, `<Family>TopKRouter` or
-`<Family>TopkRouter`; what follows it only computes with the experts and weights that it returns. Each rule below is
-that module's own arithmetic with the choice taken as given: on the router's own choice it returns the same bits.
+In transformers (read in 5.19) the choice of experts is made inside one module per layer,
+`<Family>TopKRouter` or `<Family>TopkRouter`; what follows it only computes with the experts and
+weights that it returns. Each rule below is that module's own arithmetic with the choice taken as
+given: on the router's own choice it returns the same bits.
 """
 
 import re
@@ -37,7 +43,9 @@ Gate = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family's router: the name users know, the gate rule, and the places in the tuple that it returns."""
+    """One family's router: the name users know, the gate rule, and the places in the tuple that it
+    returns.
+    """
 
     name: str
     gate: Gate
@@ -47,7 +55,9 @@ class Family:
 
 
 def _softmax_gate(router: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
-    """Softmax over all experts; divided by the sum over the chosen, unless `norm_topk_prob` is False."""
+    """Softmax over all experts; divided by the sum over the chosen, unless `norm_topk_prob` is
+    False.
+    """
     weights_NK = torch.softmax(logits_NE, dim=-1, dtype=torch.float32).gather(-1, chosen_NK)
     divided = getattr(router, "norm_topk_prob", True)  # Mixtral's always divides
     return weights_NK / weights_NK.sum(dim=-1, keepdim=True) if divided else weights_NK
@@ -59,7 +69,9 @@ def _chosen_softmax_gate(_: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tenso
 
 
 def _sigmoid_gate(router: Any, logits_NE: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
-    """Sigmoid scores; groups and `e_score_correction_bias` act on the choice alone, so they have no part here."""
+    """Sigmoid scores; groups and `e_score_correction_bias` act on the choice alone, so they have no
+    part here.
+    """
     weights_NK = logits_NE.sigmoid().gather(-1, chosen_NK)
     if router.norm_topk_prob:
         weights_NK = weights_NK / (weights_NK.sum(dim=-1, keepdim=True) + 1e-20)
@@ -74,12 +86,18 @@ FAMILIES: dict[str, Family] = {
     "MixtralTopKRouter": Family("mixtral", _softmax_gate),
     "DeepseekV3TopkRouter": Family("deepseek_v3", _sigmoid_gate),
     "Glm4MoeTopkRouter": Family("glm4_moe", _sigmoid_gate),
-    "GraniteMoeTopKRouter": Family("granitemoe", _chosen_softmax_gate, logits_at=2, weights_at=1, chosen_at=0),
+    "GraniteMoeTopKRouter": Family(
+        "granitemoe", _chosen_softmax_gate, logits_at=2, weights_at=1, chosen_at=0
+    ),
     "GptOssTopKRouter": Family("gpt_oss", _chosen_softmax_gate),
 }
 
-_PART_OF_A_MOE = re.compile(r"(Experts?|Router|Gating|SparseMLP|SparseMoeBlock|MoeBlock|MoE|MoEGate)$")
-"""How transformers' classes for mixtures of experts end; none of its dense families has such a module."""
+_PART_OF_A_MOE = re.compile(
+    r"(Experts?|Router|Gating|SparseMLP|SparseMoeBlock|MoeBlock|MoE|MoEGate)$"
+)
+"""How transformers' classes for mixtures of experts end; none of its dense families has such a
+module.
+"""
 
 
 _tapped: WeakSet[torch.nn.Module] = WeakSet()
@@ -90,8 +108,9 @@ _tapped: WeakSet[torch.nn.Module] = WeakSet()
 class Routers:
     """One model's routers, in layer order.
 
-    `layers` counts the layers that have a router, so index 0 of L is the first MoE layer, not always the model's
-    first. `parameters` are the routers' weights (and biases, where the family has them).
+    `layers` counts the layers that have a router, so index 0 of L is the first MoE layer, not
+    always the model's first. `parameters` are the routers' weights (and biases, where the family
+    has them).
     """
 
     layers: int
@@ -110,19 +129,22 @@ class Routers:
         kinds = [(type(module).__name__, path, module) for path, module in model.named_modules()]
         routers = [(FAMILIES[kind], module) for kind, _, module in kinds if kind in FAMILIES]
         if not routers:
-            unknown = next(((kind, path) for kind, path, _ in kinds if _PART_OF_A_MOE.search(kind)), None)
+            unknown = next(
+                ((kind, path) for kind, path, _ in kinds if _PART_OF_A_MOE.search(kind)), None
+            )
             if unknown is None:
                 return None
             name = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
             known = ", ".join(sorted(family.name for family in FAMILIES.values()))
             raise LabError(
-                f"the MoE family '{name}' (module '{unknown[1]}', a {unknown[0]}) is not one whose routing can be "
-                f"recorded and replayed; use a model of a known family: {known}"
+                f"the MoE family '{name}' (module '{unknown[1]}', a {unknown[0]}) is not one whose"
+                f" routing can be recorded and replayed; use a model of a known family: {known}"
             )
         widths = {(int(router.num_experts), int(router.top_k)) for _, router in routers}
         if len(widths) > 1:
             raise LabError(
-                f"the model's MoE layers differ in (experts, experts per token): {sorted(widths)}; one is wanted"
+                f"the model's MoE layers differ in (experts, experts per token): {sorted(widths)};"
+                " one is wanted"
             )
         experts, top_k = widths.pop()
         body = getattr(model, "base_model", model)
@@ -137,29 +159,36 @@ class Routers:
         replay_BSLK: torch.Tensor | None = None,
         replay_mask_BS: torch.Tensor | None = None,
     ) -> "RoutingRecorder":
-        """A context for one forward pass over [rows, positions] tokens, and its backward pass when replaying.
+        """A context for one forward pass over [rows, positions] tokens, and its backward pass when
+        replaying.
 
-        `replay_BSLK` (any integer type, any device) are the experts to compute with; where `replay_mask_BS` (bool) is
-        False, as at padding, its entries are not read and the router's own choice stands. Their order within a token
-        is free. LabError at once for a wrong shape, and for an expert that does not exist or comes twice in a token.
+        `replay_BSLK` (any integer type, any device) are the experts to compute with; where
+        `replay_mask_BS` (bool) is False, as at padding, its entries are not read and the router's
+        own choice stands. Their order within a token is free. LabError at once for a wrong shape,
+        and for an expert that does not exist or comes twice in a token.
         """
         if replay_BSLK is None:
             return RoutingRecorder(self, rows, positions)
-        return RoutingRecorder(self, rows, positions, *_checked(self, (rows, positions), replay_BSLK, replay_mask_BS))
+        return RoutingRecorder(
+            self, rows, positions, *_checked(self, (rows, positions), replay_BSLK, replay_mask_BS)
+        )
 
 
 class RoutingRecorder:
     """What one forward pass did at its routers; complete when the forward pass is.
 
-    natural_BSLK   int16, the router's own top-k at every position, in the router's order, also while replaying. (In a
-                   replay, the natural choice of later layers is made on what the replayed experts of earlier layers
-                   computed.) -1 before the forward pass.
-    entropy_BSL    float32, nats: entropy of the softmax over all experts' logits, for sigmoid routers too. NaN before.
-    seconds_replay seconds in which the hooks swapped experts and computed weights again, recomputation included (on an
+    natural_BSLK   int16, the router's own top-k at every position, in the router's order, also
+    while replaying. (In a
+                   replay, the natural choice of later layers is made on what the replayed experts
+                   of earlier layers computed.) -1 before the forward pass.
+    entropy_BSL    float32, nats: entropy of the softmax over all experts' logits, for sigmoid
+    routers too. NaN before. seconds_replay seconds in which the hooks swapped experts and computed
+    weights again, recomputation included (on an
                    accelerator: seconds to launch that).
 
-    Gradient checkpointing runs layers again during backward: keep the backward pass inside the context then. The hooks
-    know their layer and token by index, so what they do twice, they do alike. A second forward pass needs its own tap.
+    Gradient checkpointing runs layers again during backward: keep the backward pass inside the
+    context then. The hooks know their layer and token by index, so what they do twice, they do
+    alike. A second forward pass needs its own tap.
     """
 
     def __init__(
@@ -172,7 +201,9 @@ class RoutingRecorder:
     ) -> None:
         device = routers.parameters[0].device
         shape = (rows, positions, routers.layers)
-        self.natural_BSLK = torch.full((*shape, routers.top_k), -1, dtype=torch.int16, device=device)
+        self.natural_BSLK = torch.full(
+            (*shape, routers.top_k), -1, dtype=torch.int16, device=device
+        )
         self.entropy_BSL = torch.full(shape, torch.nan, dtype=torch.float32, device=device)
         self.seconds_replay = 0.0
         self._routers = routers
@@ -191,64 +222,89 @@ class RoutingRecorder:
         body = self._routers.body
         self._hooks.append(body.register_forward_pre_hook(self._before_forward, with_kwargs=True))
         for layer, (family, router) in enumerate(self._routers.modules):
-            self._hooks.append(router.register_forward_hook(partial(self._at_router, layer, family)))
+            self._hooks.append(
+                router.register_forward_hook(partial(self._at_router, layer, family))
+            )
         self._hooks.append(body.register_forward_hook(self._after_forward))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
         for hook in self._hooks:
             hook.remove()
         _tapped.discard(self._routers.modules[0][1])
         self._used = True
         self._replay_LNK = None
         if kind is None and not self._done:
-            raise LabError("no forward pass of the model ran to its end inside the tap: nothing was recorded")
+            raise LabError(
+                "no forward pass of the model ran to its end inside the tap: nothing was recorded"
+            )
 
-    def _before_forward(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_forward(
+        self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if self._used:
             raise LabError(
-                "a second forward pass inside one tap would overwrite the first's routes: give each its own tap"
+                "a second forward pass inside one tap would overwrite the first's routes: give each"
+                " its own tap"
             )
         self._used = True
         given = [*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
-        shape = next((tuple(tokens.shape[:2]) for tokens in given if isinstance(tokens, torch.Tensor)), None)
+        shape = next(
+            (tuple(tokens.shape[:2]) for tokens in given if isinstance(tokens, torch.Tensor)), None
+        )
         wanted = tuple(self.entropy_BSL.shape[:2])
         if shape is not None and shape != wanted:
-            raise LabError(f"the model was fed [rows, positions] = {list(shape)} inside a tap made for {list(wanted)}")
+            raise LabError(
+                f"the model was fed [rows, positions] = {list(shape)} inside a tap made for"
+                f" {list(wanted)}"
+            )
 
     def _after_forward(self, _: torch.nn.Module, __: Any, ___: Any) -> None:
         missing = sorted(set(range(self._routers.layers)) - self._touched)
         if missing:
             raise LabError(
-                f"the forward pass did not use the routers of MoE layers {missing}, so their experts are unknown;"
-                " switch off layer skipping and fused MoE kernels"
+                f"the forward pass did not use the routers of MoE layers {missing}, so their"
+                " experts are unknown; switch off layer skipping and fused MoE kernels"
             )
         self._done = True
 
     def _at_router(
-        self, layer: int, family: Family, router: torch.nn.Module, _: Any, output: tuple[torch.Tensor, ...]
+        self,
+        layer: int,
+        family: Family,
+        router: torch.nn.Module,
+        _: Any,
+        output: tuple[torch.Tensor, ...],
     ) -> tuple[torch.Tensor, ...] | None:
         logits_NE, natural_NK = output[family.logits_at], output[family.chosen_at]
         rows, positions, _layers = self.entropy_BSL.shape
         if logits_NE.shape != (rows * positions, self._routers.experts):
             raise LabError(
-                f"the router of MoE layer {layer} returned logits {list(logits_NE.shape)} inside a tap made for"
-                f" {rows} x {positions} tokens and {self._routers.experts} experts"
+                f"the router of MoE layer {layer} returned logits {list(logits_NE.shape)} inside a"
+                f" tap made for {rows} x {positions} tokens and {self._routers.experts} experts"
             )
         self._touched.add(layer)
         self.natural_BSLK[:, :, layer] = natural_NK.view(rows, positions, -1)
         log_p_NE = torch.log_softmax(logits_NE.detach(), dim=-1, dtype=torch.float32)
-        self.entropy_BSL[:, :, layer] = (log_p_NE.exp() * log_p_NE).sum(-1).neg_().view(rows, positions)
+        self.entropy_BSL[:, :, layer] = (
+            (log_p_NE.exp() * log_p_NE).sum(-1).neg_().view(rows, positions)
+        )
         if self._replay_LNK is None:
             return None
 
         began = time.perf_counter()
         chosen_NK = self._replay_LNK[layer].to(natural_NK.device)
         if self._replay_mask_N1 is not None:
-            chosen_NK = torch.where(self._replay_mask_N1.to(natural_NK.device), chosen_NK, natural_NK)
+            chosen_NK = torch.where(
+                self._replay_mask_N1.to(natural_NK.device), chosen_NK, natural_NK
+            )
         replayed = list(output)
         replayed[family.chosen_at] = chosen_NK
-        replayed[family.weights_at] = family.gate(router, logits_NE, chosen_NK).to(output[family.weights_at].dtype)
+        replayed[family.weights_at] = family.gate(router, logits_NE, chosen_NK).to(
+            output[family.weights_at].dtype
+        )
         self.seconds_replay += time.perf_counter() - began
         return tuple(replayed)
 
@@ -271,12 +327,14 @@ def _checked(
     low, high = (int(bound) for bound in torch.aminmax(real_NLK))
     if low < 0 or high >= routers.experts:
         raise LabError(
-            f"the routes to replay name expert {low if low < 0 else high}; this model has experts 0 to"
-            f" {routers.experts - 1} (were they recorded on another model, or is padding not masked?)"
+            f"the routes to replay name expert {low if low < 0 else high}; this model has experts 0"
+            f" to {routers.experts - 1} (were they recorded on another model, or is padding not"
+            " masked?)"
         )
     if int((real_NLK[..., :, None] == real_NLK[..., None, :]).sum()) > real_NLK.numel():
         raise LabError(
-            f"the routes to replay name an expert twice in one token; each token has {routers.top_k} different ones"
+            "the routes to replay name an expert twice in one token; each token has"
+            f" {routers.top_k} different ones"
         )
     copied_LNK = chosen_NLK.transpose(0, 1).clone(memory_format=torch.contiguous_format)
     return copied_LNK, None if mask_N is None else mask_N[:, None]
@@ -285,37 +343,51 @@ def _checked(
 def expert_change(
     old_BSLK: torch.Tensor, new_BSLK: torch.Tensor, mask_BS: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """How far the choice of experts moved: `(per_layer_L, any_layer)`, both float32 and without gradient.
+    """How far the choice of experts moved: `(per_layer_L, any_layer)`, both float32 and without
+    gradient.
 
-    `per_layer_L` is the mean over masked tokens of 1 - |old and new| / K (the experts as sets, so order is nothing);
-    `any_layer` (0-d) the share of masked tokens with a different set in at least one layer. arXiv 2507.18071, 5.3.
-    LabError where the shapes differ or the mask marks no token.
+    `per_layer_L` is the mean over masked tokens of 1 - |old and new| / K (the experts as sets, so
+    order is nothing); `any_layer` (0-d) the share of masked tokens with a different set in at least
+    one layer. arXiv 2507.18071, 5.3. LabError where the shapes differ or the mask marks no token.
     """
     if old_BSLK.shape != new_BSLK.shape:
-        raise LabError(f"cannot compare the routes {list(old_BSLK.shape)} with {list(new_BSLK.shape)}: shapes differ")
+        raise LabError(
+            f"cannot compare the routes {list(old_BSLK.shape)} with {list(new_BSLK.shape)}: shapes"
+            " differ"
+        )
     mask_BS = _some_token(mask_BS)
-    # In numpy: a handful of small operations at every update, each of which costs torch several times as much.
+    # In numpy: a handful of small operations at every update, each of which costs torch several
+    # times as much.
     old_NLK, new_NLK = old_BSLK[mask_BS].cpu().numpy(), new_BSLK[mask_BS].cpu().numpy()
     top_k = old_BSLK.shape[-1]
     pairs = ((i, j) for i in range(top_k) for j in range(top_k))
     shared_NL = sum((old_NLK[..., i] == new_NLK[..., j]).astype(np.int64) for i, j in pairs)
     per_layer_L = 1 - shared_NL.mean(axis=0) / top_k
-    return torch.from_numpy(per_layer_L).float(), torch.tensor((shared_NL < top_k).any(axis=-1).mean()).float()
+    return (
+        torch.from_numpy(per_layer_L).float(),
+        torch.tensor((shared_NL < top_k).any(axis=-1).mean()).float(),
+    )
 
 
 def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
-    """Standard deviation (divisor E) over mean of the masked tokens per expert, averaged over layers.
+    """Standard deviation (divisor E) over mean of the masked tokens per expert, averaged over
+    layers.
 
-    0 is a perfect balance; sqrt(E / K - 1) is every token on the same K experts. LabError where the mask marks no
-    token or a masked token names an expert that does not exist.
+    0 is a perfect balance; sqrt(E / K - 1) is every token on the same K experts. LabError where the
+    mask marks no token or a masked token names an expert that does not exist.
     """
     natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
     low, high = int(natural_NLK.min()), int(natural_NLK.max())
     if low < 0 or high >= experts:
-        raise LabError(f"the routes name expert {low if low < 0 else high}; the model has experts 0 to {experts - 1}")
+        raise LabError(
+            f"the routes name expert {low if low < 0 else high}; the model has experts 0 to"
+            f" {experts - 1}"
+        )
     layers = natural_NLK.shape[1]
     numbered_NLK = natural_NLK + experts * np.arange(layers)[:, None]
-    tokens_LE = np.bincount(numbered_NLK.ravel(), minlength=layers * experts).reshape(layers, experts)
+    tokens_LE = np.bincount(numbered_NLK.ravel(), minlength=layers * experts).reshape(
+        layers, experts
+    )
     return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
 
 

@@ -1,8 +1,10 @@
-"""A model's size from its configuration alone, without torch, and what one worker's training needs of memory.
+"""A model's size from its configuration alone, without torch, and what one worker's training needs
+of memory.
 
-Memory is the sum of what lasts and of the larger of two moments: sampling (the cache of keys and values) and updating
-(gradients, and either activations or the optimizer's temporaries). Held against measurements: docs/reference/models.md.
-Shapes: H hidden size, V vocabulary, L layers, E experts, K experts per token.
+Memory is the sum of what lasts and of the larger of two moments: sampling (the cache of keys and
+values) and updating (gradients, and either activations or the optimizer's temporaries). Held
+against measurements: docs/reference/models.md. Shapes: H hidden size, V vocabulary, L layers, E
+experts, K experts per token.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,9 @@ from gspo_lab.training.models.check import (
 )
 
 MASKED = ("llama", "qwen2", "qwen3")
-"""Model types whose attention takes a mask of its own for every row and nothing else (engines/native)."""
+"""Model types whose attention takes a mask of its own for every row and nothing else
+(engines/native).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,13 @@ class ModelShape:
     experts: int = 0
     experts_per_token: int = 0
     head_norms: str = ""
-    """Norms on queries and keys: "head" (one per head's size, Qwen3), "whole" (all heads at once, OLMoE), "" none."""
+    """Norms on queries and keys: "head" (one per head's size, Qwen3), "whole" (all heads at once,
+    OLMoE), "" none.
+    """
     masked: bool = False
-    """Whether its attention takes any mask of the trainer's, so that a group's responses can share their prompt."""
+    """Whether its attention takes any mask of the trainer's, so that a group's responses can share
+    their prompt.
+    """
 
     @property
     def query_width(self) -> int:
@@ -56,17 +64,26 @@ class ModelShape:
 
     @property
     def linear_parameters(self) -> int:
-        """Of the linear layers outside of experts, routers and head: what adapters are put beside."""
+        """Of the linear layers outside of experts, routers and head: what adapters are put
+        beside.
+        """
         attention = 2 * self.width * (self.query_width + self.kv_width)
         return self.layers * (attention + (0 if self.experts else 3 * self.width * self.inner))
 
     @property
     def parameters(self) -> int:
         """All parameters; tied ones count once."""
-        norms = {"head": 2 * self.head_dim, "whole": self.query_width + self.kv_width, "": 0}[self.head_norms]
+        norms = {"head": 2 * self.head_dim, "whole": self.query_width + self.kv_width, "": 0}[
+            self.head_norms
+        ]
         routed = self.experts * (3 * self.width * self.inner + self.width)
         embeddings = self.vocabulary * self.width * (1 if self.tied else 2)
-        return self.linear_parameters + self.layers * (routed + 2 * self.width + norms) + self.width + embeddings
+        return (
+            self.linear_parameters
+            + self.layers * (routed + 2 * self.width + norms)
+            + self.width
+            + embeddings
+        )
 
     @property
     def active_parameters(self) -> int:
@@ -77,7 +94,11 @@ class ModelShape:
     def adapter_parameters(self, rank: int) -> int:
         """Of adapters of this rank beside every linear layer: rank x (inputs + outputs) each."""
         attention = 2 * (self.width + self.query_width) + 2 * (self.width + self.kv_width)
-        return self.layers * rank * (attention + (0 if self.experts else 3 * (self.width + self.inner)))
+        return (
+            self.layers
+            * rank
+            * (attention + (0 if self.experts else 3 * (self.width + self.inner)))
+        )
 
 
 def _dense(
@@ -105,22 +126,31 @@ PUBLISHED: dict[str, ModelShape] = {
     "Qwen/Qwen3-1.7B": _dense(2048, 6144, 28, 16, tied=True, **_QWEN3),
     "Qwen/Qwen3-4B": _dense(2560, 9728, 36, 32, tied=True, **_QWEN3),
     "Qwen/Qwen3-8B": _dense(4096, 12288, 36, 32, tied=False, **_QWEN3),
-    "Qwen/Qwen3-30B-A3B": _dense(2048, 768, 48, 32, kv_heads=4, tied=False, experts=128, experts_per_token=8, **_QWEN3),
-    "HuggingFaceTB/SmolLM2-135M": _dense(576, 1536, 30, 9, kv_heads=3, head_dim=64, tied=True, vocabulary=49_152),
-    "allenai/OLMoE-1B-7B-0924": ModelShape(16, 2048, 16, 16, 128, 1024, 50_304, False, 64, 8, "whole"),
+    "Qwen/Qwen3-30B-A3B": _dense(
+        2048, 768, 48, 32, kv_heads=4, tied=False, experts=128, experts_per_token=8, **_QWEN3
+    ),
+    "HuggingFaceTB/SmolLM2-135M": _dense(
+        576, 1536, 30, 9, kv_heads=3, head_dim=64, tied=True, vocabulary=49_152
+    ),
+    "allenai/OLMoE-1B-7B-0924": ModelShape(
+        16, 2048, 16, 16, 128, 1024, 50_304, False, 64, 8, "whole"
+    ),
     "mistralai/Mixtral-8x7B-v0.1": ModelShape(32, 4096, 32, 8, 128, 14_336, 32_000, False, 8, 2),
     "meta-llama/Llama-3.2-1B": _dense(2048, 8192, 16, 32, head_dim=64, tied=True, **_LLAMA3),
     "meta-llama/Llama-3.2-3B": _dense(3072, 8192, 28, 24, tied=True, **_LLAMA3),
     "meta-llama/Llama-3.1-8B": _dense(4096, 14_336, 32, 32, tied=False, **_LLAMA3),
 }
-"""From the config.json that each was published with, so that a study can be planned before anything is downloaded."""
+"""From the config.json that each was published with, so that a study can be planned before anything
+is downloaded.
+"""
 
 VARIANTS = ("-Base", "-Instruct-2507", "-Thinking-2507", "-Instruct", "-SFT")
 """Endings of Hub ids whose models have the shape of the one without."""
 
 
 def model_shape(name: str) -> ModelShape | None:
-    """The shape of a folder's, a downloaded or a published model; None where it is embedded or not known.
+    """The shape of a folder's, a downloaded or a published model; None where it is embedded or not
+    known.
 
     LabError where its config.json cannot be read.
     """
@@ -135,18 +165,23 @@ def model_shape(name: str) -> ModelShape | None:
 
 
 def check_rank(name: str, rank: int) -> None:
-    """LabError where adapters of this rank are as wide as the model itself; of an unknown model nothing is said."""
+    """LabError where adapters of this rank are as wide as the model itself; of an unknown model
+    nothing is said.
+    """
     shape = model_shape(name)
     width = EMBEDDED_WIDTH if name in EMBEDDED else None if shape is None else shape.width
     if width is not None and rank > width:
         raise LabError(
-            f"update.lora_rank = {rank}: the layers of '{name}' are {width} wide, and an adapter of a higher rank has "
-            "more weights than what it stands beside; use 8 to 64, or 0 to train all weights"
+            f"update.lora_rank = {rank}: the layers of '{name}' are {width} wide, and an adapter of"
+            " a higher rank has more weights than what it stands beside; use 8 to 64, or 0 to"
+            " train all weights"
         )
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
-    """The shape that a config.json describes; None where it lacks what every decoder of this kind has."""
+    """The shape that a config.json describes; None where it lacks what every decoder of this kind
+    has.
+    """
     config = {**config, **(config.get("text_config") or {})}
     try:
         width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
@@ -164,8 +199,15 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
             tied=bool(config.get("tie_word_embeddings", family.startswith("gemma"))),
             experts=experts,
             experts_per_token=int(config.get("num_experts_per_tok") or 0),
-            masked=family in MASKED and set(config.get("layer_types") or ["full_attention"]) == {"full_attention"},
-            head_norms="head" if family.startswith("qwen3") else "whole" if family.startswith("olmo") else "",
+            masked=family in MASKED
+            and set(config.get("layer_types") or ["full_attention"]) == {"full_attention"},
+            head_norms=(
+                "head"
+                if family.startswith("qwen3")
+                else "whole"
+                if family.startswith("olmo")
+                else ""
+            ),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -173,12 +215,14 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
-"""Float32 logits that wait for the backward pass (engines/native/lm_head.py), and what one block of them takes."""
+"""Float32 logits that wait for the backward pass (engines/native/lm_head.py), and what one block of
+them takes.
+"""
 DRAW_BYTES = 12
 """Per sampled row and vocabulary entry: logits, log-probs and their noise."""
 LARGE = 2**26
-"""Trained parameters from which on the optimizer makes no copies, and all from which on a group's responses share
-their prompt on a CPU (engines/native)."""
+"""Trained parameters from which on the optimizer makes no copies, and all from which on a group's
+responses share their prompt on a CPU (engines/native)."""
 WORTH = 0.75
 """They do where that leaves at most this share of a pass's positions."""
 CONTEXT = {"cpu": 0.4e9, "gpu": 0.8e9}
@@ -205,9 +249,17 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """Bytes at the highest point: what always stays, and the larger of updating and sampling."""
+        """Bytes at the highest point: what always stays, and the larger of updating and
+        sampling.
+        """
         updating = self.gradients + max(self.activations, self.optimizer_step)
-        return self.context + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
+        return (
+            self.context
+            + self.weights
+            + self.optimizer
+            + self.copies
+            + max(updating, self.sampling)
+        )
 
     def __str__(self) -> str:
         shown = {
@@ -218,7 +270,9 @@ class Memory:
             "activations": self.activations,
             "sampling": self.sampling,
         }
-        return ", ".join(f"{name} {gigabytes(value)}" for name, value in shown.items() if value >= 5e7)
+        return ", ".join(
+            f"{name} {gigabytes(value)}" for name, value in shown.items() if value >= 5e7
+        )
 
 
 def gigabytes(value: float) -> str:
@@ -237,7 +291,8 @@ def estimate(
 ) -> Memory:
     """The memory of one run whose longest prompts and responses have about this many tokens.
 
-    `answer_tokens` is the length of a benchmark's longest answers, which are sampled and not trained on.
+    `answer_tokens` is the length of a benchmark's longest answers, which are sampled and not
+    trained on.
     """
     update, rollout = settings.update, settings.rollout
     place = "gpu" if on_gpu else "cpu"
@@ -247,13 +302,16 @@ def estimate(
     weights = shape.parameters * BYTES[base] + (4.0 * trained if adapted else 0.0)
     shared = rollout.dtype == base and rollout.sampler == "transformers"
     copies = 0.0 if shared else float(shape.parameters * BYTES[rollout.dtype])
-    if rollout.staleness:  # what is frozen beside adapters is shared; older weights than these lie in main memory
+    if (
+        rollout.staleness
+    ):  # what is frozen beside adapters is shared; older weights than these lie in main memory
         copies += 4.0 * trained
     if settings.objective.kl_coef > 0 and not adapted:
         copies += 4.0 * shape.parameters
     eight_bit = update.optimizer == "adamw-8bit"
     length = prompt_tokens + response_tokens
-    # A critic is another model of the size, trained in turns with the policy: its activations are not there at once.
+    # A critic is another model of the size, trained in turns with the policy: its activations are
+    # not there at once.
     models = 2 if settings.objective.advantage == "gae" else 1
     # The largest mini-batch: whole groups, shared out as evenly as they go.
     groups = -(-rollout.prompts_per_step // min(update.minibatches, rollout.prompts_per_step))
@@ -296,8 +354,15 @@ def layer_activations(shape: ModelShape, dtype: str) -> float:
     spread = shape.experts_per_token
     norms = heads + keys if shape.head_norms else 0
     if dtype == "float32":
-        inner = 2 * spread * shape.width + 4 * spread * shape.inner if shape.experts else 4 * shape.inner
+        inner = (
+            2 * spread * shape.width + 4 * spread * shape.inner
+            if shape.experts
+            else 4 * shape.inner
+        )
         return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + inner)
-    # Under autocast the residual stream and the norms stay float32, and every matrix product casts its own input.
-    inner = 2 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
+    # Under autocast the residual stream and the norms stay float32, and every matrix product casts
+    # its own input.
+    inner = (
+        2 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
+    )
     return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + inner

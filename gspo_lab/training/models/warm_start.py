@@ -1,9 +1,10 @@
 """Supervised training of an embedded model on a task's demonstrations: made once, kept by content.
 
-    warm_start("tiny-qwen3", task, settings, seed=0, cache=cache_folder())  ->  a folder that `load_model` reads
+    warm_start("tiny-qwen3", task, settings, seed=0, cache=cache_folder())  ->  a folder that
+    `load_model` reads
 
-Everything that decides the weights is in the key, the demonstrations themselves included: a folder that exists is the
-one that would be made again.
+Everything that decides the weights is in the key, the demonstrations themselves included: a folder
+that exists is the one that would be made again.
 """
 
 import hashlib
@@ -24,7 +25,12 @@ from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Problem, Task
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer, config
 from gspo_lab.training.models.check import EMBEDDED
-from gspo_lab.training.models.load import encode_prompt, explain_write_error, silence_transformers, weights_digest
+from gspo_lab.training.models.load import (
+    encode_prompt,
+    explain_write_error,
+    silence_transformers,
+    weights_digest,
+)
 from gspo_lab.training.models.routing import Routers
 
 WARM_START_VERSION = 1
@@ -39,22 +45,31 @@ Progress = Callable[[int, int, float], None]
 
 
 def warm_start(
-    model_name: str, task: Task, settings: WarmStart, seed: int, cache: Path, progress: Progress | None = None
+    model_name: str,
+    task: Task,
+    settings: WarmStart,
+    seed: int,
+    cache: Path,
+    progress: Progress | None = None,
 ) -> Path:
     """The folder of the trained model with its tokenizer, trained now if `cache` does not hold it.
 
-    `seed` draws the weights and the order of the demonstrations; 0 steps leave the weights as drawn. Trains on the CPU
-    with one thread, so that a machine makes the same bits every time. Callers that want the same folder at the same
-    time wait for the first; a death on the way leaves nothing that counts.
+    `seed` draws the weights and the order of the demonstrations; 0 steps leave the weights as
+    drawn. Trains on the CPU with one thread, so that a machine makes the same bits every time.
+    Callers that want the same folder at the same time wait for the first; a death on the way leaves
+    nothing that counts.
     """
     if model_name not in EMBEDDED:
         raise LabError(
-            f"warm_start trains an embedded model, not '{model_name}'{nearest(model_name, EMBEDDED)};"
-            f" use one of {', '.join(EMBEDDED)}, or a checkpoint with warm_start.steps = 0"
+            "warm_start trains an embedded model, not"
+            f" '{model_name}'{nearest(model_name, EMBEDDED)}; use one of {', '.join(EMBEDDED)}, or"
+            " a checkpoint with warm_start.steps = 0"
         )
     shown = [p for p in task.problems("train") if shown_turns(p)] if settings.steps else []
     if settings.steps and not shown:
-        raise LabError(f"warm_start: the task '{task.name}' has no demonstrations to train on; use steps = 0")
+        raise LabError(
+            f"warm_start: the task '{task.name}' has no demonstrations to train on; use steps = 0"
+        )
     facts = _facts(model_name, task, shown, settings, seed)
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "warm-starts" / f"{model_name}-{key[:24]}"
@@ -63,7 +78,9 @@ def warm_start(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(f"the cache folder {cache} cannot be made ({error}); set GSPO_LAB_CACHE to another") from error
+        raise LabError(
+            f"the cache folder {cache} cannot be made ({error}); set GSPO_LAB_CACHE to another"
+        ) from error
     with wait_for_lock(folder.with_name(f".{folder.name}.lock")):
         if not (folder / MANIFEST).is_file():
             model = build(model_name, seed)
@@ -83,8 +100,12 @@ def train(
     seed: int,
     progress: Progress | None = None,
 ) -> None:
-    """Train `model` in place on the demonstrations of `shown`; the global random state is neither read nor changed."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=BETAS, weight_decay=0.0, fused=True)
+    """Train `model` in place on the demonstrations of `shown`; the global random state is neither
+    read nor changed.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.0, betas=BETAS, weight_decay=0.0, fused=True
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     model.train()
@@ -113,14 +134,18 @@ def freeze_routers(model: Any) -> None:
 
 
 def learning_rate(step: int, settings: WarmStart) -> float:
-    """The learning rate of step 0, 1, ...: rises linearly over the warm-up, then falls linearly towards 0."""
+    """The learning rate of step 0, 1, ...: rises linearly over the warm-up, then falls linearly
+    towards 0.
+    """
     rising = (step + 1) / (settings.warmup_steps + 1)
     falling = (settings.steps - step) / max(settings.steps - settings.warmup_steps, 1)
     return settings.learning_rate * min(1.0, rising, falling)
 
 
 def shown_turns(problem: Problem) -> list[str]:
-    """What a problem's demonstration has the model write and the environment reply, by turns; empty without one."""
+    """What a problem's demonstration has the model write and the environment reply, by turns; empty
+    without one.
+    """
     if problem.demonstrated_turns is not None:
         return list(problem.demonstrated_turns)
     return [] if problem.demonstration is None else [problem.demonstration]
@@ -129,14 +154,17 @@ def shown_turns(problem: Problem) -> list[str]:
 def pad_demonstrations(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
     """`(ids_BS, answer_BS)` of prompt + demonstration + <eos>, padded on the right to the longest.
 
-    `answer_BS` is True at the tokens to be learnt: the demonstration's, without the environment's replies, and <eos>.
+    `answer_BS` is True at the tokens to be learnt: the demonstration's, without the environment's
+    replies, and <eos>.
     """
     rows = []
     for problem in batch:
         turns = shown_turns(problem) or [""]
         parts = [*tokenizer(turns, add_special_tokens=False)["input_ids"], [tokenizer.eos_token_id]]
         written = [*(place % 2 == 0 for place in range(len(turns))), True]
-        rows.append([(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, written, strict=True)])
+        rows.append(
+            [(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, written, strict=True)]
+        )
     longest = max(sum(len(ids) for ids, _ in row) for row in rows)
     ids_BS = torch.full((len(batch), longest), tokenizer.pad_token_id)
     answer_BS = torch.zeros(len(batch), longest, dtype=torch.bool)
@@ -150,47 +178,60 @@ def pad_demonstrations(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor
 def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
     """Mean cross-entropy over the batch's answer tokens, in nats; 0-d.
 
-    The padding is behind the text, where a causal model does not look: no attention mask is needed. Only positions
-    that predict an answer token reach the output head.
+    The padding is behind the text, where a causal model does not look: no attention mask is needed.
+    Only positions that predict an answer token reach the output head.
     """
     hidden_BSD = model.base_model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
     logits_NV = model.get_output_embeddings()(hidden_BSD[answer_BS[:, 1:]])
     return torch.nn.functional.cross_entropy(logits_NV, ids_BS[:, 1:][answer_BS[:, 1:]])
 
 
-def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStart, seed: int) -> dict[str, Any]:
+def _facts(
+    model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStart, seed: int
+) -> dict[str, Any]:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
     for problem in shown:
-        texts.update(json.dumps([problem.prompt, problem.demonstrated_turns or problem.demonstration]).encode())
+        texts.update(
+            json.dumps(
+                [problem.prompt, problem.demonstrated_turns or problem.demonstration]
+            ).encode()
+        )
     return {
         "version": WARM_START_VERSION,
         "model": model_name,
         "config": config(model_name).to_dict(),
         "seed": seed,
         "packages": {package: version(package) for package in ("torch", "transformers")},
-        "training": {
-            "task": task.name,
-            "demonstrations": len(shown),
-            "demonstrations_sha256": texts.hexdigest(),
-            "steps": settings.steps,
-            "batch_size": settings.batch_size,
-            "learning_rate": settings.learning_rate,
-            "warmup_steps": settings.warmup_steps,
-        }
-        if settings.steps
-        else None,
+        "training": (
+            {
+                "task": task.name,
+                "demonstrations": len(shown),
+                "demonstrations_sha256": texts.hexdigest(),
+                "steps": settings.steps,
+                "batch_size": settings.batch_size,
+                "learning_rate": settings.learning_rate,
+                "warmup_steps": settings.warmup_steps,
+            }
+            if settings.steps
+            else None
+        ),
     }
 
 
 def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
     """Save the whole in one step."""
-    with explain_write_error(folder, "its warm start is made again"), atomic_folder(folder) as beside:
+    with (
+        explain_write_error(folder, "its warm start is made again"),
+        atomic_folder(folder) as beside,
+    ):
         with silence_transformers():
             model.save_pretrained(beside)
             byte_tokenizer().save_pretrained(beside)
         manifest = {**facts, "weights": weights_digest(model)}
-        (beside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (beside / MANIFEST).write_text(
+            json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         write_sums(beside)
 
 

@@ -1,4 +1,7 @@
-"""Whether a model is asked in sentences: the built-in tasks do so where it has a chat template. Without torch."""
+"""Whether a model is asked in sentences: the built-in tasks do so where it has a chat template.
+
+Without torch.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +12,16 @@ from gspo_lab.tasks import TASKS, WORDS
 from gspo_lab.training.models.check import EMBEDDED, hub_folder, model_folder, read_json_object
 
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
-"""Files that hold a template beside the tokenizer; older tokenizers have it in tokenizer_config.json."""
+"""Files that hold a template beside the tokenizer; older tokenizers have it in
+tokenizer_config.json.
+"""
 
 
 def has_chat_template(model: str) -> bool:
-    """Whether a model folder, or a Hub id that lies in the cache, has a chat template. An embedded model has none."""
+    """Whether a model folder, or a Hub id that lies in the cache, has a chat template.
+
+    An embedded model has none.
+    """
     if model in EMBEDDED:
         return False
     folder = model_folder(model)
@@ -27,7 +35,9 @@ def options_for(table: TaskTable, model: str) -> dict[str, Any]:
 
 
 def worded(name: str, options: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """The options of a task with `words` set for a chat model; of tasks that have no such option as they are."""
+    """The options of a task with `words` set for a chat model; of tasks that have no such option as
+    they are.
+    """
     return {WORDS: True, **options} if chat and name in TASKS else dict(options)
 
 
@@ -35,4 +45,6 @@ def _has_template(folder: Path) -> bool:
     if any((folder / name).is_file() for name in TEMPLATES):
         return True
     settings = folder / "tokenizer_config.json"
-    return settings.is_file() and bool(read_json_object(settings, "a tokenizer's configuration").get("chat_template"))
+    return settings.is_file() and bool(
+        read_json_object(settings, "a tokenizer's configuration").get("chat_template")
+    )

@@ -1,4 +1,7 @@
-"""The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
+"""The mathematics: ratios, clipping, aggregation, advantages, values, and measures.
+
+Imports without torch.
+"""
 
 from gspo_lab.training.objectives.advantages import (
     advantages,

@@ -1,7 +1,9 @@
 """The surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
 
-Shapes: B responses, T response tokens (padded); everything is [B, T]. Only tensor methods: this imports without torch.
-A mismatch, at equal weights, is d_t = log pi_old(y_t) of the trainer - log mu(y_t) of the sampler."""
+Shapes: B responses, T response tokens (padded); everything is [B, T]. Only tensor methods: this
+imports without torch. A mismatch, at equal weights, is d_t = log pi_old(y_t) of the trainer - log
+mu(y_t) of the sampler.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """What an objective returns: `loss`, a scalar to minimise; the rest is detached. l_t, the level's ratio (1 where A
-    = 0), where the policy loss takes the gradient, the factor of `token_weights`, the sum of this part's KL estimates
-    (None without), what a loss without a clip leaves of the ratio's gradient (`gate_BT`), and where the dual clip takes
-    it."""
+    """What an objective returns: `loss`, a scalar to minimise; the rest is detached. l_t, the
+    level's ratio (1 where A = 0), where the policy loss takes the gradient, the factor of
+    `token_weights`, the sum of this part's KL estimates (None without), what a loss without a clip
+    leaves of the ratio's gradient (`gate_BT`), and where the dual clip takes it."""
 
     loss: "Tensor"
     log_ratio_BT: "Tensor"
@@ -32,23 +34,32 @@ class Surrogate:
     dual_clipped_BT: "Tensor | None" = None
 
 
-def prepared(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]) -> "tuple[Common, Tensor | None]":
-    """What a loss makes of one whole mini-batch under the log-probs `logp_BT`, which have no gradient: its settings for
-    it, and the tokens that it selects, if it does."""
+def prepared(
+    logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]
+) -> "tuple[Common, Tensor | None]":
+    """What a loss makes of one whole mini-batch under the log-probs `logp_BT`, which have no
+    gradient: its settings for it, and the tokens that it selects, if it does."""
 
     def size(part: Batch, at: Common) -> float:
-        return abs(float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss))
+        return abs(
+            float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss)
+        )
 
     settings = settings if loss.prepare is None else loss.prepare(settings, batch, size)
-    return settings, None if loss.select is None else loss.select(settings, moved_by(logp_BT, batch, settings))
+    return settings, None if loss.select is None else loss.select(
+        settings, moved_by(logp_BT, batch, settings)
+    )
 
 
 def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> LossInputs:
-    """How far the policy with the log-probs `logp_BT` moved on a batch, by the ratio of the settings' level."""
+    """How far the policy with the log-probs `logp_BT` moved on a batch, by the ratio of the
+    settings' level.
+    """
     log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~batch.mask_BT, 0.0)
     level = RATIOS[settings.importance_sampling_level]
     log_r_BT = level.log_ratio(log_ratio_BT, batch.mask_BT).expand_as(log_ratio_BT)
-    # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
+    # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero
+    # times infinity.
     active_BT = batch.mask_BT & (batch.adv_BT != 0)
     ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
     return LossInputs(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
@@ -61,13 +72,15 @@ def surrogate(
     loss: Loss[Any] | None = None,
     entropy_BT: "Tensor | None" = None,
 ) -> Surrogate:
-    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss` is the policy loss
-    where it is not one of the lab's, and `entropy_BT` the policy's entropies (only with an entropy coefficient alpha:
-    the loss is then L - alpha H, as in 2505.22617 section 4.1).
+    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss`
+    is the policy loss where it is not one of the lab's, and `entropy_BT` the policy's entropies
+    (only with an entropy coefficient alpha: the loss is then L - alpha H, as in 2505.22617 section
+    4.1).
 
-    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default policy
-    loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token). A loss that selects tokens, and
-    was told of none, takes the batch for the whole mini-batch.
+    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
+    with the default policy loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14
+    (GSPO-token). A loss that selects tokens, and was told of none, takes the batch for the whole
+    mini-batch.
     """
     loss = loss or LOSSES[settings.policy_loss]
     moved = moved_by(logp_BT, batch, settings)
@@ -101,9 +114,9 @@ def surrogate(
 def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     """One number from token terms (0 off the mask), with the denominators of the whole mini-batch.
 
-    `seq-mean-token-mean` is both papers'; `token-mean` is one mean over the mini-batch's tokens, which is how verl and
-    TRL read DAPO (2503.14476 eq. 8 has one per group); `constant` is Dr. GRPO's (2503.20783). A response without tokens
-    counts as a response whose term is 0.
+    `seq-mean-token-mean` is both papers'; `token-mean` is one mean over the mini-batch's tokens,
+    which is how verl and TRL read DAPO (2503.14476 eq. 8 has one per group); `constant` is Dr.
+    GRPO's (2503.20783). A response without tokens counts as a response whose term is 0.
     """
     how = settings.aggregation
     if how == "token-mean":
@@ -117,11 +130,16 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
 
 
 LARGEST_KL_LOG_RATIO = 40.0
-"""Behind it k3 goes on along its tangent: e^40 squared, and summed over a gradient, is still finite in float32."""
+"""Behind it k3 goes on along its tangent: e^40 squared, and summed over a gradient, is still finite
+in float32.
+"""
 
 
 def kl_estimate(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
-    """Each token's estimate of KL(pi, pi_ref), by `settings.kl_estimate`. `batch` needs `ref_logp_BT`."""
+    """Each token's estimate of KL(pi, pi_ref), by `settings.kl_estimate`.
+
+    `batch` needs `ref_logp_BT`.
+    """
     assert batch.ref_logp_BT is not None
     d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~batch.mask_BT, 0.0)
     if settings.kl_estimate == "k3":
@@ -130,10 +148,12 @@ def kl_estimate(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
 
 
 def weighted_k3(d_BT: "Tensor", log_ratio_BT: "Tensor") -> "Tensor":
-    """w (exp(d) - d - 1), w = pi / pi_old: DeepSeek-V3.2's unbiased estimate, arXiv 2512.02556 eq. 7.
+    """w (exp(d) - d - 1), w = pi / pi_old: DeepSeek-V3.2's unbiased estimate, arXiv 2512.02556 eq.
+    7.
 
-    w exp(d) is pi_ref / pi_old and has no gradient. What is left, -w (d + 1), has the gradient -w d of log pi, whose
-    mean over tokens of the old policy is the gradient of KL(pi, pi_ref). A ratio beyond e^38 has none.
+    w exp(d) is pi_ref / pi_old and has no gradient. What is left, -w (d + 1), has the gradient -w d
+    of log pi, whose mean over tokens of the old policy is the gradient of KL(pi, pi_ref). A ratio
+    beyond e^38 has none.
     """
     far_BT = log_ratio_BT.detach() > LARGEST_LOG_RATIO
     near_d_BT = d_BT.where(~far_BT, d_BT.detach())
@@ -142,9 +162,12 @@ def weighted_k3(d_BT: "Tensor", log_ratio_BT: "Tensor") -> "Tensor":
 
 
 def k3(d_BT: "Tensor") -> "Tensor":
-    """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line behind d = 40."""
+    """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line
+    behind d = 40.
+    """
     near_BT = d_BT.clamp(max=LARGEST_KL_LOG_RATIO)
-    # Cut off at 0: the slope of 2e17 must not reach the near part's gradient, not even where it would cancel.
+    # Cut off at 0: the slope of 2e17 must not reach the near part's gradient, not even where it
+    # would cancel.
     beyond_BT = (d_BT - LARGEST_KL_LOG_RATIO).clamp(min=0) * math.expm1(LARGEST_KL_LOG_RATIO)
     return near_BT.exp() - near_BT - 1 + beyond_BT
 
@@ -154,7 +177,9 @@ LARGEST_LOG_WEIGHT = 80.0
 
 
 def token_weights(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
-    """[B, T]: the product of all factors of a token's term; 1 everywhere where the settings have none."""
+    """[B, T]: the product of all factors of a token's term; 1 everywhere where the settings have
+    none.
+    """
     weight_BT = mismatch_weight(batch, settings)
     if settings.off_policy_mask is None:
         return weight_BT
@@ -162,8 +187,9 @@ def token_weights(logp_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor"
 
 
 def off_policy(logp_BT: "Tensor", batch: Batch, limit: float) -> "Tensor":
-    """[B, T], True where A < 0 in a response whose mean of log mu - log pi is above `limit`, in nats per token: arXiv
-    2512.02556 eq. 9, with the sampler's mu as pi_old, TRL's `off_policy_mask_threshold`."""
+    """[B, T], True where A < 0 in a response whose mean of log mu - log pi is above `limit`, in
+    nats per token: arXiv 2512.02556 eq. 9, with the sampler's mu as pi_old, TRL's
+    `off_policy_mask_threshold`."""
     assert batch.sampler_logp_BT is not None
     moved_BT = (batch.sampler_logp_BT - logp_BT.detach()).masked_fill(~batch.mask_BT, 0.0)
     masked_BT: Tensor = (batch.adv_BT < 0) & (sequence_mean(moved_BT, batch.mask_BT) > limit)
@@ -174,10 +200,11 @@ def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
     """[B, T] detached factors of the token terms; 1 everywhere without a correction.
 
     With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:
-    `tis`             k_t limited to the range             Yao et al. 2025, fengyao.notion.site/off-policy-rl
-    `icepop`          k_t inside the range, else 0         arXiv 2510.18855
-    `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025, richardli.xyz/rl-collapse
-    `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the same
+    `tis`             k_t limited to the range             Yao et al. 2025,
+    fengyao.notion.site/off-policy-rl `icepop`          k_t inside the range, else 0         arXiv
+    2510.18855 `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025,
+    richardli.xyz/rl-collapse `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the
+    same
     """
     if settings.mismatch_correction == "none":
         return batch.adv_BT.new_ones(batch.adv_BT.shape)
@@ -200,7 +227,9 @@ def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
 
 
 def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:
-    """The fields of a StepRecord that follow from d at the tokens of `mask_NT`; nothing where it marks none."""
+    """The fields of a StepRecord that follow from d at the tokens of `mask_NT`; nothing where it
+    marks none.
+    """
     import numpy as np
 
     mask = mask_NT.cpu().numpy()

@@ -1,4 +1,6 @@
-"""An objective whole, with the keys of every policy loss, and the papers' named combinations: a preset is a row."""
+"""An objective whole, with the keys of every policy loss, and the papers' named combinations: a
+preset is a row.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +18,14 @@ from gspo_lab.training.objectives.settings import Correction
 class _Resolved(Common):
     """An objective that knows its loss."""
 
-    policy_loss: Annotated[str, Key(cost=True, passes=True, dear=lambda loss: traits(loss or "clip").sees_whole)] = (
-        Field(
-            "clip",
-            description="what keeps the policy near the old one: the clip, another paper's rule, or `file.py:LOSS`",
-        )
+    policy_loss: Annotated[
+        str, Key(cost=True, passes=True, dear=lambda loss: traits(loss or "clip").sees_whole)
+    ] = Field(
+        "clip",
+        description=(
+            "what keeps the policy near the old one: the clip, another paper's rule, or"
+            " `file.py:LOSS`"
+        ),
     )
 
     @field_validator("policy_loss")
@@ -28,7 +33,10 @@ class _Resolved(Common):
     def _require_known(cls, name: str) -> str:
         names = {**installed("policy loss"), **LOSSES}
         if name not in names and ":" not in name:
-            message = f"must be one of {', '.join(sorted(names))}, or 'file.py:LOSS'{nearest(name, names)}"
+            message = (
+                f"must be one of {', '.join(sorted(names))}, or"
+                f" 'file.py:LOSS'{nearest(name, names)}"
+            )
             raise PydanticCustomError("policy_loss", "{message}", {"message": message})
         return name
 
@@ -41,10 +49,17 @@ class _Resolved(Common):
 if TYPE_CHECKING:
     Objective = _Resolved
 else:
-    _of_losses = [loss.settings for _, loss in sorted(LOSSES.items(), reverse=True) if loss.settings is not Common]
+    _of_losses = [
+        loss.settings
+        for _, loss in sorted(LOSSES.items(), reverse=True)
+        if loss.settings is not Common
+    ]
 
     class Objective(_Resolved, *_of_losses):
-        """The objective that all arms share; an arm's own keys go over it. Keys left out take their preset's value."""
+        """The objective that all arms share; an arm's own keys go over it.
+
+        Keys left out take their preset's value.
+        """
 
 
 def _range(low: float, high: float, **more: Any) -> dict[str, Any]:
@@ -59,48 +74,60 @@ def _published(level: Level) -> dict[str, Any]:
 _ROWS: dict[str, dict[str, Any]] = {
     # arXiv 2402.03300 as restated in 2507.18071 eq. 2
     "grpo": _published("token"),
-    # arXiv 1707.06347 with a critic by token, as verl has it by default; its KL in the reward left out
+    # arXiv 1707.06347 with a critic by token, as verl has it by default; its KL in the reward left
+    # out
     "ppo": _range(0.2, 0.2, aggregation="token-mean", advantage="gae"),
     # arXiv 2507.18071 eq. 5-7
     "gspo": _published("sequence"),
     # arXiv 2507.18071 eq. 13-14
     "gspo-token": _published("sequence-token"),
-    # arXiv 2503.14476 eq. 8 in verl's and TRL's reading: one token mean over the mini-batch; its dynamic sampling and
-    # its penalty for overlong answers are no part of a loss: rollout.dynamic_sampling, rollout.overlong_buffer
+    # arXiv 2503.14476 eq. 8 in verl's and TRL's reading: one token mean over the mini-batch; its
+    # dynamic sampling and its penalty for overlong answers are no part of a loss:
+    # rollout.dynamic_sampling, rollout.overlong_buffer
     "dapo": _range(0.2, 0.28, aggregation="token-mean"),
     # arXiv 2503.20783; aggregation_constant is to be the token limit of an answer
     "dr-grpo": _range(0.2, 0.2, aggregation="constant", advantage="group-mean"),
     # arXiv 2402.14740: REINFORCE on whole answers
-    "rloo": {"policy_loss": "reinforce", "aggregation": "seq-mean-token-sum", "advantage": "leave-one-out"},
+    "rloo": {
+        "policy_loss": "reinforce",
+        "aggregation": "seq-mean-token-sum",
+        "advantage": "leave-one-out",
+    },
     # arXiv 2501.03262: PPO's clip, advantages normalised over the batch
     "reinforce++": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-mean-std"),
     "reinforce++-baseline": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-std"),
-    # arXiv 2506.13585; the cap of 5 is ScaleRL's (2510.13786), no lower bound as in both: TRL's epsilon_high = 5,
-    # verl's clip_ratio_high = 4
+    # arXiv 2506.13585; the cap of 5 is ScaleRL's (2510.13786), no lower bound as in both: TRL's
+    # epsilon_high = 5, verl's clip_ratio_high = 4
     "cispo": _range(1.0, 4.0, policy_loss="cispo", aggregation="token-mean"),
     # arXiv 2507.20673: between e^-0.4 and e^0.4
     "gmpo": _range(0.3297, 0.4918, policy_loss="gmpo", importance_sampling_level="sequence"),
     # arXiv 2511.20347
     "sapo": {"policy_loss": "sapo"},
     # arXiv 2602.05261: GSPO's term times the answer's length
-    "luspo": _range(2e-3, 2.5e-3, importance_sampling_level="sequence", aggregation="seq-mean-token-sum"),
-    # arXiv 2509.09177; its constant could not be read: this one is as wide as GSPO's range at 5,000 tokens
+    "luspo": _range(
+        2e-3, 2.5e-3, importance_sampling_level="sequence", aggregation="seq-mean-token-sum"
+    ),
+    # arXiv 2509.09177; its constant could not be read: this one is as wide as GSPO's range at 5,000
+    # tokens
     "fspo": _range(0.0212, 0.0283, policy_loss="fspo", importance_sampling_level="sequence"),
     # arXiv 2602.10693, with TRL's aggregation
     "vespo": {"policy_loss": "vespo", "aggregation": "token-mean"},
-    # arXiv 2602.04879; the thresholds of verl's example (run_qwen30b_dppo.sh), the aggregation of its loss
+    # arXiv 2602.04879; the thresholds of verl's example (run_qwen30b_dppo.sh), the aggregation of
+    # its loss
     "dppo-tv": _range(0.15, 0.15, policy_loss="dppo-tv", aggregation="token-mean"),
     "dppo-kl": _range(0.05, 0.05, policy_loss="dppo-kl", aggregation="token-mean"),
     # arXiv 2509.02333, its clip alone
     "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
-    # arXiv 2510.18927: from .6 and 1.2 to .9 and 3, as its repository's README gives the paper's range
+    # arXiv 2510.18927: from .6 and 1.2 to .9 and 3, as its repository's README gives the paper's
+    # range
     "bapo": _range(0.4, 0.2, policy_loss="bapo", aggregation="token-mean"),
     # arXiv 2505.22617, with the ranges and shares of its repository's and verl's examples for 7B
     "clip-cov": _range(1.0, 1.0, policy_loss="clip-cov", aggregation="token-mean"),
     "kl-cov": {"policy_loss": "kl-cov", "aggregation": "token-mean", "kl_cov_share": 2e-3},
     # arXiv 2509.21282
     "pspo": {"policy_loss": "pspo"},
-    # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta / pi_old)
+    # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta /
+    # pi_old)
     "minirl": _range(
         *(0.2, 0.27),
         aggregation="seq-mean-token-sum",
@@ -127,11 +154,20 @@ CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
 
 
 def published_range(correction: Any) -> dict[str, float]:
-    """The bounds that a mismatch correction was published with, by their keys; of anything else none."""
-    return dict(zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES.get(correction, ()), strict=False))
+    """The bounds that a mismatch correction was published with, by their keys; of anything else
+    none.
+    """
+    return dict(
+        zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES.get(correction, ()), strict=False)
+    )
 
 
 def with_published_range(objective: Mapping[str, Any]) -> dict[str, Any]:
-    """An objective's keys, with what its mismatch correction was published with where a bound is unset."""
+    """An objective's keys, with what its mismatch correction was published with where a bound is
+    unset.
+    """
     published = published_range(objective["mismatch_correction"])
-    return {**objective, **{key: bound for key, bound in published.items() if objective[key] is None}}
+    return {
+        **objective,
+        **{key: bound for key, bound in published.items() if objective[key] is None},
+    }

@@ -1,7 +1,9 @@
-"""The ratio rules: which log-ratio a token carries. GRPO and GSPO differ in one line of this table, and nowhere else.
+"""The ratio rules: which log-ratio a token carries. GRPO and GSPO differ in one line of this table,
+and nowhere else.
 
-Shapes: B responses, T response tokens (padded), 1 a kept dimension. `Array` is a torch tensor, with its gradient, or a
-numpy array: the functions use what both can do, so that the loss and what is measured of it mean the same ratio.
+Shapes: B responses, T response tokens (padded), 1 a kept dimension. `Array` is a torch tensor, with
+its gradient, or a numpy array: the functions use what both can do, so that the loss and what is
+measured of it mean the same ratio.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +22,18 @@ class Ratio:
     """How an `importance_sampling_level` makes a token's ratio from l_t."""
 
     rule: str
-    """What its columns are called (`records.RULES`). Levels of one rule differ in their gradient alone."""
+    """What its columns are called (`records.RULES`).
+
+    Levels of one rule differ in their gradient alone.
+    """
     log_ratio: Callable[[Array, Array], Array]
     """log r, [B, T] or what spreads to it, from l_t (0 off the mask) and the loss mask."""
     moves: Callable[[Mapping[str, Any], int], list[float]]
     """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
     band: tuple[float, float]
-    """(clip_low, clip_high) as published: the yardstick of a study without an arm that follows the rule."""
+    """(clip_low, clip_high) as published: the yardstick of a study without an arm that follows the
+    rule.
+    """
 
 
 def token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
@@ -35,7 +42,10 @@ def token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
 
 
 def sequence_mean(x_BT: Array, mask_BT: Array) -> Array:
-    """[B, 1], the mean of `x_BT` over each response's tokens; `x_BT` must be 0 off the mask. Of l_t: eq. 7."""
+    """[B, 1], the mean of `x_BT` over each response's tokens; `x_BT` must be 0 off the mask.
+
+    Of l_t: eq. 7.
+    """
     length_B1 = mask_BT.sum(axis=1, keepdims=True, dtype=x_BT.dtype).clip(min=1)
     return x_BT.sum(axis=1, keepdims=True) / length_B1
 
@@ -45,9 +55,11 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
     return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
 
 
-def binds(ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Array) -> tuple[Array, Array]:
-    """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A > 0. The range may be
-    by token."""
+def binds(
+    ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Array
+) -> tuple[Array, Array]:
+    """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A >
+    0. The range may be by token."""
     return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
 
 
@@ -72,19 +84,22 @@ RATIOS: dict[Level, Ratio] = {
 }
 
 RULES: dict[str, Ratio] = {}
-"""Each rule by its name, as the first level that follows it makes it: whose clipping is counted on every mini-batch."""
+"""Each rule by its name, as the first level that follows it makes it: whose clipping is counted on
+every mini-batch.
+"""
 for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the losses of parts add
-    up.
+    """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the
+    losses of parts add up.
 
-    `mask_BT` is the loss mask: the tokens that the policy chose. Off it `adv_BT` (may differ by token), `old_logp_BT`,
-    `ref_logp_BT` (the starting model's, with a KL term) and `sampler_logp_BT` (with a correction) are 0. `selected_BT`:
-    tokens that a loss has selected in the whole."""
+    `mask_BT` is the loss mask: the tokens that the policy chose. Off it `adv_BT` (may differ by
+    token), `old_logp_BT`, `ref_logp_BT` (the starting model's, with a KL term) and
+    `sampler_logp_BT` (with a correction) are 0. `selected_BT`: tokens that a loss has selected in
+    the whole."""
 
     mask_BT: "Tensor"
     adv_BT: "Tensor"

@@ -1,6 +1,8 @@
-"""The orthogonal settings of a policy-gradient objective, each a TOML key of `[objective]` and of an arm.
+"""The orthogonal settings of a policy-gradient objective, each a TOML key of `[objective]` and of
+an arm.
 
-A policy loss that has settings of its own declares them in its file (`losses/`); `presets.Objective` has them all.
+A policy loss that has settings of its own declares them in its file (`losses/`);
+`presets.Objective` has them all.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +13,9 @@ from gspo_lab.common.keys import HUGE, Key, Read, Table
 from gspo_lab.training.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
-Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae", "gdpo"]
+Advantage = Literal[
+    "group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae", "gdpo"
+]
 SequenceAdvantage = Literal["mean", "sum"]
 TurnCredit = Literal["response", "turn"]
 Clip = Literal["fixed", "calibrated"]
@@ -20,16 +24,28 @@ KlEstimate = Literal["k3", "unbiased"]
 Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
 
 BY_CRITIC = Read(lambda run: run.objective.advantage == "gae", "without advantage = 'gae'")
-RANGED = Read(lambda run: run.objective.loss.reads_range, "with policy_loss = '{0.objective.policy_loss}'")
-CORRECTED = Key(read=Read(lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"))
+RANGED = Read(
+    lambda run: run.objective.loss.reads_range, "with policy_loss = '{0.objective.policy_loss}'"
+)
+CORRECTED = Key(
+    read=Read(
+        lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"
+    )
+)
 
 
 class Common(Table):
     """The keys that every policy loss may read (docs/reference/objectives.md has the formulas)."""
 
-    preset: Annotated[str, Key(acts="ratio", arms="vary")] = Field("grpo", description="the preset it started from")
+    preset: Annotated[str, Key(acts="ratio", arms="vary")] = Field(
+        "grpo", description="the preset it started from"
+    )
     importance_sampling_level: Annotated[
-        Level, Key(acts="ratio", peers="trl=importance_sampling_level verl areal=actor.importance_sampling_level")
+        Level,
+        Key(
+            acts="ratio",
+            peers="trl=importance_sampling_level verl areal=actor.importance_sampling_level",
+        ),
     ] = Field("token", description="one importance ratio per token, per response, or GSPO-token's")
     policy_loss: str = "clip"  # presets.Objective knows the names
     loss_options: Annotated[
@@ -42,52 +58,101 @@ class Common(Table):
     ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
     clip: Annotated[Clip, Key(acts="ratio", peers="trl verl")] = Field(
         "fixed",
-        description="'calibrated': clip_low and clip_high are found by a pilot and frozen before the first step",
+        description=(
+            "'calibrated': clip_low and clip_high are found by a pilot and frozen before the first"
+            " step"
+        ),
     )
     clip_low: Annotated[
         float,
-        Key(RANGED, acts="ratio", peers="trl=epsilon verl=actor_rollout_ref.actor.clip_ratio_low areal=actor.eps_clip"),
+        Key(
+            RANGED,
+            acts="ratio",
+            peers="trl=epsilon verl=actor_rollout_ref.actor.clip_ratio_low areal=actor.eps_clip",
+        ),
     ] = Field(0.2, gt=0, le=1, description="the ratio is clipped at 1 - clip_low")
     clip_high: Annotated[
-        float, Key(RANGED, acts="ratio", peers="trl=epsilon_high verl=actor_rollout_ref.actor.clip_ratio_high areal")
+        float,
+        Key(
+            RANGED,
+            acts="ratio",
+            peers="trl=epsilon_high verl=actor_rollout_ref.actor.clip_ratio_high areal",
+        ),
     ] = Field(0.27, gt=0, le=HUGE, description="the ratio is clipped at 1 + clip_high")
     clip_target: Annotated[
         float,
-        Key(Read(lambda run: run.objective.clip != "fixed", "with clip = 'fixed'"), acts="ratio", peers="trl verl"),
+        Key(
+            Read(lambda run: run.objective.clip != "fixed", "with clip = 'fixed'"),
+            acts="ratio",
+            peers="trl verl",
+        ),
     ] = Field(
-        0.15, gt=0, lt=1, description="share to clip on mini-batches >= 1, of active tokens (level token) or responses"
+        0.15,
+        gt=0,
+        lt=1,
+        description=(
+            "share to clip on mini-batches >= 1, of active tokens (level token) or responses"
+        ),
     )
     dual_clip: Annotated[float | None, Key(acts="ratio", peers="verl areal")] = Field(
         None,
         gt=1,
         le=HUGE,
-        description="caps the ratio at this value (> 1) where the advantage is negative; unset: no cap",
+        description=(
+            "caps the ratio at this value (> 1) where the advantage is negative; unset: no cap"
+        ),
     )
-    aggregation: Annotated[Aggregation, Key(peers="verl=actor_rollout_ref.actor.loss_agg_mode areal")] = Field(
-        "seq-mean-token-mean", description="how token terms become one loss"
-    )
+    aggregation: Annotated[
+        Aggregation, Key(peers="verl=actor_rollout_ref.actor.loss_agg_mode areal")
+    ] = Field("seq-mean-token-mean", description="how token terms become one loss")
     aggregation_constant: Annotated[
-        float, Key(Read(lambda run: run.objective.aggregation == "constant", "without aggregation = 'constant'"))
-    ] = Field(1024.0, gt=0, le=HUGE, description="token terms are summed and divided by responses x this")
+        float,
+        Key(
+            Read(
+                lambda run: run.objective.aggregation == "constant",
+                "without aggregation = 'constant'",
+            )
+        ),
+    ] = Field(
+        1024.0, gt=0, le=HUGE, description="token terms are summed and divided by responses x this"
+    )
     advantage: Annotated[
-        Advantage, Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal")
+        Advantage,
+        Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal"),
     ] = Field(
         "group-mean-std",
-        description="how rewards become advantages; 'gae': with a critic, token by token; 'gdpo': from rewards by name",
+        description=(
+            "how rewards become advantages; 'gae': with a critic, token by token; 'gdpo': from"
+            " rewards by name"
+        ),
     )
     reward_weights: Annotated[
         dict[str, float],
-        Key(Read(lambda run: run.objective.advantage == "gdpo", "without advantage = 'gdpo'"), arms="vary", later=True),
-    ] = Field({}, description="with advantage = 'gdpo': the weights of rewards by their names; unset names have 1")
+        Key(
+            Read(lambda run: run.objective.advantage == "gdpo", "without advantage = 'gdpo'"),
+            arms="vary",
+            later=True,
+        ),
+    ] = Field(
+        {},
+        description=(
+            "with advantage = 'gdpo': the weights of rewards by their names; unset names have 1"
+        ),
+    )
     truncated: Annotated[Truncated, Key(later=True)] = Field(
         "train",
-        description="responses that were cut at their token limit: 'train' them, 'mask' their terms in the loss, or "
-        "'drop' them also from the loss's denominator. Their rewards stay in the advantages of their group",
+        description=(
+            "responses that were cut at their token limit: 'train' them, 'mask' their terms in the"
+            " loss, or 'drop' them also from the loss's denominator. Their rewards stay in the"
+            " advantages of their group"
+        ),
     )
     turn_credit: TurnCredit = Field(
         "response",
-        description="tasks of several turns: every turn has its response's advantage, or its own, from its rewards and "
-        "those of later turns",
+        description=(
+            "tasks of several turns: every turn has its response's advantage, or its own, from its"
+            " rewards and those of later turns"
+        ),
     )
     gamma: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
         1.0, ge=0, le=1, description="the discount from one token to the next"
@@ -102,7 +167,9 @@ class Common(Table):
         SequenceAdvantage,
         Key(
             Read(
-                lambda run: BY_CRITIC.holds(run) and run.objective.importance_sampling_level == "sequence",
+                lambda run: (
+                    BY_CRITIC.holds(run) and run.objective.importance_sampling_level == "sequence"
+                ),
                 "without advantage = 'gae' and importance_sampling_level = 'sequence'",
             )
         ),
@@ -113,32 +180,50 @@ class Common(Table):
     )
     kl_estimate: Annotated[
         KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"), later=True)
-    ] = Field("k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)")
+    ] = Field(
+        "k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)"
+    )
     mismatch_correction: Correction = Field(
         "none",
-        description="weight or mask for the difference between the sampler that drew the tokens and the old policy",
+        description=(
+            "weight or mask for the difference between the sampler that drew the tokens and the old"
+            " policy"
+        ),
     )
     mismatch_low: Annotated[float | None, CORRECTED] = Field(
-        None, ge=0, le=HUGE, description="lower bound of the correction's ratio; unset: the published one"
+        None,
+        ge=0,
+        le=HUGE,
+        description="lower bound of the correction's ratio; unset: the published one",
     )
     mismatch_high: Annotated[float | None, CORRECTED] = Field(
-        None, gt=0, le=HUGE, description="upper bound of the correction's ratio; unset: the published one"
+        None,
+        gt=0,
+        le=HUGE,
+        description="upper bound of the correction's ratio; unset: the published one",
     )
     # Every response then has a gradient, and is passed through the model.
     entropy_coef: Annotated[float, Key(cost=True, passes=True, dear=bool, later=True)] = Field(
-        0.0, ge=0, le=HUGE, description="weight of the policy's entropy, which every token's term gains"
+        0.0,
+        ge=0,
+        le=HUGE,
+        description="weight of the policy's entropy, which every token's term gains",
     )
     off_policy_mask: Annotated[float | None, Key(later=True)] = Field(
         None,
         gt=0,
         le=HUGE,
-        description="mask responses with A < 0 whose mean of log mu - log pi, mu the sampler's probability, is above "
-        "this many nats per token (DeepSeek-V3.2); unset: no mask",
+        description=(
+            "mask responses with A < 0 whose mean of log mu - log pi, mu the sampler's probability,"
+            " is above this many nats per token (DeepSeek-V3.2); unset: no mask"
+        ),
     )
 
     @property
     def regularised(self) -> bool:
-        """Whether responses without an advantage have a gradient too: a KL term's, or the entropy's."""
+        """Whether responses without an advantage have a gradient too: a KL term's, or the
+        entropy's.
+        """
         return self.kl_coef > 0 or self.entropy_coef > 0
 
     @property

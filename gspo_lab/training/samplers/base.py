@@ -1,8 +1,9 @@
-"""The interface of samplers: a sampler draws responses from a model and returns their tokens and log-probs.
+"""The interface of samplers: a sampler draws responses from a model and returns their tokens and
+log-probs.
 
-Common random numbers: those of a response depend only on its `noise_key` and the position in the response, never on the
-batch. Runs of one study seed use equal keys for equal (step, prompt, sample), so that equal policies give equal
-responses, and similar policies similar ones.
+Common random numbers: those of a response depend only on its `noise_key` and the position in the
+response, never on the batch. Runs of one study seed use equal keys for equal (step, prompt,
+sample), so that equal policies give equal responses, and similar policies similar ones.
 """
 
 import hashlib
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for one response. `noise_key`: the 63-bit key of its random numbers. `max_tokens`: a lower limit for
-    it. `given_ids`: the response so far, fed after the prompt and not counted; the next token uses the random numbers
-    of position len(given_ids), so that pieces from unchanged weights are the whole."""
+    """A request for one response. `noise_key`: the 63-bit key of its random numbers. `max_tokens`:
+    a lower limit for it. `given_ids`: the response so far, fed after the prompt and not counted;
+    the next token uses the random numbers of position len(given_ids), so that pieces from unchanged
+    weights are the whole."""
 
     problem: str
     prompt_ids: tuple[int, ...]
@@ -38,7 +40,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw. `temperature` 0 is greedy. A `stop` text ends a response; its tokens stay, its text is cut."""
+    """How to draw.
+
+    `temperature` 0 is greedy. A `stop` text ends a response; its tokens stay, its text is cut.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -48,12 +53,14 @@ class Sampling:
 
 @dataclass(slots=True)
 class Rollout:
-    """One sampled response, or its new tokens after the given ones, with the sampler's log-prob of each under the
-    distribution drawn from (logits / temperature, renormalised over the top_p set). `text`: the complete response.
+    """One sampled response, or its new tokens after the given ones, with the sampler's log-prob of
+    each under the distribution drawn from (logits / temperature, renormalised over the top_p set).
+    `text`: the complete response.
 
-    `routes`: [P + G + T - 1, L, K] with G given tokens, a MoE model's experts at each input position, if requested.
-    `loss_mask`: False at tokens that the policy did not choose (log-prob 0); None: it chose all. `versions`: per token
-    the rollout batches that its policy was trained on. `turns`: of a task with several turns."""
+    `routes`: [P + G + T - 1, L, K] with G given tokens, a MoE model's experts at each input
+    position, if requested. `loss_mask`: False at tokens that the policy did not choose (log-prob
+    0); None: it chose all. `versions`: per token the rollout batches that its policy was trained
+    on. `turns`: of a task with several turns."""
 
     request: Request
     response_ids: list[int]
@@ -72,15 +79,19 @@ class Rollout:
 
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:
-    """`earlier` and its continuation `later` as one response to the earlier request. Tokens between them come from
-    outside the policy: masked, log-prob 0, with the version that read them. Routes are those of the pass that drew the
-    next token."""
+    """`earlier` and its continuation `later` as one response to the earlier request. Tokens between
+    them come from outside the policy: masked, log-prob 0, with the version that read them. Routes
+    are those of the pass that drew the next token."""
     request, given = earlier.request, list(later.request.given_ids)
     answered = [*request.given_ids, *earlier.response_ids]
     outside = given[len(answered) :]
     if later.request.prompt_ids != request.prompt_ids or given[: len(answered)] != answered:
-        raise ValueError(f"{later.request.problem}: the given tokens do not begin with the earlier response")
-    masks = [rollout.loss_mask or [True] * len(rollout.response_ids) for rollout in (earlier, later)]
+        raise ValueError(
+            f"{later.request.problem}: the given tokens do not begin with the earlier response"
+        )
+    masks = [
+        rollout.loss_mask or [True] * len(rollout.response_ids) for rollout in (earlier, later)
+    ]
     whole = earlier.loss_mask is None and later.loss_mask is None and not outside
     routes, versions = None, None
     if earlier.routes is not None and later.routes is not None:
@@ -102,7 +113,10 @@ def joined(earlier: Rollout, later: Rollout) -> Rollout:
 
 
 class Sampler(Protocol):
-    """Samples from one model. The trainer changes that model's weights in place, then calls `refresh`."""
+    """Samples from one model.
+
+    The trainer changes that model's weights in place, then calls `refresh`.
+    """
 
     separate: bool
     """Whether it computes with other weights, precision or kernels than that model."""
@@ -111,12 +125,17 @@ class Sampler(Protocol):
     continues: bool
     """Whether it continues `Request.given_ids`; False if the attribute is missing."""
 
-    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+    def sample(
+        self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False
+    ) -> list[Rollout]:
         """One rollout per request, in the order of the requests."""
         ...
 
     def refresh(self) -> None:
-        """Sample from the model's present weights from now on. LabError if a check of this fails."""
+        """Sample from the model's present weights from now on.
+
+        LabError if a check of this fails.
+        """
         ...
 
     def pause(self) -> None:
@@ -129,6 +148,9 @@ class Sampler(Protocol):
 
 
 def noise_key(*parts: Any) -> int:
-    """A 63-bit key from anything printable: `noise_key(seed, "rollout", step, prompt_index, sample)`."""
+    """A 63-bit key from anything printable:
+
+    `noise_key(seed, "rollout", step, prompt_index, sample)`.
+    """
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

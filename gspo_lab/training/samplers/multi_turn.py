@@ -1,8 +1,11 @@
-"""Sample responses of several turns: the model writes, the task's environment replies, the model continues.
+"""Sample responses of several turns: the model writes, the task's environment replies, the model
+continues.
 
-    prompt ─> turn ─> reply ─> turn ─> ... ─> until the environment has no reply, or no turn or token is left
+    prompt ─> turn ─> reply ─> turn ─> ... ─> until the environment has no reply, or no turn or
+    token is left
 
-Every turn continues the response so far (`Request.given_ids`). All unfinished responses are sampled in one batch.
+Every turn continues the response so far (`Request.given_ids`). All unfinished responses are sampled
+in one batch.
 """
 
 from collections.abc import Sequence
@@ -23,20 +26,27 @@ def sample_multi_turn(
     *,
     routes: bool = False,
 ) -> list[Rollout]:
-    """One complete response per request, in order. The token limit counts turns and replies; a response is truncated if
-    it cuts a turn, or if a reply, then left out, leaves no token for the next."""
+    """One complete response per request, in order. The token limit counts turns and replies; a
+    response is truncated if it cuts a turn, or if a reply, then left out, leaves no token for the
+    next."""
     if task.max_turns == 1:
         return sampler.sample(requests, sampling, routes=routes)
-    dialogues = [_Dialogue(request, problem) for request, problem in zip(requests, problems, strict=True)]
+    dialogues = [
+        _Dialogue(request, problem) for request, problem in zip(requests, problems, strict=True)
+    ]
     unfinished = dialogues
     for turn in range(task.max_turns):
-        drawn = sampler.sample([dialogue.next_request(sampling) for dialogue in unfinished], sampling, routes=routes)
+        drawn = sampler.sample(
+            [dialogue.next_request(sampling) for dialogue in unfinished], sampling, routes=routes
+        )
         for dialogue, rollout in zip(unfinished, drawn, strict=True):
             text = str(tokenizer.decode(rollout.response_ids, skip_special_tokens=True))
             ends = [end for end in map(text.find, sampling.stop) if end >= 0]
             dialogue.add_turn(rollout, text[: min(ends, default=None)])
         if turn + 1 < task.max_turns:
-            unfinished = [dialogue for dialogue in unfinished if dialogue.add_reply(task, tokenizer, sampling)]
+            unfinished = [
+                dialogue for dialogue in unfinished if dialogue.add_reply(task, tokenizer, sampling)
+            ]
         if not unfinished:
             break
     return [dialogue.to_rollout() for dialogue in dialogues]
@@ -54,7 +64,9 @@ class _Dialogue:
 
     def next_request(self, sampling: Sampling) -> Request:
         """The request for the next turn."""
-        return replace(self.request, given_ids=self.given_ids, max_tokens=self._tokens_left(sampling))
+        return replace(
+            self.request, given_ids=self.given_ids, max_tokens=self._tokens_left(sampling)
+        )
 
     def add_turn(self, rollout: Rollout, text: str) -> None:
         """Append a turn."""
@@ -76,9 +88,11 @@ class _Dialogue:
             return False
         if reply is None:
             return False
-        # Append the reply's tokens to the drawn ones. Tokenising the complete text again could give tokens that the
-        # model never drew, with other log-probs.
-        self.given_ids += tuple(encode_reply(tokenizer, reply, list(self.given_ids), chat=task.chat))
+        # Append the reply's tokens to the drawn ones. Tokenising the complete text again could give
+        # tokens that the model never drew, with other log-probs.
+        self.given_ids += tuple(
+            encode_reply(tokenizer, reply, list(self.given_ids), chat=task.chat)
+        )
         if self._tokens_left(sampling) < 1:
             self.rollout.truncated = True
             return False

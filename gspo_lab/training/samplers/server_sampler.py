@@ -1,13 +1,17 @@
 """Sample from an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
 
-    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed", "max_tokens", ...}
-    GET  URL/models                                checks the server and the model, gives its context length
+    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed",
+    "max_tokens", ...}
+    GET  URL/models                                checks the server and the model, gives its
+    context length
 
-Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses or Retry-After.
-Other failures raise `NoReply`: the answer is missing, not incorrect. The key is sent and stored nowhere.
+Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses
+or Retry-After. Other failures raise `NoReply`: the answer is missing, not incorrect. The key is
+sent and stored nowhere.
 
-Answers and refusals are stored and shown, and a server may repeat the key: complete, in pieces, with characters
-between, in base64 or in hex. Pieces of fewer than `PIECE` letters and digits are not recognised."""
+Answers and refusals are stored and shown, and a server may repeat the key: complete, in pieces,
+with characters between, in base64 or in hex. Pieces of fewer than `PIECE` letters and digits are
+not recognised."""
 
 import asyncio
 import base64
@@ -42,17 +46,24 @@ class KeyMask:
         if key is None or len(key) < SECRET:
             return
         raw = key.encode()
-        # Base64 has three forms of a text, by the bytes before it; characters at the ends depend on other text too.
+        # Base64 has three forms of a text, by the bytes before it; characters at the ends depend on
+        # other text too.
         forms = [
-            base64.b64encode(bytes(before) + raw).decode()[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+            base64.b64encode(bytes(before) + raw).decode()[
+                -(-8 * before // 6) : 8 * (before + len(raw)) // 6
+            ]
             for before in range(3)
         ]
         for form in (key, key[::-1], raw.hex(), *forms):
             plain = _SEPARATORS.sub("", form).lower()
-            self._pieces.update(plain[place : place + PIECE] for place in range(len(plain) - PIECE + 1))
+            self._pieces.update(
+                plain[place : place + PIECE] for place in range(len(plain) - PIECE + 1)
+            )
 
     def json_of(self, content: bytes) -> Any:
-        """The JSON value with the key hidden in its texts; None if it is not JSON, which is never shown."""
+        """The JSON value with the key hidden in its texts; None if it is not JSON, which is never
+        shown.
+        """
         try:
             return self._hidden(json.loads(content))
         except (ValueError, RecursionError):
@@ -114,7 +125,8 @@ class NoReply(Exception):
 class ServerEndpoint:
     """A server's address: `url` up to .../v1. `key` is sent with every request and shown nowhere.
 
-    `tries` per request; `seconds`: limit of one try (a long answer takes minutes); `at_once`: concurrent requests.
+    `tries` per request; `seconds`: limit of one try (a long answer takes minutes); `at_once`:
+    concurrent requests.
     """
 
     url: str
@@ -128,17 +140,24 @@ class ServerEndpoint:
         try:
             parts, port = urlsplit(self.url), httpx.URL(self.url).port
         except (ValueError, httpx.InvalidURL) as error:
-            raise LabError(f"--server: write the address as http://HOST:PORT/v1 ({error})") from error
+            raise LabError(
+                f"--server: write the address as http://HOST:PORT/v1 ({error})"
+            ) from error
         if port is not None and not 0 < port < 1 << 16:
             raise LabError(f"--server: {port} is not a port; use a number from 1 to 65535")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise LabError(f"--server {self.url}: write it as http://HOST:PORT/v1")
         if "@" in parts.netloc:
-            raise LabError("--server: leave user and password out of the address; give a key in the environment")
+            raise LabError(
+                "--server: leave user and password out of the address; give a key in the"
+                " environment"
+            )
         if parts.query or parts.fragment:
             raise LabError(f"--server {self.url}: leave out what follows the path")
         if self.at_once < 1:
-            raise LabError(f"--concurrency {self.at_once}: at least one request has to be in flight")
+            raise LabError(
+                f"--concurrency {self.at_once}: at least one request has to be in flight"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +172,10 @@ class Reply:
 
 
 class ServerSampler:
-    """Samples from one server. Open it with `async with`. It sends at most `server.at_once` requests at once."""
+    """Samples from one server.
+
+    Open it with `async with`. It sends at most `server.at_once` requests at once.
+    """
 
     def __init__(self, server: ServerEndpoint) -> None:
         self.server = server
@@ -167,12 +189,17 @@ class ServerSampler:
             base_url=self.server.url.rstrip("/") + "/",
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(self.server.seconds, connect=10.0),
-            limits=httpx.Limits(max_connections=self.server.at_once, max_keepalive_connections=self.server.at_once),
+            limits=httpx.Limits(
+                max_connections=self.server.at_once, max_keepalive_connections=self.server.at_once
+            ),
         )
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._client is not None
         await self._client.aclose()
@@ -188,26 +215,42 @@ class ServerSampler:
             response = await self._client.get("models", timeout=10.0)
         except httpx.HTTPError as error:
             raise LabError(
-                f"{where} does not answer ({_error_text(error)}): is it running, is the address right?"
+                f"{where} does not answer ({_error_text(error)}): is it running, is the address"
+                " right?"
             ) from error
         data = self._mask.json_of(response.content)
         if response.status_code in (401, 403):
-            raise LabError(f"{where} refuses the key (HTTP {response.status_code}); it is read from the environment")
+            raise LabError(
+                f"{where} refuses the key (HTTP {response.status_code}); it is read from the"
+                " environment"
+            )
         if response.status_code in (404, 405):
             return None  # some servers list no models
         if not response.is_success:
-            raise LabError(f"{where} answers GET models with HTTP {response.status_code}{_reason(data)}")
+            raise LabError(
+                f"{where} answers GET models with HTTP {response.status_code}{_reason(data)}"
+            )
         entries = data.get("data") if isinstance(data, dict) else None
         if not isinstance(entries, list):
-            raise LabError(f"{where} lists no models as OpenAI's does; does the address end in /v1?")
-        known = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
+            raise LabError(
+                f"{where} lists no models as OpenAI's does; does the address end in /v1?"
+            )
+        known = {
+            str(entry["id"]): entry
+            for entry in entries
+            if isinstance(entry, dict) and "id" in entry
+        }
         if self.server.model not in known:
             near = nearest(self.server.model, known)
-            raise LabError(f"{where} has no model '{self.server.model}'{near}; it has {', '.join(known) or 'none'}")
+            raise LabError(
+                f"{where} has no model '{self.server.model}'{near}; it has"
+                f" {', '.join(known) or 'none'}"
+            )
         return _context(known[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
-        """One answer to a message through the model's chat template (`chat`), else a completion of the prompt.
+        """One answer to a message through the model's chat template (`chat`), else a completion of
+        the prompt.
 
         NoReply if the server refuses the request or every try fails.
         """
@@ -229,13 +272,17 @@ class ServerSampler:
         try:
             return _reply(data, chat)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise NoReply(f"the server's answer does not fit {path}: {type(error).__name__} {error}") from error
+            raise NoReply(
+                f"the server's answer does not fit {path}: {type(error).__name__} {error}"
+            ) from error
 
     async def _post(self, path: str, body: dict[str, Any], jitter: random.Random) -> Any:
         """The JSON answer to a request, after up to `tries` tries."""
         assert self._client is not None
         for attempt in range(1, self.server.tries + 1):
-            wait = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
+            wait = min(
+                LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+            ) * jitter.uniform(0.5, 1.0)
             try:
                 response, data = await self._read_response(path, body)
                 if response.is_success and data is not None:
@@ -243,7 +290,9 @@ class ServerSampler:
                 failure = f"HTTP {response.status_code}{_reason(data)}"
                 if response.is_success:
                     failure = "the answer is not JSON"
-                elif response.status_code not in (408, 409, 425, 429) and response.status_code < 500:
+                elif (
+                    response.status_code not in (408, 409, 425, 429) and response.status_code < 500
+                ):
                     raise NoReply(failure, refused=True)
                 wait = max(wait, _retry_after(response))
                 if wait > PATIENCE_SECONDS:
@@ -268,7 +317,9 @@ class ServerSampler:
                 async for piece in response.aiter_bytes():
                     content += piece
                     if len(content) > LARGEST_BYTES:
-                        raise NoReply(f"the answer does not end: more than {LARGEST_BYTES >> 20} MiB")
+                        raise NoReply(
+                            f"the answer does not end: more than {LARGEST_BYTES >> 20} MiB"
+                        )
         return response, self._mask.json_of(bytes(content))
 
 
@@ -292,7 +343,11 @@ def _reply(data: Any, chat: bool) -> Reply:
 
 def _count(value: Any) -> int | None:
     """A number of tokens; None (not measured) for any other value."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+        else None
+    )
 
 
 def _message(message: dict[str, Any]) -> Any:

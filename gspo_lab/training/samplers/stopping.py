@@ -1,4 +1,6 @@
-"""The end of a response: an end-of-sequence token, or a stop text, which may begin or end inside a token."""
+"""The end of a response: an end-of-sequence token, or a stop text, which may begin or end inside a
+token.
+"""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -11,14 +13,20 @@ TAIL = 16
 class Stopping:
     """A tokenizer's end-of-sequence tokens, and its tokens that contain a stop text."""
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...], eos_ids: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, tokenizer: Any, stop: tuple[str, ...], eos_ids: tuple[int, ...] = ()
+    ) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
-        self.eos_ids = frozenset(eos_ids) | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())
+        self.eos_ids = frozenset(eos_ids) | (
+            {tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set()
+        )
         self.ids = set(self.eos_ids)
         if stop:
             pieces = tokenizer.batch_decode([[index] for index in range(len(tokenizer))])
-            self.ids |= {index for index, piece in enumerate(pieces) if any(text in piece for text in stop)}
+            self.ids |= {
+                index for index, piece in enumerate(pieces) if any(text in piece for text in stop)
+            }
         self.spanning = tuple(text for text in stop if len(text) > 1)
         """Stop texts that may take several tokens."""
 
@@ -28,17 +36,25 @@ class Stopping:
         return cache(partial(Stopping, tokenizer, eos_ids=eos_ids(model)))
 
     def for_vllm(self) -> dict[str, Any]:
-        """vLLM's sampling parameters that end responses in the same way and keep all their tokens."""
+        """vLLM's sampling parameters that end responses in the same way and keep all their
+        tokens.
+        """
         out: dict[str, Any] = {
             "ignore_eos": True,  # it is in stop_token_ids
             "stop_token_ids": sorted(self.ids),
             "detokenize": bool(self.spanning),
             "skip_special_tokens": False,
         }
-        return out | ({"stop": list(self.spanning), "include_stop_str_in_output": True} if self.spanning else {})
+        return out | (
+            {"stop": list(self.spanning), "include_stop_str_in_output": True}
+            if self.spanning
+            else {}
+        )
 
     def over(self, ids: list[int], given: int = 0) -> bool:
-        """Whether the last token ended the response `ids`; a stop text inside the `given` tokens does not count."""
+        """Whether the last token ended the response `ids`; a stop text inside the `given` tokens
+        does not count.
+        """
         if ids[-1] in self.ids:
             return True
         if not self.spanning:
@@ -49,15 +65,21 @@ class Stopping:
         return any(_find_stop_after(text, stop, before) >= 0 for stop in self.spanning)
 
     def end(self, ids: list[int], given: int = 0) -> int | None:
-        """The number of tokens at which a response ended, `given` as in `over`; None if it did not end."""
+        """The number of tokens at which a response ended, `given` as in `over`; None if it did not
+        end.
+        """
         firsts = ((n, max(0, n - TAIL)) for n in range(given + 1, len(ids) + 1))
         return next((n for n, first in firsts if self.over(ids[first:n], given - first)), None)
 
     def text(self, ids: list[int], given: int = 0) -> str:
-        """The response's text without special tokens, cut before the first stop text; `given` as in `over`."""
+        """The response's text without special tokens, cut before the first stop text; `given` as in
+        `over`.
+        """
         text = str(self._tokenizer.decode(ids, skip_special_tokens=True))
         before = self._before(ids, given, skip_special_tokens=True)
-        cuts = [cut for cut in (_find_stop_after(text, stop, before) for stop in self._stop) if cut >= 0]
+        cuts = [
+            cut for cut in (_find_stop_after(text, stop, before) for stop in self._stop) if cut >= 0
+        ]
         return text[: min(cuts)] if cuts else text
 
     def _before(self, ids: list[int], given: int, **how: bool) -> int:
@@ -66,7 +88,9 @@ class Stopping:
 
 
 def _find_stop_after(text: str, stop: str, before: int) -> int:
-    """Index of the first `stop` in `text` that ends after the first `before` characters; -1 if none."""
+    """Index of the first `stop` in `text` that ends after the first `before` characters; -1 if
+    none.
+    """
     return text.find(stop, max(0, before - len(stop) + 1))
 
 

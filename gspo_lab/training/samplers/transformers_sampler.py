@@ -1,10 +1,11 @@
-"""Sampling with a transformers model in this process: one prefill, then one forward pass per position. A shared prompt
-is fed once; finished responses leave the batch. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE
-layers, K experts per token.
+"""Sampling with a transformers model in this process: one prefill, then one forward pass per
+position. A shared prompt is fed once; finished responses leave the batch. Shapes: B rows in the
+batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
 
-Common random numbers: a response's key, the position and the vocabulary index are hashed into a uniform number, the
-same in every batch and arm. The smallest draw is about 2^-53: only an entry e^36 times less likely than the best can
-never be drawn. A large vocabulary's numbers are computed in pieces that fit into a core's cache."""
+Common random numbers: a response's key, the position and the vocabulary index are hashed into a
+uniform number, the same in every batch and arm. The smallest draw is about 2^-53: only an entry
+e^36 times less likely than the best can never be drawn. A large vocabulary's numbers are computed
+in pieces that fit into a core's cache."""
 
 import copy
 from collections.abc import Sequence
@@ -21,13 +22,16 @@ from gspo_lab.training.models.routing import Routers
 from gspo_lab.training.samplers.base import Request, Rollout, Sampling
 from gspo_lab.training.samplers.stopping import Stopping
 
-# The constants of splitmix64 (Steele, Lea, Flood 2014) as signed 64-bit integers; int64 products wrap as they should.
+# The constants of splitmix64 (Steele, Lea, Flood 2014) as signed 64-bit integers; int64 products
+# wrap as they should.
 _GOLDEN = -7046029254386353131
 _MIX_A = -4658895280553007687
 _MIX_B = -7723592293110705685
 
 AT_ONCE = {"cpu": 2**17, "gpu": 2**24}
-"""Random numbers computed at once: on a CPU as many as its caches hold; "gpu" is every other device."""
+"""Random numbers computed at once: on a CPU as many as its caches hold; "gpu" is every other
+device.
+"""
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -48,7 +52,8 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Tensor:
-    """[B, V] float64 draws from Exp(1), one per response, position and vocabulary entry (int64 inputs).
+    """[B, V] float64 draws from Exp(1), one per response, position and vocabulary entry (int64
+    inputs).
 
     The argmax of p / draw is a sample from p: the Gumbel-max trick with one logarithm less.
     """
@@ -58,17 +63,24 @@ def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Ten
 
 
 def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
-    """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece; 0 if p is NaN."""
+    """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece;
+    0 if p is NaN.
+    """
     B, V = p_BV.shape
     at_once = AT_ONCE["cpu" if p_BV.device.type == "cpu" else "gpu"]
     width = min(V, at_once)
     rows = max(1, at_once // width)
     vocabulary_V = torch.arange(V, device=p_BV.device)
-    best_B, winner_B = torch.full_like(key_B, -torch.inf, dtype=torch.float64), torch.zeros_like(key_B)
+    best_B, winner_B = (
+        torch.full_like(key_B, -torch.inf, dtype=torch.float64),
+        torch.zeros_like(key_B),
+    )
     for top in range(0, B, rows):
         part = slice(top, top + rows)
         for left in range(0, V, width):
-            noise_BV = exponentials(key_B[part], position_B[part], vocabulary_V[left : left + width])
+            noise_BV = exponentials(
+                key_B[part], position_B[part], vocabulary_V[left : left + width]
+            )
             score_B, place_B = (p_BV[part, left : left + width] / noise_BV).max(dim=1)
             ahead_B = score_B > best_B[part]
             best_B[part] = score_B.where(ahead_B, best_B[part])
@@ -77,14 +89,16 @@ def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
 
 
 LOGITS_AT_ONCE = 2**23
-"""Logits sampled from at once: probabilities and temporary values take several times their memory."""
+"""Logits sampled from at once: probabilities and temporary values take several times their memory.
+"""
 
 COMPACT_BELOW = 0.75
 """The batch shrinks when fewer than this share of its rows is unfinished."""
 
 
 class TransformersSampler:
-    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from the model's.
+    """Samples from `model`, at most `rows` responses at once; from a copy if `dtype` differs from
+    the model's.
 
     `float32_head` computes the logits in float32, with the model's own weights of the head.
     """
@@ -93,7 +107,12 @@ class TransformersSampler:
     continues = True
 
     def __init__(
-        self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512, float32_head: bool = False
+        self,
+        model: Any,
+        tokenizer: Any,
+        dtype: str | None = None,
+        rows: int = 512,
+        float32_head: bool = False,
     ) -> None:
         self._source = model
         self.separate = dtype is not None and getattr(torch, dtype) != model.dtype
@@ -109,11 +128,17 @@ class TransformersSampler:
         if float32_head:
             check_float32_head(self._source, "rollout.float32_head")
             head = self._source.get_output_embeddings()
-            # Of trained weights, which are float32, this is the tensor itself; frozen ones never change.
-            self._head = head.weight.detach().float(), None if head.bias is None else head.bias.detach().float()
+            # Of trained weights, which are float32, this is the tensor itself; frozen ones never
+            # change.
+            self._head = (
+                head.weight.detach().float(),
+                None if head.bias is None else head.bias.detach().float(),
+            )
 
     @torch.no_grad()
-    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+    def sample(
+        self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False
+    ) -> list[Rollout]:
         """One rollout per request, in order; with `routes` the experts of each position."""
         training = self._model.training
         self._model.eval()
@@ -132,7 +157,9 @@ class TransformersSampler:
     def refresh(self) -> None:
         """Copy the trainer's weights if the sampler has a separate model."""
         if self.separate:
-            for mine, theirs in zip(self._model.parameters(), self._source.parameters(), strict=True):
+            for mine, theirs in zip(
+                self._model.parameters(), self._source.parameters(), strict=True
+            ):
                 if theirs.requires_grad:  # weights that adapters leave frozen never change
                     mine.copy_(theirs)
 
@@ -150,12 +177,17 @@ class TransformersSampler:
         ids: list[list[int]] = [list(request.given_ids) for request in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
         truncated = [False] * len(requests)
-        limits = [min(sampling.max_tokens, request.max_tokens or sampling.max_tokens) for request in requests]
+        limits = [
+            min(sampling.max_tokens, request.max_tokens or sampling.max_tokens)
+            for request in requests
+        ]
         taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
 
         prompts = list(dict.fromkeys(request.fed_ids for request in requests))
         place_of = {prompt: place for place, prompt in enumerate(prompts)}
-        shared_by_B = torch.tensor([place_of[request.fed_ids] for request in requests], device=device)
+        shared_by_B = torch.tensor(
+            [place_of[request.fed_ids] for request in requests], device=device
+        )
         input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
@@ -164,7 +196,11 @@ class TransformersSampler:
         alive = set(rows)
         cache = None
         for step in range(max(limits)):
-            with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as recorder:
+            with (
+                self._routers.tap(*input_BS.shape)
+                if self._routers and routes
+                else nullcontext() as recorder
+            ):
                 logits_BV, cache = self._next_logits(
                     input_ids=input_BS,
                     attention_mask=attention_BS,
@@ -173,7 +209,9 @@ class TransformersSampler:
                     use_cache=True,
                 )
             natural_BSLK = None if recorder is None else recorder.natural_BSLK.to(torch.int16)
-            if step == 0 and len(prompts) < len(requests):  # from now on a row is a response, not a prompt
+            if step == 0 and len(prompts) < len(
+                requests
+            ):  # from now on a row is a response, not a prompt
                 cache.batch_select_indices(shared_by_B)
                 logits_BV, attention_BS = logits_BV[shared_by_B], attention_BS[shared_by_B]
                 natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
@@ -227,7 +265,9 @@ class TransformersSampler:
         state_BH = output.last_hidden_state[:, -1].float()
         return torch.nn.functional.linear(state_BH, *self._head), output.past_key_values
 
-    def _left_padded(self, prompts: Sequence[tuple[int, ...]], device: Any) -> tuple[Tensor, Tensor]:
+    def _left_padded(
+        self, prompts: Sequence[tuple[int, ...]], device: Any
+    ) -> tuple[Tensor, Tensor]:
         longest = max(map(len, prompts))
         pad = self._tokenizer.pad_token_id
         ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
@@ -235,9 +275,12 @@ class TransformersSampler:
         return torch.tensor(ids, device=device), torch.tensor(real, device=device)
 
 
-def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
-    from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1) noise."""
+def draw(
+    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the
+    distribution drawn from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1)
+    noise."""
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
     drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]
@@ -245,7 +288,9 @@ def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tenso
     return torch.cat(chosen), torch.cat(logp)
 
 
-def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
+def _draw(
+    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor
+) -> tuple[Tensor, Tensor]:
     logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
     if sampling.temperature == 0:
         chosen_B = logp_BV.argmax(dim=-1)
@@ -257,7 +302,9 @@ def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tens
 
 
 def _nucleus(logp_BV: Tensor, top_p: float) -> Tensor:
-    """Log-probs renormalised over the smallest set of tokens whose probability reaches top_p; -inf elsewhere."""
+    """Log-probs renormalised over the smallest set of tokens whose probability reaches top_p; -inf
+    elsewhere.
+    """
     sorted_BV, order_BV = logp_BV.sort(dim=-1, descending=True)
     before_BV = sorted_BV.exp().cumsum(dim=-1) - sorted_BV.exp()
     out_BV = sorted_BV.masked_fill(before_BV >= top_p, -torch.inf).log_softmax(dim=-1)

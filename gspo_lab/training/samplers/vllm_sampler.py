@@ -1,6 +1,7 @@
 """Sample with vLLM in the worker's process: one engine per run, whose weights follow the trainer's.
 
-    first use ──> engine with random weights ──> push, check        (its folder holds configuration and tokenizer only)
+    first use ──> engine with random weights ──> push, check        (its folder holds configuration
+    and tokenizer only)
     sample    ──> vLLM draws with its kernels; `Stopping` decides when a response ends
     rest      ──> frees caches and weights if the platform can
     refresh   ──> push, check
@@ -29,8 +30,8 @@ GPU_SHARE = 0.3
 """The share of a GPU's memory for the engine and its weights; the trainer gets the rest."""
 
 AT_ONCE = 1024
-"""Most responses that vLLM draws at once, its default maximum. It refuses to start with more responses than tokens per
-batch."""
+"""Most responses that vLLM draws at once, its default maximum. It refuses to start with more
+responses than tokens per batch."""
 
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 FIXED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
@@ -43,13 +44,20 @@ UNLESS_SET = {
 
 
 class VllmSampler:
-    """Samples at most `rows` responses at once with an engine in `dtype`, which is created at first use."""
+    """Samples at most `rows` responses at once with an engine in `dtype`, which is created at first
+    use.
+    """
 
     separate = True
     continues = True
 
     def __init__(
-        self, model: Any, tokenizer: Any, dtype: str = "float32", rows: int = 512, batch_invariant: bool = False
+        self,
+        model: Any,
+        tokenizer: Any,
+        dtype: str = "float32",
+        rows: int = 512,
+        batch_invariant: bool = False,
     ) -> None:
         if batch_invariant and model.device.type == "cpu":
             raise LabError(NEEDS_GPU)
@@ -67,12 +75,17 @@ class VllmSampler:
         self.check: weight_sync.WeightSyncCheck | None = None
         """The check of the last push."""
 
-    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+    def sample(
+        self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False
+    ) -> list[Rollout]:
         """One rollout per request, in order; with `routes` the experts of each position."""
         engine = self._running()
         from vllm import SamplingParams
 
-        limits = [min(sampling.max_tokens, request.max_tokens or sampling.max_tokens) for request in requests]
+        limits = [
+            min(sampling.max_tokens, request.max_tokens or sampling.max_tokens)
+            for request in requests
+        ]
         self._check_length(requests, limits)
         stopping = self._stopping(sampling.stop)
         common: dict[str, Any] = {
@@ -119,7 +132,11 @@ class VllmSampler:
         return {"vllm": __version__, "push": self._way, **invariant}
 
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
-        ids, logprobs, given = list(output.token_ids), weight_sync.token_logprobs(output), len(request.given_ids)
+        ids, logprobs, given = (
+            list(output.token_ids),
+            weight_sync.token_logprobs(output),
+            len(request.given_ids),
+        )
         whole = [*request.given_ids, *ids]
         if stopping.spanning and (end := stopping.end(whole, given)) is not None:
             whole, ids, logprobs = whole[:end], ids[: end - given], logprobs[: end - given]
@@ -134,16 +151,23 @@ class VllmSampler:
 
     def _routes(self, output: Any, positions: int) -> Any:
         routes_SLK = output.routed_experts
-        if routes_SLK is None or len(routes_SLK) < positions or routes_SLK.shape[1] != self._moe_layers:
+        if (
+            routes_SLK is None
+            or len(routes_SLK) < positions
+            or routes_SLK.shape[1] != self._moe_layers
+        ):
             returned = "none" if routes_SLK is None else f"an array of shape {routes_SLK.shape}"
             raise LabError(
-                f"vLLM was asked for the experts of {positions} positions in {self._moe_layers} layers and gave "
-                f"{returned}; use rollout.sampler = 'transformers'"
+                f"vLLM was asked for the experts of {positions} positions in {self._moe_layers}"
+                f" layers and gave {returned}; use rollout.sampler = 'transformers'"
             )
         return np.asarray(routes_SLK[:positions], dtype=np.int16)
 
     def _running(self) -> Any:
-        """The engine, created at the first call. LabError if vLLM is missing, broken or lacks the model."""
+        """The engine, created at the first call.
+
+        LabError if vLLM is missing, broken or lacks the model.
+        """
         if self._engine is None:
             with _quiet():
                 engine = self._start()
@@ -161,10 +185,15 @@ class VllmSampler:
             from vllm import LLM
             from vllm.platforms import current_platform
         except ModuleNotFoundError as error:
-            raise LabError(NO_VLLM if error.name == "vllm" else f"vLLM lacks the package {error.name}") from error
-        except Exception as error:  # torchvision of another build raises RuntimeError, others OSError
             raise LabError(
-                f"vLLM cannot be imported ({weight_sync.first_line(error)}); see docs/reference/samplers.md"
+                NO_VLLM if error.name == "vllm" else f"vLLM lacks the package {error.name}"
+            ) from error
+        except (
+            Exception
+        ) as error:  # torchvision of another build raises RuntimeError, others OSError
+            raise LabError(
+                f"vLLM cannot be imported ({weight_sync.first_line(error)}); see"
+                " docs/reference/samplers.md"
             ) from error
         on_cpu = self._model.device.type == "cpu"
         self._sleeps = not on_cpu and current_platform.is_sleep_mode_available()
@@ -182,7 +211,8 @@ class VllmSampler:
                     generation_config="vllm",
                     disable_log_stats=True,
                     enforce_eager=on_cpu,
-                    # A prompt computed in parts has its first draw taken back, which a CPU's generator cannot do.
+                    # A prompt computed in parts has its first draw taken back, which a CPU's
+                    # generator cannot do.
                     enable_chunked_prefill=not on_cpu,
                     gpu_memory_utilization=GPU_SHARE,
                     enable_sleep_mode=self._sleeps,
@@ -190,7 +220,8 @@ class VllmSampler:
                 )
             except Exception as error:  # pydantic, torch and vLLM each raise their own
                 raise LabError(
-                    f"vLLM cannot run the model ({weight_sync.first_line(error)}); try the 'transformers' sampler"
+                    f"vLLM cannot run the model ({weight_sync.first_line(error)}); try the"
+                    " 'transformers' sampler"
                 ) from error
 
     def _write_config(self, folder: Path) -> None:
@@ -204,14 +235,21 @@ class VllmSampler:
         for request, limit in zip(requests, limits, strict=True):
             if len(request.fed_ids) + limit > context:
                 raise LabError(
-                    f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {context} "
-                    "that vLLM has room for; lower max_tokens or give it more memory (docs/reference/samplers.md)"
+                    f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more"
+                    f" than the {context} that vLLM has room for; lower max_tokens or give it more"
+                    " memory (docs/reference/samplers.md)"
                 )
 
 
 def _seed(request: Request) -> int:
-    """vLLM restarts a request's random numbers, so a continuation needs another seed than the first tokens."""
-    return noise_key(request.noise_key, len(request.given_ids)) if request.given_ids else request.noise_key
+    """vLLM restarts a request's random numbers, so a continuation needs another seed than the first
+    tokens.
+    """
+    return (
+        noise_key(request.noise_key, len(request.given_ids))
+        if request.given_ids
+        else request.noise_key
+    )
 
 
 @contextmanager

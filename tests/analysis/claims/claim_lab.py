@@ -1,4 +1,6 @@
-"""Run folders with numbers that a pencil can follow, and the evidence that `ingest` makes of them."""
+"""Run folders with numbers that a pencil can follow, and the evidence that `ingest` makes of
+them.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +36,8 @@ every = {every}
 """
 PAIR = '[arm.grpo]\nobjective = "grpo"\n[arm.gspo]\nobjective = "gspo"\n'
 MOE = "\n".join(
-    f'[arm.{rule}{name}]\nobjective = "{rule}"\nmodel = "tiny-qwen3-moe"\nrouting_replay = "{replay}"'
+    f'[arm.{rule}{name}]\nobjective = "{rule}"\nmodel = "tiny-qwen3-moe"\nrouting_replay ='
+    f' "{replay}"'
     for rule in ("grpo", "gspo")
     for name, replay in (("", "none"), ("-replay", "old-policy"))
 )
@@ -43,7 +46,10 @@ Fields = dict[str, Any]
 
 
 class Numbers:
-    """What a run records; a test overrides what its claim reads. All are constant and alike in both arms."""
+    """What a run records; a test overrides what its claim reads.
+
+    All are constant and alike in both arms.
+    """
 
     def update(self, run: Run, step: int, minibatch: int) -> Fields:
         return {}
@@ -72,9 +78,9 @@ def results(
     accept: bool = True,
     **settings: Any,
 ) -> dict[str, Result]:
-    """Claim id -> result, for a study of `evidence`; with `library` the other built-in claims are read too. What sets
-    the arms apart before the first update is accepted as a mismatch, so that claims are judged all the same, unless
-    `accept` is off. Seeds in `added` came later."""
+    """Claim id -> result, for a study of `evidence`; with `library` the other built-in claims are
+    read too. What sets the arms apart before the first update is accepted as a mismatch, so that
+    claims are judged all the same, unless `accept` is off. Seeds in `added` came later."""
     evidence(folder, numbers, **settings).close()
     if added:
         added_later(folder / "runs", "toy", *added)
@@ -92,10 +98,26 @@ def result(folder: Path, numbers: Numbers, claim: str, **settings: Any) -> Resul
 
 
 def evidence(
-    folder: Path, numbers: Numbers, *, arms: str = PAIR, claims: Sequence[str] = (), tables: str = "", **settings: Any
+    folder: Path,
+    numbers: Numbers,
+    *,
+    arms: str = PAIR,
+    claims: Sequence[str] = (),
+    tables: str = "",
+    **settings: Any,
 ) -> Evidence:
-    """The runs of a study of these arms; `claims` are declared by name, `tables` is further TOML."""
-    named = {"seeds": 3, "steps": 2, "minibatches": 4, "problems": 10, "every": 5, "verdict": "", **settings}
+    """The runs of a study of these arms; `claims` are declared by name, `tables` is further
+    TOML.
+    """
+    named = {
+        "seeds": 3,
+        "steps": 2,
+        "minibatches": 4,
+        "problems": 10,
+        "every": 5,
+        "verdict": "",
+        **settings,
+    }
     declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in claims)
     folder.mkdir(exist_ok=True)
     path = folder / "toy.toml"
@@ -117,7 +139,11 @@ def _history(run: Run, numbers: Numbers) -> list[Record]:
     ]
     for step in range(settings.steps):
         for minibatch in range(settings.update.minibatches):
-            out.append(UpdateRecord(step=step, minibatch=minibatch, **_update(run, step, minibatch, numbers)))
+            out.append(
+                UpdateRecord(
+                    step=step, minibatch=minibatch, **_update(run, step, minibatch, numbers)
+                )
+            )
         fields: Fields = {
             "prompts": 32,
             "responses": 256,
@@ -158,7 +184,9 @@ def _update(run: Run, step: int, minibatch: int, numbers: Numbers) -> Fields:
 def _answers(run: Run, step: int, numbers: Numbers) -> list[Record]:
     right = numbers.right(run, step)
     return [
-        AnswerRecord(step=step, bench="addition", problem=f"p{i}", sample=0, text="1", correct=int(i < right))
+        AnswerRecord(
+            step=step, bench="addition", problem=f"p{i}", sample=0, text="1", correct=int(i < right)
+        )
         for i in range(run.settings.bench[0].problems or 0)
     ]
 

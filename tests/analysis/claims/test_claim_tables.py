@@ -40,9 +40,14 @@ def mistakes(folder: Path, claims: str) -> tuple[str, ...]:
 
 
 def test_claims_belong_to_the_locked_study(tmp_path: Path) -> None:
-    plain, claiming = study(tmp_path, ""), study(tmp_path, MINE + '[[claim]]\nname = "C04-clip-gap"\n')
+    plain, claiming = (
+        study(tmp_path, ""),
+        study(tmp_path, MINE + '[[claim]]\nname = "C04-clip-gap"\n'),
+    )
     assert plain.claims == ()
-    assert "claims" not in plain.locked(), "studies without claims keep the digest that they were locked with"
+    assert "claims" not in plain.locked(), (
+        "studies without claims keep the digest that they were locked with"
+    )
     assert [claim.name for claim in claiming.claims] == ["mine", "C04-clip-gap"]
     assert claiming.locked()["claims"][0] == {
         **dict.fromkeys(ClaimTable.model_fields),
@@ -60,27 +65,45 @@ def test_claims_belong_to_the_locked_study(tmp_path: Path) -> None:
     [
         ('name = "C04-clip-gape"', "C04-clip-gape: no such claim (did you mean 'C04-clip-gap'?)"),
         ('name = "C04"', "C04: no such claim (did you mean 'C04-clip-gap'?)"),
-        ('name = "C04-clip-gap"\nabove = 1.0', "C04-clip-gap.above: belongs to a claim written in place"),
+        (
+            'name = "C04-clip-gap"\nabove = 1.0',
+            "C04-clip-gap.above: belongs to a claim written in place",
+        ),
         ('name = "C04-clip-gap"\nbound = 1.0', "C04-clip-gap.bound: unknown key"),
         (
             'name = "C04-clip-gap"\narms = {gspo = "gspq"}',
             "C04-clip-gap.arms.gspo: no arm 'gspq' (did you mean 'gspo'?)",
         ),
-        ('name = "C04-clip-gap"\narms = {gsp = "gspo"}', "C04-clip-gap.arms: no role 'gsp' (did you mean 'gspo'?)"),
+        (
+            'name = "C04-clip-gap"\narms = {gsp = "gspo"}',
+            "C04-clip-gap.arms: no role 'gsp' (did you mean 'gspo'?)",
+        ),
         ("metric = 1", "0.name: missing"),
     ],
 )
 def test_a_mistake_in_a_built_in_claim_is_named(tmp_path: Path, table: str, said: str) -> None:
-    assert any(line.startswith(f"claim.{said}") for line in mistakes(tmp_path, f"[[claim]]\n{table}\n"))
-    assert "claim: a list of tables, each headed [[claim]]" in mistakes(tmp_path, f"[claim]\n{table}\n")
+    assert any(
+        line.startswith(f"claim.{said}") for line in mistakes(tmp_path, f"[[claim]]\n{table}\n")
+    )
+    assert "claim: a list of tables, each headed [[claim]]" in mistakes(
+        tmp_path, f"[claim]\n{table}\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"entropy"', '"entrpy"', ".metric: no metric or benchmark 'entrpy' (did you mean 'entropy'?)"),
+        (
+            '"entropy"',
+            '"entrpy"',
+            ".metric: no metric or benchmark 'entrpy' (did you mean 'entropy'?)",
+        ),
         ('"entropy"', '"prompt_digest"', ".metric: no metric or benchmark 'prompt_digest'"),
-        ('"mean over steps"', '"mean over updates"', ".statistic: 'mean over updates' does not fit entropy"),
+        (
+            '"mean over steps"',
+            '"mean over updates"',
+            ".statistic: 'mean over updates' does not fit entropy",
+        ),
         ('"mean over steps"', '"median"', ".statistic: "),
         ('statistic = "mean over steps"', "", ".statistic: missing"),
         ('comparison = "difference"', "", ".comparison: missing"),
@@ -89,17 +112,34 @@ def test_a_mistake_in_a_built_in_claim_is_named(tmp_path: Path, table: str, said
         ("above = 0.0", "inside = [1.0, 0.0]", ".inside: the first must be smaller"),
         ("above = 0.0", "inside = [1.0]", ".inside: "),
         ('"difference"', '"ratio"', ": a ratio is expected against bounds above 0"),
-        ("above = 0.0", 'above = 0.0\narms = {grpo = "grpo"}', ".arms: no role 'grpo'; roles: of, against"),
+        (
+            "above = 0.0",
+            'above = 0.0\narms = {grpo = "grpo"}',
+            ".arms: no role 'grpo'; roles: of, against",
+        ),
         ("above = 0.0", "above = 0.0" + MINE, ": declared twice"),
         ('"entropy"\nstatistic = "mean over steps"', '"grad_norm"\nstatistic = "largest"', ""),
-        ('"entropy"\nstatistic = "mean over steps"', '"addition"\nstatistic = "mean over the last evaluations"', ""),
-        ('"entropy"\nstatistic = "mean over steps"', '"addition"\nstatistic = "mean over the last fifth"', ""),
+        (
+            '"entropy"\nstatistic = "mean over steps"',
+            '"addition"\nstatistic = "mean over the last evaluations"',
+            "",
+        ),
+        (
+            '"entropy"\nstatistic = "mean over steps"',
+            '"addition"\nstatistic = "mean over the last fifth"',
+            "",
+        ),
         ("mean over steps", "area under the curve", ""),
     ],
 )
-def test_a_mistake_in_a_claim_of_ones_own_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_mistake_in_a_claim_of_ones_own_is_named(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
     if said:
-        assert any(line.startswith(f"claim.mine{said}") for line in mistakes(tmp_path, MINE.replace(old, new, 1)))
+        assert any(
+            line.startswith(f"claim.mine{said}")
+            for line in mistakes(tmp_path, MINE.replace(old, new, 1))
+        )
     else:
         assert study(tmp_path, MINE.replace(old, new, 1)).claims[0].name == "mine"
 

@@ -85,10 +85,19 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
     assert section is not None
     data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
     assert [one["id"] for one in data["claims"]] == NAMES
-    assert [one["word"] for one in data["claims"]] == ["supported", "not resolved", "not testable here"]
+    assert [one["word"] for one in data["claims"]] == [
+        "supported",
+        "not resolved",
+        "not testable here",
+    ]
     assert 'id="claims"' in report.html
     assert data["claims"][1]["codes"][0] == "alone it would be"
-    for shown in ("(17.9 to 559)", "115 times", "no arm has a mixture of experts", "SAPO, 2511.20347"):
+    for shown in (
+        "(17.9 to 559)",
+        "115 times",
+        "no arm has a mixture of experts",
+        "SAPO, 2511.20347",
+    ):
         assert shown in report.html, shown
         assert shown in report.markdown, shown
 
@@ -108,18 +117,24 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
     controls = text.split("Negative controls")[1]
     assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
     power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
-    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
+    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {
+        "equivalent",
+        "more stable",
+    }
     first = data["rows"][0]
     assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
 
 
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
-    # an interval with one seed more than there are: the code under test is made wrong, and must be caught
+    # an interval with one seed more than there are: the code under test is made wrong, and must be
+    # caught
     from gspo_lab.analysis.claims import estimates
     from gspo_lab.analysis.stats import paired, simulation_cells
 
     monkeypatch.setattr(
-        simulation_cells, "CELLS", tuple(cell for cell in simulation_cells.CELLS if cell.name == "score, normal")
+        simulation_cells,
+        "CELLS",
+        tuple(cell for cell in simulation_cells.CELLS if cell.name == "score, normal"),
     )
     monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
     right = paired.t_quantile

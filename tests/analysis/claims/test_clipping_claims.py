@@ -1,4 +1,6 @@
-"""C01 to C06 on numbers that were chosen so that the statistics can be worked out by hand. t(2, .975) = 4.30265."""
+"""C01 to C06 on numbers that were chosen so that the statistics can be worked out by hand. t(2,
+.975) = 4.30265.
+"""
 
 import math
 from pathlib import Path
@@ -14,7 +16,9 @@ TWO_RULES = '[arm.grpo]\nobjective = "grpo"\n[arm.gspo]\nobjective = "gspo"\n'
 
 
 def clips(grpo: dict[int, float], gspo: dict[int, float], active: float = 0.2) -> Numbers:
-    """Clip fractions per seed on every mini-batch, also the first: cf's mean is then the number itself."""
+    """Clip fractions per seed on every mini-batch, also the first: cf's mean is then the number
+    itself.
+    """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
         return {
@@ -27,14 +31,19 @@ def clips(grpo: dict[int, float], gspo: dict[int, float], active: float = 0.2) -
 
 GRPO = {0: 0.001, 1: 0.001, 2: 0.001}
 GSPO = {0: 0.05, 1: 0.1, 2: 0.2}
-"""Ratios 50, 100, 200: log10 1.699, 2, 2.301, sd .30103, half-width 4.30265 x .30103 / sqrt(3) = .74781."""
+"""Ratios 50, 100, 200: log10 1.699, 2, 2.301, sd .30103, half-width 4.30265 x .30103 / sqrt(3) =
+.74781.
+"""
 
 
 def test_a_mean_over_updates_weighs_each_update_by_its_tokens(tmp_path: Path) -> None:
     def update(run: Run, step: int, minibatch: int) -> Fields:
         tokens = 3000 if minibatch == 3 else 1000
         share = 0.6 if minibatch == 3 else 0.1
-        return {"response_tokens": tokens, "clip_fraction_tokens": share if run.arm == "gspo" else run.seed / 1000}
+        return {
+            "response_tokens": tokens,
+            "clip_fraction_tokens": share if run.arm == "gspo" else run.seed / 1000,
+        }
 
     table = """[[claim]]
 name = "clips"
@@ -45,7 +54,8 @@ arms = { of = "gspo", against = "grpo" }
 above = 0.0
 """
     found = results(tmp_path, gives(update=update), tables=table)["clips"]
-    # (3 x 1000 x .1 + 3000 x .6) / 6000 = .35 in place of (.1 + .1 + .1 + .6) / 4 = .225; minus .000, .001, .002
+    # (3 x 1000 x .1 + 3000 x .6) / 6000 = .35 in place of (.1 + .1 + .1 + .6) / 4 = .225; minus
+    # .000, .001, .002
     assert found.parts[0].estimate == pytest.approx(0.35 - 0.001)
 
 
@@ -53,7 +63,9 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
     found = result(tmp_path, clips(GRPO, GSPO), "C04-clip-gap")
     part = found.parts[0]
     assert part.estimate == pytest.approx(100)
-    assert [part.low, part.high] == pytest.approx([10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4)
+    assert [part.low, part.high] == pytest.approx(
+        [10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4
+    )
     # t = (2 - 1) / (.30103 / sqrt 3) = 5.75378; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
     assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
     # 17.9 to 559.6 reaches below 30
@@ -64,17 +76,38 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
 @pytest.mark.parametrize(
     ("gspo", "active", "word", "published", "said"),
     [
-        # The sample page said "its magnitude: 19.8 (15.5 to 25.2)" and "supported", of a claim of 30 to 1,000 times.
-        ({0: 0.019, 1: 0.02, 2: 0.021}, 0.2, "supported", "contradicted", "cf GSPO / cf GRPO, as published, which"),
+        # The sample page said "its magnitude: 19.8 (15.5 to 25.2)" and "supported", of a claim of
+        # 30 to 1,000 times.
+        (
+            {0: 0.019, 1: 0.02, 2: 0.021},
+            0.2,
+            "supported",
+            "contradicted",
+            "cf GSPO / cf GRPO, as published, which",
+        ),
         ({0: 0.002, 1: 0.002, 2: 0.003}, 0.2, "contradicted", "contradicted", "other side"),
-        ({0: 0.005, 1: 0.02, 2: 0.08}, 0.2, "not resolved", "not resolved", "these seeds could have seen a factor of"),
-        (GSPO, 0.46, "supported", "not resolved", "gspo is saturated: it clips 0.460 of the active tokens"),
+        (
+            {0: 0.005, 1: 0.02, 2: 0.08},
+            0.2,
+            "not resolved",
+            "not resolved",
+            "these seeds could have seen a factor of",
+        ),
+        (
+            GSPO,
+            0.46,
+            "supported",
+            "not resolved",
+            "gspo is saturated: it clips 0.460 of the active tokens",
+        ),
     ],
 )
 def test_where_the_gap_lies_decides(
     tmp_path: Path, gspo: dict[int, float], active: float, word: str, published: str, said: str
 ) -> None:
-    """Beyond ten and short of what was published, below ten, on both sides of it, and with a saturated arm."""
+    """Beyond ten and short of what was published, below ten, on both sides of it, and with a
+    saturated arm.
+    """
     found = result(tmp_path, clips(GRPO, gspo, active), "C04-clip-gap")
     assert (found.word, found.supplementary[0].word) == (word, published)
     assert said in why(found)
@@ -83,8 +116,11 @@ def test_where_the_gap_lies_decides(
         assert found.parts[0].detectable == pytest.approx(4**3.2573, rel=0.01)
 
 
-def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(tmp_path: Path) -> None:
-    # 8 updates x 1000 tokens: of 8, 7 and 6 tokens against one that is assumed, the interval lies below 10
+def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(
+    tmp_path: Path,
+) -> None:
+    # 8 updates x 1000 tokens: of 8, 7 and 6 tokens against one that is assumed, the interval lies
+    # below 10
     none, few = {0: 0.0, 1: 0.0, 2: 0.0}, {0: 0.001, 1: 0.000875, 2: 0.00075}
     found = result(tmp_path, clips(none, few), "C04-clip-gap")
     assert found.parts[0].estimate == pytest.approx((8 * 7 * 6) ** (1 / 3))
@@ -94,11 +130,18 @@ def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(
 
 
 def bands(grpo: list[int], gspo: list[int]) -> Numbers:
-    """Tokens that each rule would bind at its range x 1/4 .. 4, the sides together, in every update of both arms."""
+    """Tokens that each rule would bind at its range x 1/4 .. 4, the sides together, in every update
+    of both arms.
+    """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
         zero, more = [0] * 5, [count + run.seed for count in gspo]
-        return {"band_counts": {"grpo": {"low": grpo, "high": zero}, "gspo": {"low": zero, "high": more}}}
+        return {
+            "band_counts": {
+                "grpo": {"low": grpo, "high": zero},
+                "gspo": {"low": zero, "high": more},
+            }
+        }
 
     return gives(update=update)
 
@@ -106,7 +149,8 @@ def bands(grpo: list[int], gspo: list[int]) -> Numbers:
 @pytest.mark.parametrize(
     ("grpo", "most", "half", "word"),
     [
-        # gspo 800, 400, 200, 100, 50 (+ seed) against each: the sixth and the thirteenth ratio of 25 from below
+        # gspo 800, 400, 200, 100, 50 (+ seed) against each: the sixth and the thirteenth ratio of
+        # 25 from below
         ([4, 2, 1, 1, 1], 50, 100, "supported"),
         ([40, 40, 40, 40, 40], 2.5, 5, "contradicted"),
         ([40, 20, 10, 1, 0], 5, 40, "not resolved"),
@@ -125,12 +169,16 @@ def rising(sign: int = 1, first: float = 0.0) -> Numbers:
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
         value = 0.1 * minibatch * (1 + run.seed / 10)
-        return {"clip_fraction_tokens": first if minibatch == 0 else value if sign > 0 else 1 - value}
+        return {
+            "clip_fraction_tokens": first if minibatch == 0 else value if sign > 0 else 1 - value
+        }
 
     return gives(update=update)
 
 
-def test_growth_with_the_minibatch_is_a_difference_of_the_last_and_the_second(tmp_path: Path) -> None:
+def test_growth_with_the_minibatch_is_a_difference_of_the_last_and_the_second(
+    tmp_path: Path,
+) -> None:
     found = result(tmp_path / "rises", rising(), "C06-grows-with-mb")
     zero, grpo, gspo = found.parts
     assert (zero.estimate, grpo.estimate, gspo.estimate) == pytest.approx((0, 0.22, 0.22))
@@ -166,13 +214,17 @@ def weights(partly: int = 0, largest: dict[int, float] | None = None) -> Numbers
 def test_gspo_weights_alike_and_grpo_beyond_its_range(tmp_path: Path) -> None:
     found = result(tmp_path / "alike", weights(), "C03-equal-weights")
     spread = sum(math.sqrt(0.04 + s / 1000) for s in range(3)) / 3
-    assert [part.estimate for part in found.parts] == pytest.approx([0, spread, (3 * 3.1 * 3.2) ** (1 / 3)])
+    assert [part.estimate for part in found.parts] == pytest.approx(
+        [0, spread, (3 * 3.1 * 3.2) ** (1 / 3)]
+    )
     assert found.word == "supported"
     # 2 steps x 3 later mini-batches x one response clipped in part
     found = result(tmp_path / "partly", weights(partly=1), "C03-equal-weights")
     assert found.word == "contradicted"
     assert "this is a bug: GSPO's responses clipped in part is 6" in why(found)
-    found = result(tmp_path / "inside", weights(largest={0: 1.1, 1: 1.11, 2: 1.12}), "C03-equal-weights")
+    found = result(
+        tmp_path / "inside", weights(largest={0: 1.1, 1: 1.11, 2: 1.12}), "C03-equal-weights"
+    )
     assert found.word == "contradicted"
     assert "GRPO: largest weight at A < 0" in why(found)
 
@@ -209,14 +261,20 @@ def test_one_run_suffices_for_an_identity(tmp_path: Path) -> None:
 
 
 def test_gradients_of_nothing_prove_nothing(tmp_path: Path) -> None:
-    found = results(tmp_path, gives(update=lambda run, step, minibatch: {"grad_norm": 0.0}), arms=TWO_RULES + TOKEN)
+    found = results(
+        tmp_path,
+        gives(update=lambda run, step, minibatch: {"grad_norm": 0.0}),
+        arms=TWO_RULES + TOKEN,
+    )
     for name in ("C01-first-minibatch", "C02-token-variant"):
         assert found[name].word == "not testable here"
         assert "the gradients compared are 0" in why(found[name])
 
 
 def test_first_updates_of_other_responses_are_not_compared(tmp_path: Path) -> None:
-    halved = TOKEN.replace('objective = "gspo-token"', 'objective = "gspo-token"\nupdate.minibatches = 2')
+    halved = TOKEN.replace(
+        'objective = "gspo-token"', 'objective = "gspo-token"\nupdate.minibatches = 2'
+    )
     found = result(tmp_path, Numbers(), "C02-token-variant", arms=TWO_RULES + halved)
     assert found.word == "not testable here"
     assert "split into 2 and 4 mini-batches" in why(found)
@@ -235,4 +293,7 @@ def test_the_token_variant_is_the_same(tmp_path: Path, changed: Fields, word: st
     def update(run: Run, step: int, minibatch: int) -> Fields:
         return changed if run.arm == "gspo-token" and minibatch == 2 else {}
 
-    assert result(tmp_path, gives(update=update), "C02-token-variant", arms=TWO_RULES + TOKEN).word == word
+    assert (
+        result(tmp_path, gives(update=update), "C02-token-variant", arms=TWO_RULES + TOKEN).word
+        == word
+    )

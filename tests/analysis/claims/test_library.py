@@ -1,4 +1,6 @@
-"""library.toml: the example that it opens with works, and every row says what the records and the claim can give."""
+"""library.toml: the example that it opens with works, and every row says what the records and the
+claim can give.
+"""
 
 import json
 import os
@@ -21,11 +23,17 @@ from gspo_lab.study import Run
 from gspo_lab.study.claim_validation import CLAIM_ROLES, claim_names
 
 TEXT = Path(library.__file__).with_name("library.toml").read_text(encoding="utf-8")
-ENTRIES = {name: entry for name, entry in tomllib.loads(TEXT).items() if name not in ("counter", "untested")}
+ENTRIES = {
+    name: entry
+    for name, entry in tomllib.loads(TEXT).items()
+    if name not in ("counter", "untested")
+}
 BETWEEN_ARMS = ("first update", "first rollout batch")
 
 
-EXAMPLE = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     ")).replace("C27-", "C00-")
+EXAMPLE = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     ")).replace(
+    "C27-", "C00-"
+)
 
 
 def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
@@ -55,8 +63,13 @@ def test_an_installed_package_brings_a_library_and_functions(
     add_entry_points("[gspo_lab.claims]\ntheirs = claims_of_theirs:PATH\n")
     listed = [sys.executable, "-m", "gspo_lab.cli", "claims", "--json"]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}"}
-    done = subprocess.run(listed, env=environment, capture_output=True, text=True, check=True, timeout=120)
-    assert [claim["id"] for claim in json.loads(done.stdout)] == ["C00-keeps-entropy", *library.LIBRARY]
+    done = subprocess.run(
+        listed, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert [claim["id"] for claim in json.loads(done.stdout)] == [
+        "C00-keeps-entropy",
+        *library.LIBRARY,
+    ]
     claim_names.cache_clear()
     assert "C00-keeps-entropy" in claim_names()
     claim_names.cache_clear()

@@ -10,10 +10,14 @@ from gspo_lab.study import Run
 
 
 def routed(gains: dict[str, dict[int, float]], change: float = 0.06, fell: bool = True) -> Numbers:
-    """Constant rewards: the area under a curve is its height. grpo of seed 0 meets a loss that is not finite."""
+    """Constant rewards: the area under a curve is its height. grpo of seed 0 meets a loss that is
+    not finite.
+    """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
-        layers = [change * minibatch / 3 * part * (1 + 0.01 * run.seed) for part in (0.4, 0.8, 1.2, 1.6)]
+        layers = [
+            change * minibatch / 3 * part * (1 + 0.01 * run.seed) for part in (0.4, 0.8, 1.2, 1.6)
+        ]
         bad = int(fell and run.arm == "grpo" and run.seed == 0 and step == 1 and minibatch == 0)
         return {
             "nonfinite": bad,
@@ -34,7 +38,9 @@ NOTHING = {0: -0.001, 1: 0.0, 2: 0.001}
 
 
 def test_grpo_needs_replay_and_gspo_does_not(tmp_path: Path) -> None:
-    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE, verdict="reward_margin = 0.02")
+    found = results(
+        tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE, verdict="reward_margin = 0.02"
+    )
     area, collapses = found["C12-grpo-needs-replay"].parts
     # sd .05: half-width .12421
     assert [area.low, area.high] == pytest.approx([0.12579, 0.37421], abs=1e-5)
@@ -60,10 +66,15 @@ def test_an_equivalent_gain_contradicts_the_need_for_replay(tmp_path: Path) -> N
     ("numbers", "said"),
     [
         (routed({"grpo": HELPS, "gspo": NOTHING}, change=0.01), "0.0101 of grpo's experts change"),
-        (routed({"grpo": HELPS, "gspo": NOTHING}, fell=False), "stability cannot be compared: 0 of"),
+        (
+            routed({"grpo": HELPS, "gspo": NOTHING}, fell=False),
+            "stability cannot be compared: 0 of",
+        ),
     ],
 )
-def test_replay_is_judged_only_where_it_could_matter(tmp_path: Path, numbers: Numbers, said: str) -> None:
+def test_replay_is_judged_only_where_it_could_matter(
+    tmp_path: Path, numbers: Numbers, said: str
+) -> None:
     found = results(tmp_path, numbers, arms=MOE)
     for name in ("C12-grpo-needs-replay", "C13-gspo-no-replay"):
         assert found[name].word == "not testable here"
@@ -71,43 +82,60 @@ def test_replay_is_judged_only_where_it_could_matter(tmp_path: Path, numbers: Nu
 
 
 @pytest.mark.parametrize("fell", [True, False])
-def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(tmp_path: Path, fell: bool) -> None:
-    """It gains .2, .25 and .3 whether or not a run fell and however little routing moves: those needs keep a claim
-    from being supported too easily, and hide no contradiction."""
+def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(
+    tmp_path: Path, fell: bool
+) -> None:
+    """It gains .2, .25 and .3 whether or not a run fell and however little routing moves: those
+    needs keep a claim from being supported too easily, and hide no contradiction."""
     numbers = routed({"grpo": NOTHING, "gspo": HELPS}, change=0.01, fell=fell)
-    found = result(tmp_path, numbers, "C13-gspo-no-replay", arms=MOE, verdict="reward_margin = 0.02")
+    found = result(
+        tmp_path, numbers, "C13-gspo-no-replay", arms=MOE, verdict="reward_margin = 0.02"
+    )
     assert found.word == "contradicted"
     assert "support would also have needed what is lacking here: routing hardly moves" in why(found)
 
 
 def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
-    """GSPO gains .045, .05, .055 of reward: half-width .0124; wholly beyond a margin of .02, inside one of .1."""
+    """GSPO gains .045, .05, .055 of reward: half-width .0124; wholly beyond a margin of .02, inside
+    one of .1.
+    """
     gains = routed({"grpo": HELPS, "gspo": {0: 0.045, 1: 0.05, 2: 0.055}})
     undeclared, narrow, wide = (
         result(tmp_path / f"{place}", gains, "C13-gspo-no-replay", arms=MOE, verdict=margin)
-        for place, margin in enumerate(("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001"))
+        for place, margin in enumerate(
+            ("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001")
+        )
     )
     assert undeclared.word == "not testable here"
     assert "declares no verdict.reward_margin" in why(undeclared)
     assert undeclared.parts[1].criterion == "supported if inside a margin, which is not declared"
     assert (narrow.word, wide.word) == ("contradicted", "supported")
-    assert narrow.parts[1].criterion == "supported if between -0.02 and 0.02, contradicted if above 0.02"
+    assert (
+        narrow.parts[1].criterion
+        == "supported if between -0.02 and 0.02, contradicted if above 0.02"
+    )
 
 
 def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) -> None:
-    """Only runs with replay fall, and gain less by it: replay is not what GRPO needed, and no need may hide that."""
+    """Only runs with replay fall, and gain less by it: replay is not what GRPO needed, and no need
+    may hide that.
+    """
     plain = routed({"grpo": {0: -0.2, 1: -0.25, 2: -0.3}, "gspo": NOTHING}, fell=False)
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
         fell = run.arm == "grpo-replay" and step == run.settings.steps - 1
         return {**plain.update(run, step, minibatch), "nonfinite": int(fell)}
 
-    found = result(tmp_path, gives(update=update, step=plain.step), "C12-grpo-needs-replay", arms=MOE)
+    found = result(
+        tmp_path, gives(update=update, step=plain.step), "C12-grpo-needs-replay", arms=MOE
+    )
     assert found.word == "contradicted"
 
 
 def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
-    found = result(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), "C09-expert-change", arms=MOE)
+    found = result(
+        tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), "C09-expert-change", arms=MOE
+    )
     change, slope = found.parts
     # mini-batch 1 of change .06: .02 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
     assert change.estimate == pytest.approx(0.02 * 1.01)
@@ -121,13 +149,17 @@ def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
 
 
 def test_the_need_of_an_unstable_run_counts_what_the_page_counts(tmp_path: Path) -> None:
-    """Rewards are flat. grpo's final scores are below half of their best: three unstable runs, not none."""
+    """Rewards are flat. grpo's final scores are below half of their best: three unstable runs, not
+    none.
+    """
 
     def right(run: Run, step: int) -> int:
         return 2 if run.arm == "grpo" and step else 8
 
     numbers = routed({"grpo": HELPS, "gspo": NOTHING}, fell=False)
     numbers.right = right  # type: ignore[method-assign]
-    found = result(tmp_path, numbers, "C12-grpo-needs-replay", arms=MOE, verdict="reward_margin = 0.02")
+    found = result(
+        tmp_path, numbers, "C12-grpo-needs-replay", arms=MOE, verdict="reward_margin = 0.02"
+    )
     assert "no unstable runs" not in {reason.code for reason in found.reasons}
     assert "0 of 6 judged runs" not in why(found)

@@ -23,7 +23,9 @@ STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
 
 
 def collapsing(*arms: str) -> Change:
-    """Runs of these arms die at step 6 and answer nothing right from then on; all others rise by .1 an evaluation."""
+    """Runs of these arms die at step 6 and answer nothing right from then on; all others rise by .1
+    an evaluation.
+    """
 
     def share(run: Run, step: int) -> float:
         return 0.0 if run.arm in arms and step > 6 else 0.3 + 0.025 * step + 0.05 * (run.seed % 2)
@@ -52,7 +54,9 @@ def rising(gap: float) -> Change:
     """gspo ends `gap` above grpo, 1 problem of 20 more or less from seed to seed."""
     return right(
         lambda run, step: (
-            0.3 + (0.02 * step + (gap if run.arm == "gspo" else 0) if step else 0) + 0.05 * (run.seed % 2)
+            0.3
+            + (0.02 * step + (gap if run.arm == "gspo" else 0) if step else 0)
+            + 0.05 * (run.seed % 2)
         ),
         by_seed,
     )
@@ -65,19 +69,26 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     assert ": +0.25" in words.answer_text(found)
     assert words.answer_text(found).endswith("), 5 seeds.")
     assert words.ground_text(found).startswith("Margin ±0.02. ")
-    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to" in words.ground_text(found)
+    assert (
+        "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to"
+        in words.ground_text(found)
+    )
     assert found.command == "gspo-lab replicate toy"
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
-    """A study that says nothing of it asks for the score; of imported runs more are to be imported."""
+    """A study that says nothing of it asks for the score; of imported runs more are to be
+    imported.
+    """
     with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
         found, imported = answer(Source(evidence, "toy")), Source(evidence, "toy")
         assert imported.declaration.verdict.question == "score"
         imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
         assert answer(imported).command == "import more seeds (5 or more)"
     assert (found.word, found.colour) == ("not resolved", "grey")
-    assert found.command.startswith(("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds "))
+    assert found.command.startswith(
+        ("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds ")
+    )
 
 
 def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path) -> None:
@@ -85,10 +96,13 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert (found.word, found.colour) == ("equivalent", "green")
     assert "can still have a rate of up to 52 %" in words.answer_text(found)
-    assert words.ground_text(found).endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
+    assert words.ground_text(found).endswith(
+        "Margin ±0.3. By scores alone, none of 10 runs was unstable."
+    )
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
-    # Equal scores would have been green: they answer another question. Clopper-Pearson of 0 of 10: 1 - .025^(1/10).
+    # Equal scores would have been green: they answer another question. Clopper-Pearson of 0 of 10:
+    # 1 - .025^(1/10).
     assert (found.word, found.colour) == ("regime not reached", "grey")
     assert "unstable (95 % interval of the rate: 0 to 31 %)" in words.ground_text(found)
     assert "equivalent within the margin" in words.ground_text(found)
@@ -105,20 +119,29 @@ def test_one_seed_is_grey(tmp_path: Path) -> None:
 
 
 def test_running_and_missing(tmp_path: Path) -> None:
-    missing = answered(make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished"))
-    assert (missing.word, missing.colour, missing.command) == ("withheld", "red", "gspo-lab run studies/toy.toml")
+    missing = answered(
+        make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished")
+    )
+    assert (missing.word, missing.colour, missing.command) == (
+        "withheld",
+        "red",
+        "gspo-lab run studies/toy.toml",
+    )
     assert words.answer_text(missing) == "Not answered: 2 runs are missing."
     assert words.ground_text(missing) == "grpo seed 2 failed, gspo seed 2 failed."
 
 
 def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
     for place, study in (("score", TWO_ARMS), ("stability", STABILITY)):
-        found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
+        found = answered(
+            make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo"))
+        )
         assert (found.word, found.colour) == ("all collapsed", "red")
         assert words.answer_text(found).startswith("All 6 runs collapsed")
         assert words.ground_text(found) == "Cause: numbers that are not finite, at step 6."
-        assert found.command == (
-            "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
+        assert (
+            found.command
+            == "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
         ), "a quarter of the study's"
 
 
@@ -132,19 +155,24 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert "Unstable, of 5: grpo 5, gspo 0." in words.ground_text(found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
-    # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is what could be lost.
+    # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is
+    # what could be lost.
     even, odd = 0.3 - 0.4 / 3, 0.35 - 0.45 / 3
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
     assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
     assert words.ground_text(found).endswith(
-        "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of score: 0.180, 0.000."
+        "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of"
+        " score: 0.180, 0.000."
     )
 
 
 def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> None:
     """grpo shows that runs can fall here; grpo-replay and gspo do not, and lose alike."""
-    study = FOUR_ARMS + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.2\nlast = 1\n'
+    study = (
+        FOUR_ARMS
+        + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.2\nlast = 1\n'
+    )
     database = make_lab(tmp_path, study, seeds=5, change=collapsing("grpo"))
     assert {arm: one.word for arm, one in stood(database).items()} == {
         "grpo": "less stable",
@@ -154,8 +182,12 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
     told = words.answer_text(found)
-    assert told.startswith("gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from ")
-    assert told.endswith("Other arms against grpo-replay: grpo less stable; gspo-replay equally stable.")
+    assert told.startswith(
+        "gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from "
+    )
+    assert told.endswith(
+        "Other arms against grpo-replay: grpo less stable; gspo-replay equally stable."
+    )
 
 
 def test_claims_answer_by_their_words(tmp_path: Path) -> None:
@@ -173,18 +205,26 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
 def test_fisher_s_exact_p_by_hand() -> None:
     # 0 of 3 against 3 of 3: 2 of the 20 tables with these totals are as unlikely.
     assert fisher_p((0, 3), (3, 3)) == pytest.approx(2 / 20)
-    # 1 of 4 against 3 of 4: tables of 0..4 have 1, 16, 36, 16, 1 of 70 ways; all but the middle one are no likelier.
+    # 1 of 4 against 3 of 4: tables of 0..4 have 1, 16, 36, 16, 1 of 70 ways; all but the middle one
+    # are no likelier.
     assert fisher_p((1, 4), (3, 4)) == pytest.approx(34 / 70)
     assert fisher_p((0, 5), (5, 5)) == pytest.approx(2 / 252)
     assert fisher_p((0, 0), (2, 5)) == 1.0
 
 
 def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) -> None:
-    """Against grpo three seeds resolve both arms; gspo and third differ by luck alone; no run is missed."""
-    toml = TWO_ARMS + '[arm.third]\nobjective = "gspo"\nclip_low = 1e-3\n[verdict]\nlooks = [3, 5]\n'
+    """Against grpo three seeds resolve both arms; gspo and third differ by luck alone; no run is
+    missed.
+    """
+    toml = (
+        TWO_ARMS + '[arm.third]\nobjective = "gspo"\nclip_low = 1e-3\n[verdict]\nlooks = [3, 5]\n'
+    )
     luck = (0.0, 0.05, -0.05, 0.05, -0.05)
     ends = {"grpo": 0.2, "gspo": 0.7, "third": 0.7}
-    change = right(lambda run, step: ends[run.arm] + luck[run.seed] * (run.arm == "third") if step else 0.2, by_seed)
+    change = right(
+        lambda run, step: ends[run.arm] + luck[run.seed] * (run.arm == "third") if step else 0.2,
+        by_seed,
+    )
     with source(make_lab(tmp_path, toml, seeds=5, change=change)) as found:
         assert decision(found).seeds == (0, 1, 2)
         other = against(found, "gspo")
@@ -193,8 +233,12 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
 
 
 def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
-    """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under way."""
-    database = make_lab(tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished")
+    """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under
+    way.
+    """
+    database = make_lab(
+        tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished"
+    )
     with source(database) as found:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
@@ -203,10 +247,15 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
-    """Every run of GSPO falls on three seeds that were added, and none on the five that were declared."""
+    """Every run of GSPO falls on three seeds that were added, and none on the five that were
+    declared.
+    """
     falls = collapsing("gspo")
     database = make_lab(
-        tmp_path, STABILITY, seeds=8, change=lambda run, one: (falls if run.seed > 4 else collapsing())(run, one)
+        tmp_path,
+        STABILITY,
+        seeds=8,
+        change=lambda run, one: (falls if run.seed > 4 else collapsing())(run, one),
     )
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
@@ -216,7 +265,9 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     assert words.ground_text(declared).startswith("By scores alone, none of 10 runs was unstable")
 
 
-SWEPT = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n[[bench]]")
+SWEPT = TWO_ARMS.replace(
+    "[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n[[bench]]"
+)
 
 
 def dying(**stands: float) -> Change:
@@ -235,15 +286,21 @@ def dying(**stands: float) -> Change:
     ("grpo", "gspo", "word"),
     [(2e-4, 2e-3, "more stable"), (2e-3, 2e-4, "less stable"), (1.0, 1.0, "regime not reached")],
 )
-def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float, gspo: float, word: str) -> None:
+def test_a_sweep_is_answered_by_what_its_arms_stand(
+    tmp_path: Path, grpo: float, gspo: float, word: str
+) -> None:
     """Where none dies the edge was not reached."""
-    said = answered(make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo)))
+    said = answered(
+        make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo))
+    )
     assert said.word == word
     assert words.ground_text(said).endswith("4 values of update.learning_rate were swept.")
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
-    """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and 3e-3 above."""
+    """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and
+    3e-3 above.
+    """
     three = SWEPT + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
@@ -257,7 +314,9 @@ def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
 
 
 def slow_learner(run: Run, step: int) -> float:
-    """grpo rises to .8 and falls to .35, on its last seed to .6; gspo rises to .5 and ends at .45, a little below."""
+    """grpo rises to .8 and falls to .35, on its last seed to .6; gspo rises to .5 and ends at .45,
+    a little below.
+    """
     if not step:
         return 0.2
     high, low = (0.5, 0.45) if run.arm == "gspo" else (0.8, 0.6 if run.seed == 4 else 0.35)
@@ -265,13 +324,18 @@ def slow_learner(run: Run, step: int) -> float:
 
 
 def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: Path) -> None:
-    """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be worse by the margin."""
-    worse = make_lab(tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner, by_seed))
+    """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be
+    worse by the margin.
+    """
+    worse = make_lab(
+        tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner, by_seed)
+    )
     own = stood(worse)["gspo"]
     assert own.drop.better == "gspo"
     assert own.word == "not resolved"
-    assert words.because(own) == (
-        "gspo drops less from its best, but its final score may be worse by more than the margin"
+    assert (
+        words.because(own)
+        == "gspo drops less from its best, but its final score may be worse by more than the margin"
     )
 
 
@@ -284,5 +348,7 @@ def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
     """Of four arms: which is better by how much, and what is open, in one line."""
     said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
-    assert words.answer_text(said).startswith("Against grpo") or words.answer_text(said).startswith("Whether ")
+    assert words.answer_text(said).startswith("Against grpo") or words.answer_text(said).startswith(
+        "Whether "
+    )
     assert all(arm in words.answer_text(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))

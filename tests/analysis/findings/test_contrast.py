@@ -35,22 +35,30 @@ NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 
 
 
 def scored(run: Run, step: int) -> float:
-    """Rules differ by .2. Seeds move grpo and grpo-replay to opposite sides by .1, so that a pair is noisy."""
+    """Rules differ by .2.
+
+    Seeds move grpo and grpo-replay to opposite sides by .1, so that a pair is noisy.
+    """
     level = (0.6 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
     return level if step else 0.3
 
 
 def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Path) -> None:
-    """(gspo + gspo-replay) / 2 is .6; (grpo + grpo-replay) / 2 is .35 + .05 on every seed: .2, without a spread over
-    seeds, while each pair has one of .05."""
+    """(gspo + gspo-replay) / 2 is .6; (grpo + grpo-replay) / 2 is .35 + .05 on every seed: .2,
+    without a spread over seeds, while each pair has one of .05."""
     escaped = RULE.replace("{", "{{").replace("}", "}}")
-    database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored))
+    database = make_lab(
+        tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored)
+    )
     with source(database) as found:
         (verdict,) = verdicts(found).values()
         said = answer(found)
         pair = decision(found).verdicts["gspo"]
     assert verdict.question == "contrast"
-    assert (verdict.subject, verdict.baseline) == ("(gspo + gspo-replay) / 2", "(grpo + grpo-replay) / 2")
+    assert (verdict.subject, verdict.baseline) == (
+        "(gspo + gspo-replay) / 2",
+        "(grpo + grpo-replay) / 2",
+    )
     assert verdict.paired.differences == pytest.approx([0.2] * 5)
     assert pair.paired.differences == pytest.approx([0.25, 0.15, 0.25, 0.15, 0.25])
     assert said.verdicts == (verdict,)
@@ -65,12 +73,18 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
 NAMES = ("GSPO over replay", "GRPO over replay")
 
 
-def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(tmp_path: Path) -> None:
-    """.7 and .75 less .4: .3 on three seeds, .35 on two. Only the later of two executions has names. Its report states
-    both under them, and takes the former for the same study; that of the former keeps its formulas."""
+def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
+    tmp_path: Path,
+) -> None:
+    """.7 and .75 less .4: .3 on three seeds, .35 on two. Only the later of two executions has
+    names. Its report states both under them, and takes the former for the same study; that of the
+    former keeps its formulas.
+    """
 
     def higher(run: Run, step: int) -> float:
-        return scored(run, step) + (0.1 + 0.05 * (run.seed % 2)) * (run.arm.startswith("gspo") and step > 0)
+        return scored(run, step) + (0.1 + 0.05 * (run.seed % 2)) * (
+            run.arm.startswith("gspo") and step > 0
+        )
 
     escaped = RULE.replace("{", "{{").replace("}", "}}")
     toml = FOUR_ARMS + f"[verdict]\n{escaped}"
@@ -83,9 +97,13 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(tm
         assert sentence in text
     data = json.loads(report.json)["studies"]["second"]
     assert list(data["answer"]["verdicts"]) == [NAMES[0]]
-    assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [[NAMES[0]]] * 2
+    assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [
+        [NAMES[0]]
+    ] * 2
     assert "It compares (gspo + gspo-replay) / 2 with (grpo + grpo-replay) / 2." in report.html
-    columns, rows = (data["curves"]["figures"]["m-score-addition"][key] for key in ("columns", "rows"))
+    columns, rows = (
+        data["curves"]["figures"]["m-score-addition"][key] for key in ("columns", "rows")
+    )
     assert columns[-2:] == [NAMES[1], NAMES[0]]
     last = dict(zip(columns, rows[-1], strict=True))
     assert last[NAMES[0]] == pytest.approx((last["gspo"] + last["gspo-replay"]) / 2)
@@ -100,9 +118,9 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(tm
     ]
     assert f"| {NAMES[0]} against {NAMES[1]} | – | +0.3" in arms
     former = json.loads(rendered(database, "first").json)["studies"]["first"]
-    assert [list(execution["comparisons"]) for execution in former["replications"]["executions"]] == [
-        ["(gspo + gspo-replay) / 2"]
-    ] * 2
+    assert [
+        list(execution["comparisons"]) for execution in former["replications"]["executions"]
+    ] == [["(gspo + gspo-replay) / 2"]] * 2
 
 
 def test_weights_are_normalised_and_named() -> None:
@@ -115,7 +133,9 @@ def test_weights_are_normalised_and_named() -> None:
 def declared(folder: Path, verdict: str = "", **how: Any) -> Study:
     """The study of four arms with this rule."""
     path = folder / "toy.toml"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + (f"[verdict]\n{verdict}" if verdict else ""))
+    path.write_text(
+        FOUR_ARMS.format(seeds=5, steps=12, every=4) + (f"[verdict]\n{verdict}" if verdict else "")
+    )
     return load_study(path, **how)
 
 
@@ -126,16 +146,28 @@ def declared(folder: Path, verdict: str = "", **how: Any) -> Study:
             RULE.replace("gspo-replay", "gspo-reply"),
             "verdict.contrast: no arm 'gspo-reply' (did you mean 'gspo-replay'?)",
         ),
-        (RULE.replace("-0.5}", "-0.4}"), "verdict.contrast: the weights sum to 0.1; let them sum to 0"),
-        ("contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -1}\n", "verdict.contrast: unbalanced, it compares"),
+        (
+            RULE.replace("-0.5}", "-0.4}"),
+            "verdict.contrast: the weights sum to 0.1; let them sum to 0",
+        ),
+        (
+            "contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -1}\n",
+            "verdict.contrast: unbalanced, it compares",
+        ),
         (f'{RULE}names = ["gspo", "b"]\n', "verdict.names: 'gspo' is an arm"),
         (f'{RULE}names = ["a", "a"]\n', "verdict.names: two different names"),
         ('names = ["a", "b"]\n', "verdict.names: two different names"),
-        (f'question = "stability"\n{RULE}', "verdict.contrast: a contrast is of final scores and answers"),
+        (
+            f'question = "stability"\n{RULE}',
+            "verdict.contrast: a contrast is of final scores and answers",
+        ),
         ('order = ["gspo", "gspo-replay", "grpo-reply"]\n', "verdict.order: no arm 'grpo-reply'"),
         ('order = ["gspo", "gspo-replay"]\n', "verdict.order: 'grpo-replay' is missing"),
         ('order = ["grpo", "gspo"]\n', "verdict.order: 'grpo' is the baseline"),
-        (f'order = ["gspo", "gspo-replay", "grpo-replay"]\n{RULE}', "verdict.order: a contrast is one comparison"),
+        (
+            f'order = ["gspo", "gspo-replay", "grpo-replay"]\n{RULE}',
+            "verdict.order: a contrast is one comparison",
+        ),
     ],
 )
 def test_bad_declarations_are_one_line_each(tmp_path: Path, verdict: str, line: str) -> None:
@@ -149,16 +181,23 @@ def test_a_contrast_over_an_arm_that_is_left_out_is_one_line(tmp_path: Path) -> 
     with pytest.raises(LabError) as raised:
         declared(tmp_path, RULE, arms=["grpo", "gspo", "grpo-replay"])
     (line,) = raised.value.details
-    assert line.startswith("verdict.contrast: arm 'gspo-replay' is declared and not run; add it to --arms")
+    assert line.startswith(
+        "verdict.contrast: arm 'gspo-replay' is declared and not run; add it to --arms"
+    )
 
 
 def test_an_interaction_is_balanced(tmp_path: Path) -> None:
-    study = declared(tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n")
+    study = declared(
+        tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n"
+    )
     assert factorial(study.arms, "grpo").weights == WEIGHTS
 
 
 def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
-    """Factor 1.68 of an sd of .1 / sqrt(2) at the whole alpha: .119. A pair has the whole sd at a third of alpha."""
+    """Factor 1.68 of an sd of .1 / sqrt(2) at the whole alpha: .119.
+
+    A pair has the whole sd at a third of alpha.
+    """
     found = detectable(declared(tmp_path), tmp_path / "runs", 0.1)
     assert found.effect > 0.2
     assert found.contrast.startswith(
@@ -169,7 +208,9 @@ def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
-    """An sd that is given is the contrast's: factor 1.68 of .1 at the whole alpha, whatever the number of arms."""
+    """An sd that is given is the contrast's: factor 1.68 of .1 at the whole alpha, whatever the
+    number of arms.
+    """
     found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
     assert found.contrast is None
     assert found.effect == pytest.approx(0.168, abs=5e-4)
@@ -177,8 +218,9 @@ def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> N
 
 
 def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path) -> None:
-    """grpo and grpo-replay lie .1 apart on each seed and their mean does not move: the contrast's spread is that of
-    gspo and gspo-replay, here the seed's: 0, .1, .2, .3, .4, sd .1581. A pair's is another one."""
+    """grpo and grpo-replay lie .1 apart on each seed and their mean does not move: the contrast's
+    spread is that of gspo and gspo-replay, here the seed's: 0, .1, .2, .3, .4, sd .1581. A pair's
+    is another one."""
     escaped = RULE.replace("{", "{{").replace("}", "}}")
 
     def score(run: Run, step: int) -> float:
@@ -196,15 +238,25 @@ def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path
 def test_a_declared_order_spends_alpha_once_at_a_time() -> None:
     # .04 and .03 pass .05 in order; Holm asks .05 / 3 of the smallest. The fourth stands behind .2.
     p = [0.03, 0.04, 0.2, 0.001]
-    assert [step.rejected for step in fixed_sequence(p, [1, 0, 2, 3], 0.05)] == [True, True, False, False]
+    assert [step.rejected for step in fixed_sequence(p, [1, 0, 2, 3], 0.05)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     t = {"first": 3.3, "second": 0.5, "third": 6.0}  # p .030, .64, .004 on 4 degrees of freedom
-    arms = [Scores(np.zeros(5), pattern + value / np.sqrt(5), ("base", name)) for name, value in t.items()]
+    arms = [
+        Scores(np.zeros(5), pattern + value / np.sqrt(5), ("base", name))
+        for name, value in t.items()
+    ]
     first, second, third = decide_all(arms, Rule(0.01, order=("first", "second", "third")))
     assert first.resolved
     assert not second.resolved
     assert third.word == "not resolved"
-    assert words.because(third) == "second, which the declared order tests before it, is inconclusive"
+    assert (
+        words.because(third) == "second, which the declared order tests before it, is inconclusive"
+    )
     assert [one.resolved for one in decide_all(arms, Rule(0.01))] == [False, False, True]
 
 
@@ -222,8 +274,12 @@ def answer_in(report: Report) -> Any:
         (8, "Any of the 3 arms may be the best: none of 3 pairs of arms differ over 3 seeds."),
     ],
 )
-def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, third: int, said: str) -> None:
-    """6 problems more on every seed are more than asking varies; 8 like the others are equal scores."""
+def test_report_terminal_and_json_say_the_same_of_three_arms(
+    tmp_path: Path, third: int, said: str
+) -> None:
+    """6 problems more on every seed are more than asking varies; 8 like the others are equal
+    scores.
+    """
     ends = {"grpo": 8, "gspo": 8, "third": third}
     change = right(lambda run, step: (ends[run.arm] + run.seed if step else 5) / 20)
     report = rendered(make_lab(tmp_path, THREE, change=change), "toy")
@@ -265,14 +321,17 @@ def test_stability_is_not_answered_by_places(tmp_path: Path) -> None:
 
 
 def test_the_contrast_on_the_other_machine() -> None:
-    """Final scores of a sixth execution; without the answers, the plain paired t of the weighted means."""
+    """Final scores of a sixth execution; without the answers, the plain paired t of the weighted
+    means.
+    """
     if not OTHER_MACHINE.exists():
         pytest.skip("the scores of the other machine are not here")
     rows = csv.DictReader(OTHER_MACHINE.read_text(encoding="utf-8").splitlines())
     finals = {(row["arm"], int(row["seed"])): float(row["final"]) for row in rows}
     seeds = sorted({seed for _, seed in finals})
     first, second = (
-        [sum(weight * finals[arm, seed] for arm, weight in side.items()) for seed in seeds] for side in sides(WEIGHTS)
+        [sum(weight * finals[arm, seed] for arm, weight in side.items()) for seed in seeds]
+        for side in sides(WEIGHTS)
     )
     (verdict,) = decide_all([Scores(first, second)], Rule(0.02))
     assert (verdict.word, verdict.direction) == ("better beyond margin", 1)

@@ -49,10 +49,11 @@ def lab(
     first: Callable[[Run], str] = lambda run: str(run.seed),
     broken_from: float = 1.0,
 ) -> Path:
-    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands.
+    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the
+    arm stands.
 
-    `first` is the digest of what a run sampled; pairs differ in none of it. From the dose `broken_from` on an update is
-    not finite.
+    `first` is the digest of what a run sampled; pairs differ in none of it. From the dose
+    `broken_from` on an update is not finite.
     """
     path = tmp_path / "margin.toml"
     path.write_text(TOML.replace("30", str(steps)))
@@ -65,11 +66,23 @@ def lab(
         records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
         for step in range(steps):
             reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
-            records.append(UpdateRecord(step=step, minibatch=0, nonfinite=int(arm.dose >= broken_from and step == 5)))
+            records.append(
+                UpdateRecord(
+                    step=step, minibatch=0, nonfinite=int(arm.dose >= broken_from and step == 5)
+                )
+            )
             digest = first(run)
-            records.append(StepRecord(step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=digest))
+            records.append(
+                StepRecord(
+                    step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=digest
+                )
+            )
         right = int(not falls)
-        records.append(AnswerRecord(step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right))
+        records.append(
+            AnswerRecord(
+                step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right
+            )
+        )
         leave(run, runs, [*records, RunStatus(state="finished", step=steps, at=2.0)])
     ingest(runs)
     return runs / DATABASE
@@ -121,7 +134,9 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         assert not study_certificate(found).ok
         counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in dose_response(found).arms)
         assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [(6, 8), (2, 8)]
-        assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [2] * 8
+        assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [
+            2
+        ] * 8
         told, said, report = decision(found), answer(found), render([found])
         shown = verdict_lines(found, said)
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
@@ -145,7 +160,9 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     """As in a study.json that an earlier version let grow without its list of doses."""
     found = judged(edited(lab(tmp_path), lambda study: study["sweep"].update(doses=[1e-4, 3e-4])))
-    assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
+    assert [[point.dose for point in arm.points] for arm in found.arms] == [
+        [1e-4, 3e-4, 1e-3, 3e-3]
+    ] * 2
     assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
 
@@ -158,11 +175,19 @@ def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
     tmp_path: Path, broken_from: float, highest: tuple[int, float]
 ) -> None:
     """Runs of eight steps."""
-    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=broken_from)) as evidence:
+    with Evidence.open(
+        lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8, broken_from=broken_from)
+    ) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert render([Source(evidence, "margin")]).html
-    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [*[(0, 1.0)] * 3, highest] * 2
-    assert doses(found)[0] == "grpo: fewer than two values have finished runs that are long enough to be judged"
+    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [
+        *[(0, 1.0)] * 3,
+        highest,
+    ] * 2
+    assert (
+        doses(found)[0]
+        == "grpo: fewer than two values have finished runs that are long enough to be judged"
+    )
     assert [arm.half for arm in found.arms] == [None, None]
     assert found.ratios == {}
 
@@ -173,15 +198,21 @@ def test_arms_that_stand_the_same_are_not_told_apart(tmp_path: Path) -> None:
     assert any("): inconclusive" in line for line in doses(found))
 
 
-def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:
+def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(
+    tmp_path: Path,
+) -> None:
     """A study.json that was edited after its first step is a mismatch of all its runs."""
-    with Evidence.open(edited(lab(tmp_path), lambda study: study.update(question="How little?"))) as evidence:
+    with Evidence.open(
+        edited(lab(tmp_path), lambda study: study.update(question="How little?"))
+    ) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert len(doses(found)) == 3
         report = render([Source(evidence, "margin")])
     for text, places in ((report.html, 2), (report.markdown, 3)):
         assert not any(sentence in text for sentence in doses(found))
-        assert text.count("No verdict: ") == places  # the answer and the section below it; the digest too
+        assert (
+            text.count("No verdict: ") == places
+        )  # the answer and the section below it; the digest too
 
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:

@@ -49,12 +49,23 @@ def relabel(home: Path, created: str, replicates: dict[str, str] | None = None) 
 
 
 def lab(
-    folder: Path, name: str, seeds: str, by: int, created: str, of: str | None = None, *, ended: bool = True
+    folder: Path,
+    name: str,
+    seeds: str,
+    by: int,
+    created: str,
+    of: str | None = None,
+    *,
+    ended: bool = True,
 ) -> Path:
-    """One more execution in the lab of `folder`, `ended` or with runs that stopped; the database."""
+    """One more execution in the lab of `folder`, `ended` or with runs that stopped; the
+    database.
+    """
     toml = STUDY.replace("{seeds}", seeds)
     state = "finished" if ended else "stopped"
-    database = make_lab(folder, toml, name=name, steps=4, every=4, change=ahead(by), end=lambda run: state)
+    database = make_lab(
+        folder, toml, name=name, steps=4, every=4, change=ahead(by), end=lambda run: state
+    )
     home = database.parent / name
     link = {"name": of, "content": identity(declared(home))} if of else None
     relabel(home, created, link)
@@ -78,7 +89,10 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     database = lab(tmp_path, "elsewise", "[10, 11, 12, 13, 14]", -8, "2026-03-01")
     with source(database, "toy-r1") as found:
         every = all_executions(found)
-        assert declared(tmp_path / "runs" / "toy-r1").digest == declared(tmp_path / "runs" / "toy-r1").content_digest
+        assert (
+            declared(tmp_path / "runs" / "toy-r1").digest
+            == declared(tmp_path / "runs" / "toy-r1").content_digest
+        )
         assert [(one.name, one.relation) for one in every.executions] == [
             ("toy", "original"),
             ("elsewise", "the same by content"),
@@ -90,7 +104,11 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
         assert fates["elsewise", "toy-r1"] == "taken back"
         together = every.combined("gspo")
         assert together.k == 3
-        means = [(8 * 5 + 2) / 100, (9 * 5 + 3) / 100, -(8 * 5 - 2) / 100]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
+        means = [
+            (8 * 5 + 2) / 100,
+            (9 * 5 + 3) / 100,
+            -(8 * 5 - 2) / 100,
+        ]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
         assert min(means) < together.estimate < max(means)
         assert all_executions(found) is every
     report = rendered(database, "toy")
@@ -138,18 +156,28 @@ def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
     assert sorted(str(path) for path in (runs / "_archive").rglob("*")) == before
 
 
-def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study_is_named(tmp_path: Path) -> None:
+def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study_is_named(
+    tmp_path: Path,
+) -> None:
     here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
     there = lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02")
     before = sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*"))
     for path in (there, there.parent, there.parent / "toy"):
         with Evidence.open(here) as evidence:
             every = all_executions(Source(evidence, "toy", elsewhere=[path]))
-            assert [(one.name, one.counts) for one in every.executions] == [("toy", True), (f"toy ({path})", True)]
+            assert [(one.name, one.counts) for one in every.executions] == [
+                ("toy", True),
+                (f"toy ({path})", True),
+            ]
             assert [one.fate for one in every.replications] == ["held"]
             together = every.combined("gspo")
-            # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
-            assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
+            # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1
+            # more on seeds 1 and 3.
+            assert (together.k, together.df, together.estimate) == (
+                1,
+                4.0,
+                pytest.approx((8.5 + 0.4) / 20),
+            )
             assert not every.can_confirm
             assert every.times("gspo") == 2
     assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before
@@ -167,21 +195,30 @@ def test_a_copy_counts_once_and_what_was_never_begun_was_not_carried_out(tmp_pat
         for journal in copy.rglob("journal.jsonl"):
             journal.unlink()
         found = Source(evidence, "toy", elsewhere=[copy])
-        assert [one.unread for one in all_executions(found).executions] == [None, "no run of it has begun"]
+        assert [one.unread for one in all_executions(found).executions] == [
+            None,
+            "no run of it has begun",
+        ]
         assert lines(found)[0].startswith("Carried out 1 time: ")
 
 
 def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
     here = lab(tmp_path / "here", "toy", "[0, 1, 2]", 5, "2026-01-01")
-    there = make_lab(tmp_path / "there", STUDY.replace("{seeds}", "3"), name="toy", steps=8, every=4).parent
+    there = make_lab(
+        tmp_path / "there", STUDY.replace("{seeds}", "3"), name="toy", steps=8, every=4
+    ).parent
     with Evidence.open(here) as evidence:
-        with pytest.raises(LabError, match=r"toy there is another study than toy here; they differ in steps$"):
+        with pytest.raises(
+            LabError, match=r"toy there is another study than toy here; they differ in steps$"
+        ):
             _ = all_executions(Source(evidence, "toy", elsewhere=[there]))
         with pytest.raises(LabError, match="no such file or folder"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "nowhere"]))
         with pytest.raises(LabError, match=r"neither studies nor lab\.db"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path]))
-        (tmp_path / "notes.txt").write_text("nothing that SQLite could read, however hard it tries" * 30)
+        (tmp_path / "notes.txt").write_text(
+            "nothing that SQLite could read, however hard it tries" * 30
+        )
         with pytest.raises(LabError, match=r"notes\.txt is damaged"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]))
 
@@ -194,17 +231,29 @@ def test_a_replication_whose_original_is_gone_names_it(tmp_path: Path) -> None:
             ("toy", "the original, not in this lab"),
             ("toy-r1", None),
         ]
-    make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="toy", steps=4, every=4)
+    make_lab(
+        tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="toy", steps=4, every=4
+    )
     report = rendered(database, "toy-r1")
-    assert "toy (named as the original, another study by now), toy-r1 (replication)" in report.markdown
+    assert (
+        "toy (named as the original, another study by now), toy-r1 (replication)" in report.markdown
+    )
 
 
 def test_content_is_the_same_whatever_name_seeds_and_date(tmp_path: Path) -> None:
     runs = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01").parent
     lab(tmp_path, "again", "[7, 8, 9]", 5, "2026-02-01", of="toy")
-    make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="other", steps=4, every=4)
+    make_lab(
+        tmp_path,
+        STUDY.replace("0.05", "0.1").replace("{seeds}", "3"),
+        name="other",
+        steps=4,
+        every=4,
+    )
     make_lab(tmp_path, STUDY.replace("{seeds}", "3"), name="longer", steps=8, every=4)
-    toy, again, other, longer = (declared(runs / name) for name in ("toy", "again", "other", "longer"))
+    toy, again, other, longer = (
+        declared(runs / name) for name in ("toy", "again", "other", "longer")
+    )
     assert identity(toy) == identity(again)
     assert again.replicates is not None
     assert again.digest == again.content_digest

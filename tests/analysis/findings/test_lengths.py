@@ -11,7 +11,13 @@ import pytest
 from laboratory import added_later, declare, leave, source
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.findings.sweeps import LONGER, LengthMeasurement, dose_response, lengths, moved_to
+from gspo_lab.analysis.findings.sweeps import (
+    LONGER,
+    LengthMeasurement,
+    dose_response,
+    lengths,
+    moved_to,
+)
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
@@ -50,8 +56,10 @@ def spread(run: Run) -> float:
 
 
 def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
-    """Four responses, two of each sign of A, whose log s are the drift plus and minus the spread; on mini-batch 0 all
-    ratios are 1. GRPO's range clips .1, .01, .001, 1e-4, 1e-5 of the tokens of mini-batches >= 1 at its five scales."""
+    """Four responses, two of each sign of A, whose log s are the drift plus and minus the spread;
+    on mini-batch 0 all ratios are 1. GRPO's range clips .1, .01, .001, 1e-4, 1e-5 of the tokens of
+    mini-batches >= 1 at its five scales.
+    """
     length = run.settings.rollout.max_tokens or 0
     moves = float(minibatch > 0)
     log_s = [moves * (sign * spread(run) - DRIFT) for sign in (1, -1, 1, -1)]
@@ -65,7 +73,8 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
     }
     counts = [int(minibatch > 0) * 4 * length * 10**-power for power in range(1, 6)]
     would_clip = {
-        f"would_clip_fraction_tokens_{rule}": share * moves for rule, share in (("grpo", 0.001), ("gspo", 0.4))
+        f"would_clip_fraction_tokens_{rule}": share * moves
+        for rule, share in (("grpo", 0.001), ("gspo", 0.4))
     }
     return UpdateRecord(
         step=step,
@@ -91,9 +100,13 @@ def lab(tmp_path: Path, keep: Callable[[Run], bool] = lambda run: True, toml: st
         records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
         for step in range(4):
             records += [update(run, step, minibatch) for minibatch in range(4)]
-            records.append(StepRecord(step=step, prompts=1, responses=16, reward_mean=0.5 + step / 10))
+            records.append(
+                StepRecord(step=step, prompts=1, responses=16, reward_mean=0.5 + step / 10)
+            )
         for step, right in ((0, 0), (4, 1)):
-            records.append(AnswerRecord(step=step, bench="chain", problem="p", sample=0, correct=right))
+            records.append(
+                AnswerRecord(step=step, bench="chain", problem="p", sample=0, correct=right)
+            )
         leave(run, runs, [*records, RunStatus(state="finished", step=4, at=2.0)])
     ingest(runs)
     return runs / DATABASE
@@ -110,13 +123,23 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     assert own.differences == pytest.approx((-0.4, -0.5, -0.6))
     # sd .1, t(2) = 4.3027: half-width 4.3027 * .1 / sqrt(3) = .2484
     assert (own.low, own.high) == pytest.approx((-0.7484, -0.2516), abs=1e-4)
-    for quantity, slope in [("spread_tokens", 0), ("averaging", -0.5), ("drift", 0), ("grad_norm", -0.25)]:
+    for quantity, slope in [
+        ("spread_tokens", 0),
+        ("averaging", -0.5),
+        ("drift", 0),
+        ("grad_norm", -0.25),
+    ]:
         assert exponent["grpo", quantity].estimate == pytest.approx(slope, abs=1e-9)
     run = laws.runs["gspo"][64.0][1]
     assert run.spread == pytest.approx(0.01 / 8)
     assert run.spread_tokens == pytest.approx(TOKEN_SPREAD)
     assert run.averaging == pytest.approx(1 / 32)
-    assert (run.drift, run.reward_first, run.gain, run.length) == (pytest.approx(DRIFT), 0.5, 1.0, 64.0)
+    assert (run.drift, run.reward_first, run.gain, run.length) == (
+        pytest.approx(DRIFT),
+        0.5,
+        1.0,
+        64.0,
+    )
     # Three of four mini-batches clip; three quarters of .001 and of .4.
     assert (run.clipped_grpo, run.clipped_gspo) == pytest.approx((0.00075, 0.3))
     assert sentences == [f"{one}." for one in lines(laws)]
@@ -142,22 +165,26 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     assert sentences(described) == ["Not counted: 6 runs of other seeds (2)."]
 
 
-def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:
+def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(
+    tmp_path: Path,
+) -> None:
     with Evidence.open(lab(tmp_path)) as evidence:
         laws = lengths(Source(evidence, "long"))
-    # GRPO's range clips 3/4 of .001 at its own width and ten times as much at half of it: .0013 of the tokens wants
-    # 2^log10(.0013 / .00075) times the way.
+    # GRPO's range clips 3/4 of .001 at its own width and ten times as much at half of it: .0013 of
+    # the tokens wants 2^log10(.0013 / .00075) times the way.
     moved = 2 ** math.log10(0.0013 / 0.00075)
     assert laws.moved.differences == pytest.approx([moved] * 3)
     assert [one.length for one in laws.predicted] == list(LONGER)
-    # At 30,000 tokens the spread is .01 x 1.18 x 30000^-b, at most 1.9e-4: below -moved^2 x 8e-4 + 1.9e-4 = -9.3e-4
-    # lies all with A < 0, and nothing above 4e-4. Half of three quarters of the tokens.
+    # At 30,000 tokens the spread is .01 x 1.18 x 30000^-b, at most 1.9e-4: below -moved^2 x 8e-4 +
+    # 1.9e-4 = -9.3e-4 lies all with A < 0, and nothing above 4e-4. Half of three quarters of the
+    # tokens.
     assert laws.predicted[-1].share.differences == pytest.approx([0.375] * 3)
     assert laws.predicted[-1].negative.differences == pytest.approx([1.0] * 3)
     assert laws.check.length == 256
     assert laws.check.measured.differences == pytest.approx([0.3] * 3)
-    # .01 x 256^-b is 1.09e-3, 6.3e-4, 3.6e-4. With A > 0 it needs 1.2e-3 to leave the range; with A < 0 one of two
-    # responses lies below it, and the other one too where the spread is below 5e-4: 1/4, 1/4 and 1/2 of three quarters.
+    # .01 x 256^-b is 1.09e-3, 6.3e-4, 3.6e-4. With A > 0 it needs 1.2e-3 to leave the range; with A
+    # < 0 one of two responses lies below it, and the other one too where the spread is below 5e-4:
+    # 1/4, 1/4 and 1/2 of three quarters.
     assert laws.check.share.differences == pytest.approx([0.1875, 0.1875, 0.375])
 
 
@@ -176,9 +203,19 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
 
 @pytest.mark.parametrize(
     ("share", "moved"),
-    [(0.1, 4.0), (0.01, 2.0), (0.001, 1.0), (10**-2.5, 2**0.5), (1e-5, 0.25), (0.2, None), (1e-6, None)],
+    [
+        (0.1, 4.0),
+        (0.01, 2.0),
+        (0.001, 1.0),
+        (10**-2.5, 2**0.5),
+        (1e-5, 0.25),
+        (0.2, None),
+        (1e-6, None),
+    ],
 )
-def test_a_range_of_half_the_width_clips_what_twice_the_way_does(share: float, moved: float | None) -> None:
+def test_a_range_of_half_the_width_clips_what_twice_the_way_does(
+    share: float, moved: float | None
+) -> None:
     scaled = np.array([0.1, 0.01, 0.001, 1e-4, 1e-5])
     assert moved_to(share, scaled) == (None if moved is None else pytest.approx(moved))
     assert moved_to(0.001, np.array([0.1, 0.001, 0.0, 0.0, 0.0])) == pytest.approx(2.0)
@@ -186,20 +223,45 @@ def test_a_range_of_half_the_width_clips_what_twice_the_way_does(share: float, m
 
 
 def measured(sigma: float) -> LengthMeasurement:
-    """Four responses of equal length, two of each sign of A, each once above and once below a drift of -8e-4."""
+    """Four responses of equal length, two of each sign of A, each once above and once below a drift
+    of -8e-4.
+    """
     return LengthMeasurement(
-        length=1.0, spread_tokens=1.0, spread=sigma, drift=DRIFT, clipped_grpo=0.0, clipped_gspo=0.0, grad_norm=1.0,
-        reward_first=0.5, gain=None, scales={}, residual_N=sigma * np.array([1.0, -1.0, 1.0, -1.0]),
-        expected_N=np.full(4, -DRIFT), adv_N=np.array([1.0, 1.0, -1.0, -1.0]), share_N=np.full(4, 0.25),
-    )  # fmt: skip
+        length=1.0,
+        spread_tokens=1.0,
+        spread=sigma,
+        drift=DRIFT,
+        clipped_grpo=0.0,
+        clipped_gspo=0.0,
+        grad_norm=1.0,
+        reward_first=0.5,
+        gain=None,
+        scales={},
+        residual_N=sigma * np.array([1.0, -1.0, 1.0, -1.0]),
+        expected_N=np.full(4, -DRIFT),
+        adv_N=np.array([1.0, 1.0, -1.0, -1.0]),
+        share_N=np.full(4, 0.25),
+    )
 
 
 @pytest.mark.parametrize(
     ("moved", "shrunk", "clipped"),
     [
-        (1.0, 1.0, (0.25, 0.25)),  # -8e-4 + 2e-3 is above 4e-4; -2.8e-3 is below -3e-4, 1.2e-3 is not
-        (1.0, 0.1, (0.5, 0.0)),  # what averages out leaves the drift alone: all with A < 0, none with A > 0
-        (0.5, 0.01, (0.0, 0.0)),  # half of the way is a quarter of the drift, -2e-4: inside the range
+        (
+            1.0,
+            1.0,
+            (0.25, 0.25),
+        ),  # -8e-4 + 2e-3 is above 4e-4; -2.8e-3 is below -3e-4, 1.2e-3 is not
+        (
+            1.0,
+            0.1,
+            (0.5, 0.0),
+        ),  # what averages out leaves the drift alone: all with A < 0, none with A > 0
+        (
+            0.5,
+            0.01,
+            (0.0, 0.0),
+        ),  # half of the way is a quarter of the drift, -2e-4: inside the range
     ],
 )
 def test_the_spread_shrinks_with_length_and_the_drift_does_not(

@@ -38,7 +38,9 @@ def first_outcome(database: Path) -> RunOutcome:
         return outcomes(Source(evidence, "toy"), "addition")[0]
 
 
-def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(tmp_path: Path) -> None:
+def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(
+    tmp_path: Path,
+) -> None:
     grpo = first_outcome(make_lab(tmp_path, seeds=1, change=by_step))
     assert (grpo.start, grpo.evaluations) == (1.0, 3)
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
@@ -51,7 +53,13 @@ def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(t
     ids=["the last one repeats the one before and is flagged", "a start takes no final score"],
 )
 def test_an_evaluation_that_could_not_be_graded(
-    tmp_path: Path, broken: int, last: float, carried: int, errors: int, start: float | None, best: float
+    tmp_path: Path,
+    broken: int,
+    last: float,
+    carried: int,
+    errors: int,
+    start: float | None,
+    best: float,
 ) -> None:
     def change(run: Run, record: Record) -> Record | None:
         record = by_step(run, record)
@@ -66,14 +74,18 @@ def test_an_evaluation_that_could_not_be_graded(
 
 
 def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
-    database = make_lab(tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped")
+    database = make_lab(
+        tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped"
+    )
     grpo = first_outcome(database)
     assert grpo.final is None
     assert grpo.latest == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("rewarded", [True, False])
-def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Path, rewarded: bool) -> None:
+def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(
+    tmp_path: Path, rewarded: bool
+) -> None:
     def change(run: Run, record: Record) -> Record:
         dead = run.seed == 1 and run.arm == "gspo"
         if dead and isinstance(record, UpdateRecord) and record.step >= 9:
@@ -86,7 +98,11 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
         decided, shown = decision(found), verdict_lines(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
-    assert (dead.state, dead.stability.collapse, dead.stability.cause) == ("finished", 9, "non-finite")
+    assert (dead.state, dead.stability.collapse, dead.stability.cause) == (
+        "finished",
+        9,
+        "non-finite",
+    )
     assert flags(decided) == [
         "Collapsed and still counted: gspo seed 1.",
         "Updates that were not finite, skipped or of a dead model: gspo seed 1 (12).",
@@ -98,7 +114,9 @@ BY_REWARD = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:rewar
 
 
 def partial(run: Run, record: Record) -> Record:
-    """Every answer earns a half (grpo) or three quarters (gspo) after the start, a quarter at it; none is correct."""
+    """Every answer earns a half (grpo) or three quarters (gspo) after the start, a quarter at it;
+    none is correct.
+    """
     if not isinstance(record, AnswerRecord):
         return record
     reward = 0.25 if record.step == 0 else {"grpo": 0.5, "gspo": 0.75}[run.arm]
@@ -108,10 +126,18 @@ def partial(run: Run, record: Record) -> Record:
 def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
     with source(make_lab(tmp_path, BY_REWARD, change=partial)) as found:
         assert found.declaration.primary == "addition:reward"
-        assert benches(found) == ["addition:reward", "addition"], "the primary one first; the share stays"
-        finals = {(one.arm, one.seed): (one.start, one.final) for one in outcomes(found, "addition:reward")}
+        assert benches(found) == [
+            "addition:reward",
+            "addition",
+        ], "the primary one first; the share stays"
+        finals = {
+            (one.arm, one.seed): (one.start, one.final)
+            for one in outcomes(found, "addition:reward")
+        }
         assert finals == {
-            (arm, seed): (0.25, end) for arm, end in {"grpo": 0.5, "gspo": 0.75}.items() for seed in range(3)
+            (arm, seed): (0.25, end)
+            for arm, end in {"grpo": 0.5, "gspo": 0.75}.items()
+            for seed in range(3)
         }
         assert {one.final for one in outcomes(found, "addition")} == {0.0}
         verdict = decision(found).verdicts["gspo"]
@@ -120,9 +146,9 @@ def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
         assert set(tallies["correct"] / tallies["answers"]) == {0.25, 0.5, 0.75}
 
 
-PASS = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:pass@2"\n[arm.grpo]', 1).replace(
-    "problems = 20", "problems = 20\nsamples = 3"
-)
+PASS = TWO_ARMS.replace(
+    "[arm.grpo]", '[verdict]\nprimary = "addition:pass@2"\n[arm.grpo]', 1
+).replace("problems = 20", "problems = 20\nsamples = 3")
 
 
 def one_of_three(run: Run, record: Record) -> Record:
@@ -136,9 +162,15 @@ def one_of_three(run: Run, record: Record) -> Record:
 def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
     """pass@2 of 3 answers: with 1 right 1 - C(2,2) / C(3,2) = 2/3, with 2 right 1."""
     with source(make_lab(tmp_path, PASS, change=one_of_three)) as found:
-        assert benches(found) == ["addition:pass@2", "addition"], "the primary one first; the share stays"
+        assert benches(found) == [
+            "addition:pass@2",
+            "addition",
+        ], "the primary one first; the share stays"
         finals = {one.arm: (one.start, one.final) for one in outcomes(found, "addition:pass@2")}
-        assert finals == {"grpo": pytest.approx((2 / 3, 2 / 3)), "gspo": pytest.approx((2 / 3, 1.0))}
+        assert finals == {
+            "grpo": pytest.approx((2 / 3, 2 / 3)),
+            "gspo": pytest.approx((2 / 3, 1.0)),
+        }
         assert decision(found).verdicts["gspo"].paired.estimate == pytest.approx(1 / 3)
         assert answers_variance(found, {"grpo": -1, "gspo": 1}, [0, 1, 2]) == pytest.approx(0.0)
         by_step = counted_wrong(found, "addition:pass@2", "toy/gspo/s0")
@@ -148,10 +180,16 @@ def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "told"),
     [
-        (BY_REWARD.replace("addition:reward", "adition:reward"), "verdict.primary: no benchmark 'adition:reward'"),
+        (
+            BY_REWARD.replace("addition:reward", "adition:reward"),
+            "verdict.primary: no benchmark 'adition:reward'",
+        ),
         (
             PASS.replace("pass@2", "pass@4"),
-            "'addition:pass@4' needs 4 answers to a problem at every evaluation, and bench.addition.samples = 3",
+            (
+                "'addition:pass@4' needs 4 answers to a problem at every evaluation, and"
+                " bench.addition.samples = 3"
+            ),
         ),
     ],
 )
@@ -176,12 +214,16 @@ def decided(database: Path) -> Decision:
 def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
     verdict = decided(make_lab(tmp_path, seeds=5, change=EQUAL)).verdicts["gspo"]
     # Problem by problem, seed s: s problems lost below, s won above the first eight.
-    d_SI = [[float(seed <= i < seed + EIGHT) - float(i < EIGHT) for i in range(20)] for seed in range(5)]
+    d_SI = [
+        [float(seed <= i < seed + EIGHT) - float(i < EIGHT) for i in range(20)] for seed in range(5)
+    ]
     assert verdict.paired.differences == (0.0,) * 5
     assert verdict.paired.sd == 0.0
     assert verdict.paired.items_sd == pytest.approx((items_variance(d_SI) or 0.0) ** 0.5)
     # t(4) = 2.7764 times the answers' sd over sqrt 5, where version 0.1 had no interval.
-    assert verdict.paired.high == pytest.approx(2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4)
+    assert verdict.paired.high == pytest.approx(
+        2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4
+    )
     assert verdict.word == "not resolved"
 
 
@@ -195,8 +237,12 @@ def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) 
     rebuild(database.parent)
     after = decided(database)
     assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
-    assert after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
-    assert sentences(after.described)[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo − grpo ")
+    assert (
+        after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
+    )
+    assert sentences(after.described)[0].startswith(
+        "Not counted: 2 pairs of other seeds (3, 4), gspo − grpo "
+    )
     assert after.matched.lock.state == "differs as declared"
 
 
@@ -216,7 +262,9 @@ def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path)
         assert (steps.tolist(), reward.tolist()) == ([0, 1, 2, 3, 4], [1, 2, 2, 4, 4])
         area = next(one for one in scalars(found) if one.name.startswith("training reward, area"))
         assert area.values["grpo", 0] == pytest.approx((1.5 + 2 + 3 + 4) / 4)
-        by_claims = read(found, Reading("reward_mean", Window(Steps.ALL), Reduce.AREA))["toy/grpo/s0"]
+        by_claims = read(found, Reading("reward_mean", Window(Steps.ALL), Reduce.AREA))[
+            "toy/grpo/s0"
+        ]
         assert by_claims.value == area.values["grpo", 0]
 
 
@@ -262,7 +310,10 @@ def study(folder: Path, toml: str, seeds: int = 3) -> Study:
             'model = "Qwen/Qwen3-0.6B"',
             3,
             " starting from Qwen/Qwen3-0.6B",
-            "Every seed starts from Qwen/Qwen3-0.6B: what is judged is this checkpoint, which is the question",
+            (
+                "Every seed starts from Qwen/Qwen3-0.6B: what is judged is this checkpoint, which"
+                " is the question"
+            ),
         ),
         (
             '[arm.gspo]\nobjective = "gspo"',
@@ -278,21 +329,29 @@ def test_a_verdict_says_of_which_starts_it_is(
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
     assert (reason_text(found) if (found := starting_models(declared)) else "") == words
-    assert [line for line in limitations(declared) if line in starting_limits(declared)] == starting_limits(declared)
-    assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
+    assert [
+        line for line in limitations(declared) if line in starting_limits(declared)
+    ] == starting_limits(declared)
+    assert [line[: len(limit or "")] for line in starting_limits(declared)] == (
+        [limit] if limit else []
+    )
 
 
 def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> None:
-    """Update n has n / w of the rate: of 12 steps of two updates w = 25 leaves none at the full rate, w = 23 two."""
+    """Update n has n / w of the rate: of 12 steps of two updates w = 25 leaves none at the full
+    rate, w = 23 two.
+    """
     for name, warm_up, notes in (("all", 25, 2), ("most", 23, 0)):
         toml = TWO_ARMS + f"[update]\nminibatches = 2\nwarmup_updates = {warm_up}\n"
         with Evidence.open(make_lab(tmp_path, toml, name=name)) as evidence:
-            lines = [line for line in flags(decision(Source(evidence, name))) if "clip fraction" in line]
+            lines = [
+                line for line in flags(decision(Source(evidence, name))) if "clip fraction" in line
+            ]
         assert len(lines) == notes, "one for each arm"
         for arm, line in zip(("grpo", "gspo"), lines, strict=False):
-            assert line == (
-                f"The clip fraction is not measured: {arm} has no update after the learning rate's warm-up: 12 of 12 "
-                "steps warm up."
+            assert (
+                line == f"The clip fraction is not measured: {arm} has no update after the learning"
+                " rate's warm-up: 12 of 12 steps warm up."
             )
 
 
@@ -305,7 +364,9 @@ def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gain", "said"), [(0.35, "gspo is better than grpo"), (0.0, "Whether gspo differs from grpo")]
 )
-def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: float, said: str) -> None:
+def test_it_stands_in_the_sentence_of_terminal_and_card(
+    tmp_path: Path, gain: float, said: str
+) -> None:
     database = make_lab(tmp_path, gain=gain)
     with Evidence.open(database) as evidence:
         (sentence,) = decided_sentences(decision(Source(evidence, "toy")))

@@ -1,4 +1,6 @@
-"""Answers that could not be graded: verdicts that do not survive them are withheld. 20 problems, three evaluations."""
+"""Answers that could not be graded: verdicts that do not survive them are withheld. 20 problems,
+three evaluations.
+"""
 
 import json
 from collections.abc import Callable
@@ -24,7 +26,9 @@ Lost = Callable[[Run, AnswerRecord, bool], bool]
 
 
 def lab(folder: Path, lost: Lost, *, gspo: tuple[int, int, int] = (17, 18, 18)) -> Path:
-    """grpo has 19, 20 and 21 right answers of 60, gspo so many by seed, spread over all three evaluations."""
+    """grpo has 19, 20 and 21 right answers of 60, gspo so many by seed, spread over all three
+    evaluations.
+    """
 
     def change(run: Run, record: Record) -> Record:
         if not isinstance(record, AnswerRecord):
@@ -46,7 +50,10 @@ def decided(database: Path) -> Decision:
 
 
 def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Path) -> None:
-    """53 of 180 answers right against 60: -.039. With its 127 wrong ones left out gspo has all right: +.667."""
+    """53 of 180 answers right against 60: -.039.
+
+    With its 127 wrong ones left out gspo has all right: +.667.
+    """
     graded = decided(lab(tmp_path / "honest", lambda *_: False))
     honest = graded.verdicts["gspo"]
     assert (honest.paired.estimate, graded.ungraded) == (pytest.approx((53 - 60) / 180), {})
@@ -56,10 +63,15 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     verdict, doubt = found.verdicts["gspo"], found.ungraded["gspo"]
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
-    assert "left out it reads 'gspo better than grpo by more than the margin'" in str(because(verdict))
+    assert "left out it reads 'gspo better than grpo by more than the margin'" in str(
+        because(verdict)
+    )
     assert (verdict.word, verdict.better) == ("withheld", None)
-    assert sentence(verdict).startswith("No verdict on gspo against grpo: more answers of one arm could not be graded")
-    # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one on one seed
+    assert sentence(verdict).startswith(
+        "No verdict on gspo against grpo: more answers of one arm could not be graded"
+    )
+    # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one
+    # on one seed
     assert (doubt.answers, doubt.errors, doubt.more) == ((180, 180), (0, 127), (0, 15))
     assert doubt.p == pytest.approx(2 / 2**15)
     assert doubt.verdict.paired.differences == honest.paired.differences
@@ -76,24 +88,32 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     told = sections["answer"]["comparisons"]["gspo"]["ungraded"]
     assert told["not_graded"] == {"grpo": 0, "gspo": 127}
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
-    assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"]["final_counted_wrong"] == pytest.approx(
-        17 / 60, rel=1e-5
-    )
+    assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
+        "final_counted_wrong"
+    ] == pytest.approx(17 / 60, rel=1e-5)
 
 
 def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
-    """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02: contradicted."""
-    with Evidence.open(lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)) as evidence:
+    """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02:
+    contradicted.
+    """
+    with Evidence.open(
+        lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)
+    ) as evidence:
         found = {one.claim.id: one for one in judge(Source(evidence, "toy"), every=True)}
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
-    assert because(claim.verdict) == (
-        "answers that could not be graded decide: left out it is contradicted, counted as incorrect inconclusive"
+    assert (
+        because(claim.verdict)
+        == "answers that could not be graded decide: left out it is contradicted, counted as"
+        " incorrect inconclusive"
     )
 
 
 def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Path) -> None:
-    """The same by `gspo-lab regrade`: every wrong answer of one arm has a later grade, which is none."""
+    """The same by `gspo-lab regrade`: every wrong answer of one arm has a later grade, which is
+    none.
+    """
     database = lab(tmp_path, lambda *_: False)
     for home in sorted((tmp_path / "runs" / "toy" / "gspo").glob("s*")):
         (home / "grades").mkdir()
@@ -102,7 +122,12 @@ def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Pat
         with Journal(home / "grades") as journal:
             journal.write(
                 GradeRecord(
-                    bench="addition", step=4 * (e + 1), problem=f"addition-{i}", sample=0, error="timed out", at=1.0
+                    bench="addition",
+                    step=4 * (e + 1),
+                    problem=f"addition-{i}",
+                    sample=0,
+                    error="timed out",
+                    at=1.0,
                 )
                 for e, i in lost
             )
@@ -113,7 +138,9 @@ def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Pat
 
 
 def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
-    """Problem 19, wrong everywhere, is lost once in each arm: no problem has more in one, and the word stays."""
+    """Problem 19, wrong everywhere, is lost once in each arm: no problem has more in one, and the
+    word stays.
+    """
     honest = decided(lab(tmp_path / "honest", lambda *_: False, gspo=(50, 52, 54))).verdicts["gspo"]
     assert honest.word == "better beyond margin"
 
@@ -129,7 +156,10 @@ def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("problems", "word"), [(5, "better beyond margin"), (6, "withheld")])
 def test_uneven_shares_alone_withhold_a_verdict(tmp_path: Path, problems: int, word: str) -> None:
-    """One wrong answer to each of some problems is lost in gspo alone. Five of five: p = 2 / 32; six: 2 / 64."""
+    """One wrong answer to each of some problems is lost in gspo alone.
+
+    Five of five: p = 2 / 32; six: 2 / 64.
+    """
 
     def some(run: Run, record: AnswerRecord, right: bool) -> bool:
         late = int(record.problem.rpartition("-")[2]) >= 20 - problems

@@ -1,4 +1,5 @@
-"""Studies of three matched pairs whose records can be checked with a pencil, and hands to tamper with them.
+"""Studies of three matched pairs whose records can be checked with a pencil, and hands to tamper
+with them.
 
 `SealedLab` is such a study as workers leave it, sealed and gradable, for a forger of four skills:
 
@@ -29,7 +30,14 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.cli.verify import graded_again
 from gspo_lab.common.atomic_files import sums_digest, write_sums
 from gspo_lab.recording.journal import Journal, scan
-from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict
+from gspo_lab.recording.records import (
+    AnswerRecord,
+    Record,
+    RunStatus,
+    StepRecord,
+    UpdateRecord,
+    from_dict,
+)
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report.words import because
 from gspo_lab.study import Run, load_study
@@ -101,7 +109,14 @@ class Lab:
         self.folder, self.runs = folder, folder / "runs"
         self.home = self.runs / "toy"
         toml = folder / "toy.toml"
-        given = {"grpo": grpo, "gspo": gspo, "coupled": coupled, "study": study, "top": top, "bench": bench}
+        given = {
+            "grpo": grpo,
+            "gspo": gspo,
+            "coupled": coupled,
+            "study": study,
+            "top": top,
+            "bench": bench,
+        }
         toml.write_text(TOML.format(**given))
         self.study = load_study(toml)
         locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
@@ -128,7 +143,9 @@ class Lab:
         ingest(self.runs)
 
     def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
-        """Change the lines of a run's journal and all its digests by hand; `edit` works in place or returns others."""
+        """Change the lines of a run's journal and all its digests by hand; `edit` works in place or
+        returns others.
+        """
         lines = scan(self.home / run / "journal.jsonl").items
         recorded_anew(self.home / run, edit(lines) or lines)
         ingest(self.runs)
@@ -142,10 +159,16 @@ class Lab:
         self.edit_journal(run, edit)
 
     def set_of(self, run: str, kind: str, change: dict[str, Any], **where: Any) -> None:
-        """Set fields of all records of a kind whose fields are as in `where`; at least one must be."""
+        """Set fields of all records of a kind whose fields are as in `where`; at least one must
+        be.
+        """
 
         def edit(lines: Lines) -> None:
-            found = [line for line in lines if line["kind"] == kind and all(line.get(k) == v for k, v in where.items())]
+            found = [
+                line
+                for line in lines
+                if line["kind"] == kind and all(line.get(k) == v for k, v in where.items())
+            ]
             assert found
             for line in found:
                 line.update(change)
@@ -170,13 +193,22 @@ class Lab:
 
 def of(found: Certificate, name: str, seed: int = 0) -> Check:
     """One check of the pair of a seed."""
-    return next(check for pair in found.pairs if pair.seed == seed for check in pair.checks if check.name == name)
+    return next(
+        check
+        for pair in found.pairs
+        if pair.seed == seed
+        for check in pair.checks
+        if check.name == name
+    )
 
 
 def odd_ones(found: Certificate) -> set[tuple[str, int]]:
     """(check, seed) of every undeclared difference."""
     return {
-        (check.name, pair.seed) for pair in found.pairs for check in pair.checks if check.state.endswith("undeclared")
+        (check.name, pair.seed)
+        for pair in found.pairs
+        for check in pair.checks
+        if check.state.endswith("undeclared")
     }
 
 
@@ -197,7 +229,14 @@ def rolling(seed: int, order: Callable[[int], Sequence[str]] | None = None) -> l
 def history(run: Run) -> list[Record]:
     """What a worker leaves: equal for both arms up to the first update, then each arm's own."""
     records: list[Record] = [
-        RunStatus(state="started", step=0, at=1000.0 + run.seed, run=run.id, declaration=run.declaration, facts=FACTS),
+        RunStatus(
+            state="started",
+            step=0,
+            at=1000.0 + run.seed,
+            run=run.id,
+            declaration=run.declaration,
+            facts=FACTS,
+        ),
         *exam(run, 0),
     ]
     digests = rolling(run.seed)
@@ -205,12 +244,18 @@ def history(run: Run) -> list[Record]:
         who = "both" if step == 0 else run.arm
         for minibatch in range(2):
             moved = 0.25 * minibatch
-            would_clip: dict[str, Any] = {f"would_clip_fraction_tokens_{rule}": moved / 2 for rule in ("grpo", "gspo")}
+            would_clip: dict[str, Any] = {
+                f"would_clip_fraction_tokens_{rule}": moved / 2 for rule in ("grpo", "gspo")
+            }
             records.append(
                 UpdateRecord(
                     step=step,
                     minibatch=minibatch,
-                    loss=0.0 if minibatch == 0 and step == 0 else len(run.arm) / 8 + (0.5 if run.arm == "gspo" else 0),
+                    loss=(
+                        0.0
+                        if minibatch == 0 and step == 0
+                        else len(run.arm) / 8 + (0.5 if run.arm == "gspo" else 0)
+                    ),
                     log_ratio_max_abs=moved,
                     grad_norm=1.0 + run.seed + step / 8 + minibatch / 64,
                     learning_rate=1e-4 * min(1.0, (2 * step + minibatch + 1) / 8),
@@ -245,19 +290,29 @@ def history(run: Run) -> list[Record]:
         for place, problem in enumerate(ids(run.seed, step)):
             for sample in range(2):
                 right = int(sample == 0 or (place == 0 and step > 0))  # 4 of 8, and 5 of 8 later
-                records.append(answer(step, "rollout", problem, sample, f"{problem} said {who} {sample}", right))
+                records.append(
+                    answer(
+                        step, "rollout", problem, sample, f"{problem} said {who} {sample}", right
+                    )
+                )
         if step in (1, 3):
             records += exam(run, step + 1)
     return records
 
 
 def exam(run: Run, step: int) -> list[Record]:
-    """Of 20 problems 8 are right at the start and for grpo; gspo gets 4, 5 and 6 more, seed by seed."""
+    """Of 20 problems 8 are right at the start and for grpo; gspo gets 4, 5 and 6 more, seed by
+    seed.
+    """
     right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
-    return [answer(step, "sums", f"held-{i}", 0, f"{i}: {i < right}", int(i < right)) for i in range(20)]
+    return [
+        answer(step, "sums", f"held-{i}", 0, f"{i}: {i < right}", int(i < right)) for i in range(20)
+    ]
 
 
-def answer(step: int, bench: str, problem: str, sample: int, text: str, correct: int) -> AnswerRecord:
+def answer(
+    step: int, bench: str, problem: str, sample: int, text: str, correct: int
+) -> AnswerRecord:
     return AnswerRecord(
         step=step,
         bench=bench,
@@ -281,7 +336,9 @@ PROBLEMS = TASK.problems("held-out")[:20]
 
 
 def gradable(run: Run) -> list[Record]:
-    """`history`, with benchmark answers to problems that are the task's, and the other rule's clips other ones."""
+    """`history`, with benchmark answers to problems that are the task's, and the other rule's clips
+    other ones.
+    """
     out: list[Record] = []
     for record in history(run):
         if isinstance(record, UpdateRecord):
@@ -299,7 +356,13 @@ def examined(run: Run, step: int) -> list[AnswerRecord]:
     right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
     samples = run.settings.bench[0].samples_at(step, run.settings.steps)
     return [
-        graded_record(TASK, question, ModelAnswer(said(place < right, place), 3, False), bench="sums", step=step)
+        graded_record(
+            TASK,
+            question,
+            ModelAnswer(said(place < right, place), 3, False),
+            bench="sums",
+            step=step,
+        )
         for question in questions("sums", PROBLEMS, samples, run.seed)
         for place in (PROBLEMS.index(question.problem),)
     ]
@@ -316,7 +379,9 @@ class SealedLab(Lab):
         for run in RUNS:
             self.model(self.trained(run), f"what {run} has learned")
             path = self.home / run / "run.json"
-            content = json.loads(path.read_text()) | {"warm_start": str(self.runs / "_starts" / "start")}
+            content = json.loads(path.read_text()) | {
+                "warm_start": str(self.runs / "_starts" / "start")
+            }
             path.write_text(json.dumps(content))
             self.set_facts(run, start=start, reference_bands=content["reference_bands"])
 
@@ -361,7 +426,9 @@ class SealedLab(Lab):
             self.sealed(run, edit)
 
     def sql(self, *statements: str) -> None:
-        ingest(self.runs)  # later it would put back what a statement has changed, for the copies are other files
+        ingest(
+            self.runs
+        )  # later it would put back what a statement has changed, for the copies are other files
         connection = sqlite3.connect(self.runs / "lab.db")
         for statement in statements:
             assert connection.execute(statement).rowcount > 0
@@ -372,7 +439,9 @@ class SealedLab(Lab):
         """What `gspo-lab certify` finds, every answer graded again."""
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
-            again = graded_again(evidence, "toy", self.runs, 10_000, unsafe=False, chance=random.Random(0))
+            again = graded_again(
+                evidence, "toy", self.runs, 10_000, unsafe=False, chance=random.Random(0)
+            )
             return verify_record(evidence, study_certificate(Source(evidence, "toy")), again)
 
 
@@ -383,12 +452,18 @@ def failed(found: Certificate) -> set[str]:
 
 def where(items: Lines, kind: str, **fields: Any) -> Iterator[dict[str, Any]]:
     """The records of a kind whose fields are these; at least one is."""
-    found = [one for one in items if one["kind"] == kind and all(one.get(key) == v for key, v in fields.items())]
+    found = [
+        one
+        for one in items
+        if one["kind"] == kind and all(one.get(key) == v for key, v in fields.items())
+    ]
     assert found
     yield from found
 
 
-def changed(kind: str, change: Callable[[dict[str, Any]], Any], **fields: Any) -> Callable[[Lines], None]:
+def changed(
+    kind: str, change: Callable[[dict[str, Any]], Any], **fields: Any
+) -> Callable[[Lines], None]:
     """An edit: `change` each record of a kind with these fields, in place."""
 
     def edit(items: Lines) -> None:

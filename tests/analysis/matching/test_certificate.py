@@ -1,4 +1,6 @@
-"""The certificate of studies whose every record is known, and what it says when one of them is tampered with."""
+"""The certificate of studies whose every record is known, and what it says when one of them is
+tampered with.
+"""
 
 import json
 from collections.abc import Callable
@@ -24,7 +26,14 @@ from gspo_lab.study.declaration import LOCKED
 CHECKS = [
     *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
     *("weights", "tokenizer", "chat template", "other facts", "grader"),
-    *("prompts", "first rollout", "first log-probs", "first rewards", "first counts", "first mini-batches"),
+    *(
+        "prompts",
+        "first rollout",
+        "first log-probs",
+        "first rewards",
+        "first counts",
+        "first mini-batches",
+    ),
     "compute",
     *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
     *("identity", "plan", "own numbers", "sealed answers"),
@@ -43,7 +52,9 @@ def lab(whole: Path, tmp_path: Path) -> Lab:
 
 def test_matched_runs_pass_every_check(lab: Lab) -> None:
     found = lab.certificate()
-    assert [(pair.arms, pair.seed) for pair in found.pairs] == [(("grpo", "gspo"), seed) for seed in range(3)]
+    assert [(pair.arms, pair.seed) for pair in found.pairs] == [
+        (("grpo", "gspo"), seed) for seed in range(3)
+    ]
     assert [check.name for check in found.pairs[0].checks] == CHECKS
     states = {check.name: check.state for check in found.pairs[1].checks}
     assert states.pop("settings") == "differs as declared"
@@ -74,7 +85,9 @@ def _swap_prompts(lines: Lines) -> None:
 
 
 def _swap_items(lines: Lines) -> None:
-    places = [i for i, line in enumerate(lines) if line.get("bench") == "sums" and line["step"] == 2]
+    places = [
+        i for i, line in enumerate(lines) if line.get("bench") == "sums" and line["step"] == 2
+    ]
     lines[places[4]], lines[places[5]] = lines[places[5]], lines[places[4]]
 
 
@@ -92,7 +105,11 @@ def _temperature(content: dict[str, Any]) -> None:
 
 def _one_wrong_fact_each(lab: Lab) -> None:
     packages, flags = {"torch": "2.13.1", "numpy": "2.4.6"}, {"OMP_NUM_THREADS": "1"}
-    digests = {"weights": _flip_bit(FACTS["weights"]), "tokenizer": "cc" * 32, "chat_template": "cc" * 32}
+    digests = {
+        "weights": _flip_bit(FACTS["weights"]),
+        "tokenizer": "cc" * 32,
+        "chat_template": "cc" * 32,
+    }
     others = {"grader": "addition/2", "code": "4567def", "device": "a GPU", "driver": "9"}
     lab.set_facts("gspo/s0", packages=packages, flags=flags, **digests, **others)
 
@@ -110,11 +127,17 @@ def _one_wrong_record_each(lab: Lab) -> None:
 SIGNED = ("run", "declaration", "journal", "answers")
 """What workers of earlier versions did not record."""
 
-TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], set[str], tuple[str, ...]]] = {
+TAMPERINGS: dict[
+    str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], set[str], tuple[str, ...]]
+] = {
     "a setting": (
         lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
         {"settings": ("update.learning_rate",)},
-        {"declaration", "own numbers", "identity"},  # the learning rates are those of another, and so was its arm
+        {
+            "declaration",
+            "own numbers",
+            "identity",
+        },  # the learning rates are those of another, and so was its arm
         ("update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",),
     ),
     "a benchmark's temperature": (
@@ -124,7 +147,9 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], s
         (),
     ),
     "declared keys": (
-        lambda lab: lab.edit_json("gspo/s0/run.json", lambda run: run["declared"].append("update.learning_rate")),
+        lambda lab: lab.edit_json(
+            "gspo/s0/run.json", lambda run: run["declared"].append("update.learning_rate")
+        ),
         {"declaration": ("gspo: declared keys",)},
         set(),
         ("toy/gspo/s0 declares",),
@@ -189,14 +214,16 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], s
         ("only one run evaluated sums after step 2",),
     ),
     "a base answer's words": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
+        lambda lab: lab.set_of(
+            "gspo/s0", "answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"
+        ),
         {"base score": ("sums",)},
         set(),
         ("sums: 0.4 in both, by different answers",),
     ),
 }
-"""What is done to the run of gspo with seed 0, the checks that fail with the parts that they name, further checks that
-fail, and what is said."""
+"""What is done to the run of gspo with seed 0, the checks that fail with the parts that they name,
+further checks that fail, and what is said."""
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)
@@ -232,7 +259,9 @@ def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(la
     lab.edit_json("study.json", edit)
     found = lab.certificate()
     assert found.lock.state == "equal"
-    assert odd_ones(found) == {(name, seed) for name in ("declaration", "identity") for seed in range(3)}
+    assert odd_ones(found) == {
+        (name, seed) for name in ("declaration", "identity") for seed in range(3)
+    }
 
 
 def test_recorded_edits_of_the_study_are_named(lab: Lab) -> None:
@@ -248,7 +277,9 @@ def _resumed(**changes: Any) -> Callable[[Lines], Lines]:
     """A worker stopped after step 1, another one went on and recorded the rest."""
 
     def edit(lines: Lines) -> Lines:
-        at = next(i for i, line in enumerate(lines) if line["kind"] == "update" and line["step"] == 2)
+        at = next(
+            i for i, line in enumerate(lines) if line["kind"] == "update" and line["step"] == 2
+        )
         facts = {**FACTS, "weights": "dd" * 32, **changes}
         return [*lines[:at], {**lines[0], "step": 2, "facts": facts}, *lines[at:]]
 
@@ -268,14 +299,24 @@ def test_a_package_that_changed_between_start_and_resume_is_named(lab: Lab) -> N
     found = lab.certificate()
     assert odd_ones(found) == {("restarts", 0)}
     assert of(found, "restarts").parts == ("gspo: packages.torch",)
-    assert "toy/gspo/s0 went on at step 2 with packages.torch = 2.14.0, before 2.13.0" in of(found, "restarts").detail
+    assert (
+        "toy/gspo/s0 went on at step 2 with packages.torch = 2.14.0, before 2.13.0"
+        in of(found, "restarts").detail
+    )
     assert lab.verdict()["word"] == "withheld"
 
 
 def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     def forget(lines: Lines) -> Lines:
         for line in lines:
-            for name in ("facts", "prompt_digest", "rollout_digest", "log_ratio_max_abs", "grader", *SIGNED):
+            for name in (
+                "facts",
+                "prompt_digest",
+                "rollout_digest",
+                "log_ratio_max_abs",
+                "grader",
+                *SIGNED,
+            ):
                 line.pop(name, None)
         return [line for line in lines if line.get("bench") != "sums"]
 
@@ -283,7 +324,14 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     lab.edit_journal("gspo/s0", forget)
     found = lab.certificate()
     unknown = {check.name for check in found.pairs[0].checks if check.state == "not recorded"}
-    same = {"settings", "declaration", "benchmark protocol", "other facts", "first log-probs", "compute"}
+    same = {
+        "settings",
+        "declaration",
+        "benchmark protocol",
+        "other facts",
+        "first log-probs",
+        "compute",
+    }
     assert unknown == set(CHECKS) - same | {"other facts"}
     assert of(found, "weights").detail == "nothing recorded by gspo"
     assert found.ok
@@ -298,7 +346,11 @@ def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:
     (lab.home / "gspo" / "s2" / "journal.jsonl").unlink()
     lab.edit_journal(
         "gspo/s1",
-        lambda lines: [line for line in lines if (line["step"] < 2 and line["kind"] != "status") or line is lines[0]],
+        lambda lines: [
+            line
+            for line in lines
+            if (line["step"] < 2 and line["kind"] != "status") or line is lines[0]
+        ],
     )
     found = lab.certificate()
     assert [pair.seed for pair in found.pairs] == [0, 1]
@@ -309,8 +361,15 @@ def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:
 
 def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo='model = "tiny-qwen3-moe"')
-    lab.set_facts("gspo/s0", weights="ee" * 32, tokenizer="ee" * 32, chat_template="ee" * 32, parameters=7)
-    lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o", "reward_std": 0.75}, step=0)
+    lab.set_facts(
+        "gspo/s0", weights="ee" * 32, tokenizer="ee" * 32, chat_template="ee" * 32, parameters=7
+    )
+    lab.set_of(
+        "gspo/s0",
+        "step",
+        {"rollout_digest": "o", "logprob_digest": "o", "reward_std": 0.75},
+        step=0,
+    )
     lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
     found = lab.certificate()
     stated = {check.name for check in found.pairs[0].checks if check.state == "differs as declared"}
@@ -331,11 +390,17 @@ def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
         ({"gspo": "rollout = { temperature = 0.5 }"}, "rollout.temperature"),
     ],
 )
-def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: dict[str, Any], excuse: str) -> None:
+def test_declared_sampling_excuses_the_first_rollout_alone(
+    tmp_path: Path, how: dict[str, Any], excuse: str
+) -> None:
     lab = Lab(tmp_path, **how)
     lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o"}, step=0)
     found = lab.certificate()
-    assert of(found, "first rollout").state == of(found, "first log-probs").state == "differs as declared"
+    assert (
+        of(found, "first rollout").state
+        == of(found, "first log-probs").state
+        == "differs as declared"
+    )
     assert of(found, "first rollout").detail.endswith(f"(declared: {excuse})")
     assert of(found, "first rollout", 1).state == "equal"
     lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
@@ -345,35 +410,62 @@ def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: 
 def test_staleness_is_declared_and_excuses_no_other_first_rollout(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { staleness = 2 }")
     found = lab.certificate()
-    assert (of(found, "settings").state, of(found, "first rollout").state) == ("differs as declared", "equal")
+    assert (of(found, "settings").state, of(found, "first rollout").state) == (
+        "differs as declared",
+        "equal",
+    )
     assert "rollout.staleness" in of(found, "settings").detail
     lab.set_of("gspo/s0", "step", {"rollout_digest": "o"}, step=0)
     assert odd_ones(lab.certificate()) == {("first rollout", 0)}
 
 
 def in_pieces(run: Run) -> list[Record]:
-    """Of gspo, two responses a group, two mini-batches: no group is complete in step 0, one in step 1, then 7 and 4."""
+    """Of gspo, two responses a group, two mini-batches: no group is complete in step 0, one in step
+    1, then 7 and 4.
+    """
     if run.arm == "grpo":
         return history(run)
     asked = [name for step in range(4) for name in ids(run.seed, step)]
-    out: list[Record] = [one for one in history(run) if not isinstance(one, StepRecord | UpdateRecord | AnswerRecord)]
+    out: list[Record] = [
+        one for one in history(run) if not isinstance(one, StepRecord | UpdateRecord | AnswerRecord)
+    ]
     done = trained = 0
     for step, groups in enumerate((0, 1, 7, 4)):
         for minibatch in range(min(2, groups)):
             rate = 1e-4 * min(1.0, (done + 1) / 8)
-            out.append(UpdateRecord(step=step, minibatch=minibatch, learning_rate=rate, response_tokens=16))
+            out.append(
+                UpdateRecord(step=step, minibatch=minibatch, learning_rate=rate, response_tokens=16)
+            )
             done += 1
         trained += 8 * groups
-        plain = next(one for one in history(run) if isinstance(one, StepRecord) and one.step == step)
+        plain = next(
+            one for one in history(run) if isinstance(one, StepRecord) and one.step == step
+        )
         measured = {"reward_mean": 0.5, "response_tokens_mean": 4.0} if groups else {}
-        unknown = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors", "response_tokens_mean")
+        unknown = (
+            "reward_mean",
+            "reward_std",
+            "zero_variance_groups",
+            "grader_errors",
+            "response_tokens_mean",
+        )
         nothing = dict.fromkeys(unknown)
         counts = {"responses": 2 * groups, "tokens_trained_total": trained, "updates_total": done}
-        pieces: dict[str, Any] = {**nothing, **measured, **counts, "rollout_digest": f"pieces {run.seed} {step}"}
+        pieces: dict[str, Any] = {
+            **nothing,
+            **measured,
+            **counts,
+            "rollout_digest": f"pieces {run.seed} {step}",
+        }
         out.append(replace(plain, **pieces))
         for problem in asked[sum((0, 1, 7, 4)[:step]) :][:groups]:
-            out += [answer(step, "rollout", problem, sample, f"{problem} {sample}", 1 - sample) for sample in (0, 1)]
-    return out + [one for one in history(run) if isinstance(one, AnswerRecord) and one.bench == "sums"]
+            out += [
+                answer(step, "rollout", problem, sample, f"{problem} {sample}", 1 - sample)
+                for sample in (0, 1)
+            ]
+    return out + [
+        one for one in history(run) if isinstance(one, AnswerRecord) and one.bench == "sums"
+    ]
 
 
 def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> None:
@@ -382,7 +474,9 @@ def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> N
     assert [of(found, name).state for name in ("plan", "own numbers", "prompts")] == ["equal"] * 3
     assert of(found, "first rollout").state == "differs as declared"
     assert (of(found, "first rewards").state, odd_ones(found)) == ("not recorded", set())
-    for place, (column, wrong) in enumerate({"updates_total": 4, "responses": 13, "tokens_trained_total": 63}.items()):
+    for place, (column, wrong) in enumerate(
+        {"updates_total": 4, "responses": 13, "tokens_trained_total": 63}.items()
+    ):
         lab.set_of(f"gspo/s{place}", "step", {column: wrong}, step=2)
         odd = of(lab.certificate(), "own numbers", place)
         assert odd.state == "differs undeclared"
@@ -392,7 +486,9 @@ def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> N
 
 
 def dropping(run: Run) -> list[Record]:
-    """Of gspo, two responses a group: of four groups a step one is dropped, then another is asked in its place."""
+    """Of gspo, two responses a group: of four groups a step one is dropped, then another is asked
+    in its place.
+    """
     if run.arm == "grpo":
         return history(run)
     out: list[Record] = []
@@ -419,9 +515,17 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
     stated = {of(found, name).state for name in ("first rollout", "first rewards", "compute")}
     assert stated == {"differs as declared"}
     assert odd_ones(found) == set()
-    more = {"responses": 10, "dropped_groups": 0, "zero_variance_groups": 0.0}  # five groups, where four are trained on
+    more = {
+        "responses": 10,
+        "dropped_groups": 0,
+        "zero_variance_groups": 0.0,
+    }  # five groups, where four are trained on
     alike = {"zero_variance_groups": 0.5}  # two of its own four, where one in all was dropped
-    changes: dict[str, dict[str, Any]] = {"prompts": {"prompts": 6}, "responses": more, "dropped_groups": alike}
+    changes: dict[str, dict[str, Any]] = {
+        "prompts": {"prompts": 6},
+        "responses": more,
+        "dropped_groups": alike,
+    }
     for place, (column, change) in enumerate(changes.items()):
         lab.set_of(f"gspo/s{place}", "step", change, step=2)
         odd = of(lab.certificate(), "own numbers", place)
@@ -432,16 +536,23 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
 def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Path) -> None:
     both = "rollout = { dynamic_sampling = 2 }"
     (tmp_path / "neither").mkdir()
-    assert of(Lab(tmp_path / "neither", records=dropping).certificate(), "compute").state == "differs undeclared"
+    assert (
+        of(Lab(tmp_path / "neither", records=dropping).certificate(), "compute").state
+        == "differs undeclared"
+    )
     lab = Lab(tmp_path, grpo=both, gspo=both, records=dropping)
     found = of(lab.certificate(), "compute")
     assert (found.state, found.parts) == ("differs as declared", ("prompts_total",))
-    assert found.detail == "prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)"
+    assert (
+        found.detail == "prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)"
+    )
 
 
-def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(tmp_path: Path) -> None:
-    """Groups that are dropped without others, rewards that length costs, and truncated answers that the loss leaves
-    out: step 0 is sampled alike."""
+def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(
+    tmp_path: Path,
+) -> None:
+    """Groups that are dropped without others, rewards that length costs, and truncated answers that
+    the loss leaves out: step 0 is sampled alike."""
     keys = {
         "dropping": "rollout = { dynamic_sampling = 1 }",
         "length": "rollout = { overlong_buffer = 2 }",
@@ -450,7 +561,9 @@ def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_
     for name, key in keys.items():
         (tmp_path / name).mkdir()
         lab = Lab(tmp_path / name, gspo=key)
-        trained = {"flops_total": 1.5e6} | ({"response_tokens_mean": 5.0} if name == "dropping" else {})
+        trained = {"flops_total": 1.5e6} | (
+            {"response_tokens_mean": 5.0} if name == "dropping" else {}
+        )
         lab.set_of("gspo/s0", "step", trained, step=0)
         found = lab.certificate()
         assert of(found, "first rollout").state == "equal"
@@ -480,18 +593,28 @@ def unclipped(run: Run) -> list[Record]:
     """The arm `gspo` with a loss that clips nothing."""
     bare: dict[str, Any] = {"clipped_tokens": None, "clip_fraction_tokens": None}
     without = run.arm == "gspo"
-    return [replace(one, **bare) if without and isinstance(one, UpdateRecord) else one for one in history(run)]
+    return [
+        replace(one, **bare) if without and isinstance(one, UpdateRecord) else one
+        for one in history(run)
+    ]
 
 
 def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_path: Path) -> None:
-    """Two arms of four steps: eight first mini-batches, of which the clipping arm's four count clips."""
+    """Two arms of four steps: eight first mini-batches, of which the clipping arm's four count
+    clips.
+    """
     lab = Lab(tmp_path, gspo='policy_loss = "sapo"', records=unclipped)
     found = of(lab.certificate(), "first mini-batches")
-    assert (found.state, found.detail) == ("equal", "ratio 1 in all 8 of them, clip 0 in the 4 that count clips")
+    assert (found.state, found.detail) == (
+        "equal",
+        "ratio 1 in all 8 of them, clip 0 in the 4 that count clips",
+    )
     lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=2, minibatch=0)
     lab.set_of("gspo/s1", "update", {"log_ratio_max_abs": None})
     lab.set_of("grpo/s2", "update", {"clip_fraction_tokens": 0.5}, step=1, minibatch=0)
-    moved, silent, clipped = (of(lab.certificate(), "first mini-batches", seed) for seed in range(3))
+    moved, silent, clipped = (
+        of(lab.certificate(), "first mini-batches", seed) for seed in range(3)
+    )
     assert (moved.state, moved.parts) == ("differs undeclared", ("gspo, step 2",))
     assert moved.detail == "toy/gspo/s0 at step 2: log_ratio_max_abs 1e-07"
     assert silent.state == "not recorded"
@@ -512,7 +635,12 @@ def test_a_swept_warm_start_excuses_other_weights(tmp_path: Path) -> None:
             lab.set_facts(f"{arm}/s{seed}", weights="ee" * 32)
     found = lab.certificate()
     assert len(found.pairs) == 18
-    states = {pair.arms: check.state for pair in found.pairs for check in pair.checks if check.name == "weights"}
+    states = {
+        pair.arms: check.state
+        for pair in found.pairs
+        for check in pair.checks
+        if check.name == "weights"
+    }
     assert states["grpo@0.001", "gspo@0.001"] == states["grpo@0.002", "gspo@0.002"] == "equal"
     assert states["grpo@0.001", "grpo@0.002"] == "differs as declared"
     assert found.against("grpo@0.001") == {}
@@ -523,12 +651,18 @@ def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
     assert len(lab.certificate().pairs) == 9
     lab.set_facts("third/s1", threads=4)
     found = lab.certificate()
-    assert {pair.arms for pair in found.pairs for check in pair.checks if check.state == "differs undeclared"} == {
-        arms for arms in {pair.arms for pair in found.pairs} if "third" in arms
-    }
+    assert {
+        pair.arms
+        for pair in found.pairs
+        for check in pair.checks
+        if check.state == "differs undeclared"
+    } == {arms for arms in {pair.arms for pair in found.pairs} if "third" in arms}
     assert len({pair.arms for pair in found.pairs}) == 3
     reason = ("undeclared difference in numerics: threads (seed 1)",)
-    assert (found.baseline, found.reasons) == ("grpo", {"third": reason})  # the verdict on gspo stands
+    assert (found.baseline, found.reasons) == (
+        "grpo",
+        {"third": reason},
+    )  # the verdict on gspo stands
     assert found.against("third") == {"grpo": reason, "gspo": reason}
 
 
@@ -551,7 +685,10 @@ def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab)
     assert found.open == ("grpo / gspo, seed 0: device: device",)
     assert lab.verdict()["word"] == "withheld"
     assert lab.accept("and a GPU").ok
-    assert [one.reason for one in lab.certificate().acceptances] == ["same machine, two threads", "and a GPU"]
+    assert [one.reason for one in lab.certificate().acceptances] == [
+        "same machine, two threads",
+        "and a GPU",
+    ]
 
 
 def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
@@ -573,12 +710,17 @@ def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
     assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
-    assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
+    assert (
+        "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo,"
+        " seed 2]" in text
+    )
     assert len(text) == 1 + 31 + 1
 
 
 def test_many_different_details_are_counted_and_not_all_printed() -> None:
-    rows = grouped([(None, Check("settings", Match.DECLARED, f"by {place}")) for place in range(10)])
+    rows = grouped(
+        [(None, Check("settings", Match.DECLARED, f"by {place}")) for place in range(10)]
+    )
     assert len(rows) == 7
     assert rows[-1][1] == "and 4 more that read differently; the JSON has them all"
 
@@ -588,7 +730,11 @@ def test_engines_that_a_study_compares_may_have_packages_definitions_and_flops_o
 ) -> None:
     lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
     assert of(lab.certificate(), "settings").state == "differs as declared"
-    lab.set_facts("gspo/s0", packages={"torch": "2.13.0", "numpy": "2.4.6", "trl": "1.16.0"}, definitions={"a": "b"})
+    lab.set_facts(
+        "gspo/s0",
+        packages={"torch": "2.13.0", "numpy": "2.4.6", "trl": "1.16.0"},
+        definitions={"a": "b"},
+    )
     found = lab.certificate()
     assert of(found, "packages").state == of(found, "other facts").state == "differs as declared"
     assert "trl: unset in grpo, 1.16.0 in gspo (declared: engine)" in of(found, "packages").detail
@@ -597,7 +743,9 @@ def test_engines_that_a_study_compares_may_have_packages_definitions_and_flops_o
     found = lab.certificate()
     flops = of(found, "first counts")
     assert (flops.state, flops.parts) == ("differs as declared", ("flops_total",))
-    assert flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert (
+        flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    )
     assert of(found, "first counts", 1).state == "equal"
     assert lab.verdict()["word"] == "better beyond margin"
     lab.set_facts("gspo/s0", weights="cc" * 32)
@@ -606,12 +754,16 @@ def test_engines_that_a_study_compares_may_have_packages_definitions_and_flops_o
     assert of(found, "weights").state == of(found, "first counts").state == "differs undeclared"
 
 
-def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_are(tmp_path: Path) -> None:
+def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_are(
+    tmp_path: Path,
+) -> None:
     lab = Lab(tmp_path, coupled="true\ntokens_per_step = 4")
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)  # of 8
     found = of(lab.certificate(), "compute")
     assert found.state == "equal"
-    assert found.detail.startswith("prompts_total 16; gspo / grpo: updates_total 0.875, tokens_sampled_total 1.000")
+    assert found.detail.startswith(
+        "prompts_total 16; gspo / grpo: updates_total 0.875, tokens_sampled_total 1.000"
+    )
     lab.set_of("gspo/s0", "step", {"prompts_total": 15}, step=3)
     assert of(lab.certificate(), "compute").state == "differs undeclared"
 
@@ -622,17 +774,27 @@ def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
     found = of(lab.certificate(), "compute")
     assert found.state == "equal"
-    assert "gspo / grpo: tokens_sampled_total 1.125, tokens_trained_total 1.000, flops_total 1.000" in found.detail
+    assert (
+        "gspo / grpo: tokens_sampled_total 1.125, tokens_trained_total 1.000, flops_total 1.000"
+        in found.detail
+    )
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)
     found = of(lab.certificate(), "compute")
-    assert (found.state, found.detail) == ("differs undeclared", "updates_total: 8 in grpo, 7 in gspo")
+    assert (found.state, found.detail) == (
+        "differs undeclared",
+        "updates_total: 8 in grpo, 7 in gspo",
+    )
 
 
 @pytest.mark.parametrize("origin", [3, {"program": 3}, {"source": "logs"}])
 def test_an_origin_that_cannot_be_read_is_one_line(lab: Lab, origin: object) -> None:
     """From every command that would name it."""
     lab.set_facts("grpo/s0", **FACTS, origin=origin)
-    for command in (("show", "toy"), ("certify", "toy"), ("report", "toy", "--output-dir", str(lab.folder))):
+    for command in (
+        ("show", "toy"),
+        ("certify", "toy"),
+        ("report", "toy", "--output-dir", str(lab.folder)),
+    ):
         said = gspo_lab(*command, "--runs", str(lab.runs))
         assert said.code == 2, command
         assert "toy/grpo/s0: its journal names an origin that cannot be read" in said.err
@@ -642,7 +804,10 @@ def test_the_report_withholds_the_verdict_with_the_certificates_reason(lab: Lab)
     lab.set_facts("gspo/s0", threads=2)
     answer = json.loads(rendered(lab.runs / "lab.db", "toy").json)["studies"]["toy"]["answer"]
     assert answer["comparisons"]["gspo"]["word"] == "withheld"
-    assert "undeclared difference in numerics: threads (seed 0)" in answer["comparisons"]["gspo"]["reason"]
+    assert (
+        "undeclared difference in numerics: threads (seed 0)"
+        in answer["comparisons"]["gspo"]["reason"]
+    )
 
 
 def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
@@ -660,7 +825,12 @@ def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
 def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
     lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
     lab.set_facts("gspo/s0", weights="ee" * 32)
-    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0), ("identity", 0)}
+    assert odd_ones(lab.certificate()) == {
+        ("settings", 0),
+        ("declaration", 0),
+        ("weights", 0),
+        ("identity", 0),
+    }
 
 
 def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:

@@ -1,4 +1,6 @@
-"""The certificate over runs that a real engine trained, and the same after tampering with the runs themselves."""
+"""The certificate over runs that a real engine trained, and the same after tampering with the runs
+themselves.
+"""
 
 import json
 import shutil
@@ -75,8 +77,13 @@ class Room:
 
     def __init__(self, folder: Path, against: str | None = None, grader: str = GRADER) -> None:
         self.folder, self.runs = folder, folder / "runs"
-        problems = [{"id": f"p{i}", "prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
-        (folder / "problems.jsonl").write_text("\n".join(json.dumps(problem) for problem in problems))
+        problems = [
+            {"id": f"p{i}", "prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""}
+            for i in range(24)
+        ]
+        (folder / "problems.jsonl").write_text(
+            "\n".join(json.dumps(problem) for problem in problems)
+        )
         (folder / "dice.py").write_text(grader)
         (folder / "study.toml").write_text(STUDY)
         study = load_study(folder / "study.toml", name="dice")
@@ -137,14 +144,19 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
     assert effect.where.startswith("step 0, mini-batch 1,")
 
 
-def test_steps_without_any_reward_are_matched_though_nothing_is_kept_for_replay(tmp_path: Path) -> None:
+def test_steps_without_any_reward_are_matched_though_nothing_is_kept_for_replay(
+    tmp_path: Path,
+) -> None:
     room = Room(tmp_path, grader="def grade(problem, answer):\n    return 0.0\n")
     for arm in ("grpo", "grpo-r2", "grpo-r3"):
         room.train(arm)
     found = room.certificate()
     assert not odd_ones(found)
     with Evidence.open(room.runs / "lab.db") as evidence:
-        kept = evidence.rows("SELECT DISTINCT zero_variance_groups, replay_bytes FROM steps WHERE run_id LIKE '%-r2/%'")
+        kept = evidence.rows(
+            "SELECT DISTINCT zero_variance_groups, replay_bytes FROM steps WHERE run_id LIKE"
+            " '%-r2/%'"
+        )
     assert kept == [(1.0, 0)]
 
 
@@ -168,10 +180,18 @@ def _flip_lowest_bit(parts: RunComponents) -> None:
     bits[0, 0] ^= 1
 
 
-def test_whatever_is_another_at_one_run_is_named(room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One bit of a weight, the order of two prompts, the grader, an undeclared key, a flag, a package: all at once."""
+def test_whatever_is_another_at_one_run_is_named(
+    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bit of a weight, the order of two prompts, the grader, an undeclared key, a flag, a
+    package: all at once.
+    """
     journal = scan(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl").items
-    asked = [r["problem"] for r in journal if r.get("bench") == "rollout" and r["step"] == 1 and r["sample"] == 0]
+    asked = [
+        r["problem"]
+        for r in journal
+        if r.get("bench") == "rollout" and r["step"] == 1 and r["sample"] == 0
+    ]
 
     def swap(text: str) -> str:
         lines = {json.loads(line)["id"]: line for line in text.splitlines()}
@@ -182,23 +202,36 @@ def test_whatever_is_another_at_one_run_is_named(room: Room, tmp_path: Path, mon
     (room.folder / "elsewhere").mkdir()
     for name, edit in edits.items():
         (room.folder / "elsewhere" / name).write_text(edit((room.folder / name).read_text()))
-    about = tmp_path / "newer" / "numpy-99.0.dist-info"  # found first on the path, as after an upgrade
+    about = (
+        tmp_path / "newer" / "numpy-99.0.dist-info"
+    )  # found first on the path, as after an upgrade
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 99.0\n")
     monkeypatch.syspath_prepend(tmp_path / "newer")
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     run = room.run("gspo")
     update = run.settings.update.model_copy(update={"weight_decay": 0.1})
-    run = replace(run, base=str(room.folder / "elsewhere"), settings=run.settings.model_copy(update={"update": update}))
+    run = replace(
+        run,
+        base=str(room.folder / "elsewhere"),
+        settings=run.settings.model_copy(update={"update": update}),
+    )
     room.train("gspo", run, in_hand=_flip_lowest_bit)
 
     found = room.certificate()
     named = {name: of(found, name).parts for name, _ in odd_ones(found)}
-    expected = {"weights": ("weights",), "prompts": ("step 1",), "settings": ("update.weight_decay",)}
+    expected = {
+        "weights": ("weights",),
+        "prompts": ("step 1",),
+        "settings": ("update.weight_decay",),
+    }
     expected |= {"numerics": ("MKL_NUM_THREADS",), "packages": ("numpy",)}
     assert expected.items() <= named.items()
     assert {"grader", "benchmark grader", "declaration", "identity", "other facts"} <= named.keys()
-    assert not {"code", "device", "tokenizer", "chat template", "restarts", "benchmark protocol"} & named.keys()
+    assert (
+        not {"code", "device", "tokenizer", "chat template", "restarts", "benchmark protocol"}
+        & named.keys()
+    )
     reasons = [Reason("not matched", {"why": why}) for why in found.reasons["gspo"]]
     verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=reasons)
     assert (verdict.word, verdict.better) == ("withheld", None)

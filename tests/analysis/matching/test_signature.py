@@ -8,13 +8,17 @@ import pytest
 from calling import Said, gspo_lab
 from matched_lab import SealedLab
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed"
+)
 
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("key") / "id"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=60)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=60
+    )
     return path
 
 
@@ -41,11 +45,19 @@ def signature(lab: SealedLab) -> tuple[str, str]:
 
 
 def test_a_signed_record_names_its_signer(lab: SealedLab, key: Path) -> None:
-    shown = subprocess.run(["ssh-keygen", "-l", "-f", str(key)], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(
+        ["ssh-keygen", "-l", "-f", str(key)], capture_output=True, text=True, check=True, timeout=60
+    )
     assert signature(lab) == ("equal", f"signed by ED25519 {shown.stdout.split()[1]}")
     listed = (lab.home / "record.sha256").read_text().splitlines()
     assert [line[66:] for line in listed if "s0" in line or "/" not in line[66:]] == [
-        *("grpo/s0/journal.jsonl", "grpo/s0/run.json", "gspo/s0/journal.jsonl", "gspo/s0/run.json", "study.json")
+        *(
+            "grpo/s0/journal.jsonl",
+            "grpo/s0/run.json",
+            "gspo/s0/journal.jsonl",
+            "gspo/s0/run.json",
+            "study.json",
+        )
     ]
 
 
@@ -84,7 +96,9 @@ def test_a_broken_signature_is_one_line_and_exit_code_2(lab: SealedLab, key: Pat
     assert certify(lab, "--sign", key).code == 0
 
 
-def test_what_does_not_pass_is_not_signed_and_neither_is_anything_by_no_key(lab: SealedLab, key: Path) -> None:
+def test_what_does_not_pass_is_not_signed_and_neither_is_anything_by_no_key(
+    lab: SealedLab, key: Path
+) -> None:
     before = (lab.home / "record.sha256").read_bytes()
     for wrong in (lab.folder / "nothing", lab.home / "study.json"):
         said = certify(lab, "--sign", wrong)

@@ -1,5 +1,5 @@
-"""Tamperings with a finished study's record, and the check that names each; or the line of docs/reference/checks.md
-that admits that none can."""
+"""Tamperings with a finished study's record, and the check that names each; or the line of
+docs/reference/checks.md that admits that none can."""
 
 import json
 import math
@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 from laboratory import recorded_anew
-from matched_lab import OTHER, PROBLEMS, RUNS, Lines, SealedLab, changed, failed, said, scaled, where, without
+from matched_lab import (
+    OTHER,
+    PROBLEMS,
+    RUNS,
+    Lines,
+    SealedLab,
+    changed,
+    failed,
+    said,
+    scaled,
+    where,
+    without,
+)
 
 from gspo_lab.analysis.matching import Match
 from gspo_lab.recording.journal import Journal
@@ -22,7 +34,9 @@ RUN = "gspo/s0"
 WRONG = 15
 """A question that no run answers rightly, of the last evaluation unless said otherwise."""
 ID = PROBLEMS[WRONG].id
-RIGHT = changed("answer", lambda one: one.update(correct=1, reward=1.0), bench="sums", step=4, problem=ID)
+RIGHT = changed(
+    "answer", lambda one: one.update(correct=1, reward=1.0), bench="sums", step=4, problem=ID
+)
 CLIPS = ("clip_fraction_tokens", "clipped_tokens")
 
 Tampering = Callable[[SealedLab], Any]
@@ -38,8 +52,12 @@ def lab(whole: Path, tmp_path: Path) -> SealedLab:
     return SealedLab.copied(whole, tmp_path)
 
 
-def study(edit: Callable[[dict[str, Any]], Any], *, lock: bool = True, keep: bool = False) -> Tampering:
-    """study.json edited; with `lock` its digest made anew, with `keep` what it was before left among its versions."""
+def study(
+    edit: Callable[[dict[str, Any]], Any], *, lock: bool = True, keep: bool = False
+) -> Tampering:
+    """study.json edited; with `lock` its digest made anew, with `keep` what it was before left
+    among its versions.
+    """
 
     def tamper(lab: SealedLab) -> None:
         path = lab.home / "study.json"
@@ -49,7 +67,10 @@ def study(edit: Callable[[dict[str, Any]], Any], *, lock: bool = True, keep: boo
         if lock:
             content["digest"] = digest(locked_of(content))
         if keep:
-            content |= {"superseded": [before], "edits": [{"at": "2026-01-01", "what": "seeds added: 2"}]}
+            content |= {
+                "superseded": [before],
+                "edits": [{"at": "2026-01-01", "what": "seeds added: 2"}],
+            }
         path.write_text(json.dumps(content))
 
     return tamper
@@ -118,9 +139,11 @@ def exchanged(*, renamed: bool) -> Tampering:
     return tamper
 
 
-def copied(*, renamed: bool = False, other_tokens: bool = False, own_answers: bool = False) -> Tampering:
-    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, its digests of step 0 may be others, and so may its
-    answers."""
+def copied(
+    *, renamed: bool = False, other_tokens: bool = False, own_answers: bool = False
+) -> Tampering:
+    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, its digests of step 0 may be
+    others, and so may its answers."""
 
     def tamper(lab: SealedLab) -> None:
         for arm in ("grpo", "gspo"):
@@ -144,7 +167,11 @@ def places_exchanged(one: str, other: str) -> Tampering:
 
     def tamper(lab: SealedLab) -> None:
         aside = lab.folder / "aside"
-        for source, target in ((lab.home / one, aside), (lab.home / other, lab.home / one), (aside, lab.home / other)):
+        for source, target in (
+            (lab.home / one, aside),
+            (lab.home / other, lab.home / one),
+            (aside, lab.home / other),
+        ):
             source.rename(target)
 
     return tamper
@@ -187,7 +214,11 @@ def weights_overwritten(lab: SealedLab) -> None:
 
 
 def last_step_cut(items: Lines) -> Lines:
-    return [one for one in items if one["kind"] == "status" or one["step"] < 3 or one.get("bench") == "sums"]
+    return [
+        one
+        for one in items
+        if one["kind"] == "status" or one["step"] < 3 or one.get("bench") == "sums"
+    ]
 
 
 def last_line_behind(lab: SealedLab) -> None:
@@ -229,14 +260,19 @@ def graded_by_hand(grader: str) -> Tampering:
         for run in RUNS:
             (lab.home / run / "grades").mkdir()
             with Journal(lab.home / run / "grades") as journal:
-                grade = GradeRecord(bench="sums", step=4, problem=ID, sample=0, correct=1, reward=1.0, grader=grader)
+                grade = GradeRecord(
+                    bench="sums", step=4, problem=ID, sample=0, correct=1, reward=1.0, grader=grader
+                )
                 journal.write([grade])
 
     return tamper
 
 
 def another_sample(items: Lines) -> Lines:
-    more = [{**one, "sample": 1, "text": said(True, WRONG)} for one in where(items, "answer", bench="sums", step=4)]
+    more = [
+        {**one, "sample": 1, "text": said(True, WRONG)}
+        for one in where(items, "answer", bench="sums", step=4)
+    ]
     return [*items[:-1], *more, items[-1]]
 
 
@@ -258,15 +294,27 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "the margin": (study(margin, lock=False), {"lock", "identity"}),
     "the margin, locked again": (study(margin), {"identity"}),
     "the margin, locked again, the old one kept": (study(margin, keep=True), {"identity"}),
-    "the margin in the database": (in_database(margin, lock=False), {"lock", "identity", "journals"}),
-    "the margin in the database, locked again": (in_database(margin, lock=True), {"identity", "journals"}),
+    "the margin in the database": (
+        in_database(margin, lock=False),
+        {"lock", "identity", "journals"},
+    ),
+    "the margin in the database, locked again": (
+        in_database(margin, lock=True),
+        {"identity", "journals"},
+    ),
     "alpha": (study(lambda s: s["verdict"].update(alpha=0.2)), {"identity"}),
-    "how many evaluations are averaged": (study(lambda s: s["verdict"].update(last=1)), {"identity"}),
+    "how many evaluations are averaged": (
+        study(lambda s: s["verdict"].update(last=1)),
+        {"identity"},
+    ),
     "the baseline": (study(lambda s: s["verdict"].update(baseline="gspo")), {"identity"}),
     "the primary benchmark": (study(lambda s: s["verdict"].update(primary="sums")), {"identity"}),
     "the seeds that count": (study(lambda s: s.update(seeds=[0, 1])), {"identity"}),
     "the question": (study(lambda s: s.update(question="Is it so?")), {"identity"}),
-    "a claim added": (study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}])), {"identity"}),
+    "a claim added": (
+        study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}])),
+        {"identity"},
+    ),
     "a setting declared": (
         study(lambda s: s["arms"]["gspo"]["declared"].append("update.learning_rate")),
         {"identity", "declaration"},
@@ -275,7 +323,10 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         study(lambda s: s.update(superseded=[locked_of(s)]), lock=False),
         {"lock"},
     ),
-    "seeds taken away, the old declaration kept": (study(lambda s: s.update(seeds=[0, 2]), keep=True), {"lock"}),
+    "seeds taken away, the old declaration kept": (
+        study(lambda s: s.update(seeds=[0, 2]), keep=True),
+        {"lock"},
+    ),
     "seeds added without a word, the old declaration kept": (
         study(lambda s: s.update(seeds=[0, 1, 2, 3]), keep=True),
         {"lock"},
@@ -284,15 +335,28 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}]), keep=True),
         {"lock"},
     ),
-    "alpha, the old declaration kept": (study(lambda s: s["verdict"].update(alpha=0.2), keep=True), {"lock"}),
+    "alpha, the old declaration kept": (
+        study(lambda s: s["verdict"].update(alpha=0.2), keep=True),
+        {"lock"},
+    ),
     "an old declaration that never was": (
-        study(lambda s: s.update(superseded=[{**locked_of(s), "seeds": [0, 1]}], added=[2], edits=[{"what": "x"}])),
+        study(
+            lambda s: s.update(
+                superseded=[{**locked_of(s), "seeds": [0, 1]}], added=[2], edits=[{"what": "x"}]
+            )
+        ),
         {"identity"},
     ),
     # What the runs were to do
-    "a learning rate in one run.json": (spec([RUN], rate), {"settings", "declaration", "identity", "own numbers"}),
+    "a learning rate in one run.json": (
+        spec([RUN], rate),
+        {"settings", "declaration", "identity", "own numbers"},
+    ),
     "a learning rate in all": (spec(RUNS, rate), {"declaration", "identity", "own numbers"}),
-    "the yardstick of clipping": (spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])), {"declaration"}),
+    "the yardstick of clipping": (
+        spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])),
+        {"declaration"},
+    ),
     "the yardstick of clipping in study.json too": (all_bands, {"declaration"}),
     "the yardstick in one journal": (
         sealed(lambda items: items[0]["facts"].update(reference_bands={"grpo": [0.1, 0.1]}), RUN),
@@ -305,22 +369,34 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     # Whose journal it is
     "journals of two arms exchanged": (exchanged(renamed=False), {"identity"}),
     "the same, each renamed": (exchanged(renamed=True), {"own numbers"}),
-    "runs of two seeds exchanged, folder by folder": (places_exchanged("gspo/s0", "gspo/s2"), {"identity"}),
+    "runs of two seeds exchanged, folder by folder": (
+        places_exchanged("gspo/s0", "gspo/s2"),
+        {"identity"},
+    ),
     "run.json of two arms exchanged": (
         places_exchanged("grpo/s0/run.json", "gspo/s0/run.json"),
         {"declaration", "identity"},
     ),
     "a seed copied from another": (copied(), {"identity", "regraded"}),
     "the same, renamed": (copied(renamed=True), {"identity", "regraded"}),
-    "the same, with another first step": (copied(renamed=True, other_tokens=True), {"identity", "regraded"}),
-    "the same, with answers of its own": (copied(renamed=True, other_tokens=True, own_answers=True), {"identity"}),
+    "the same, with another first step": (
+        copied(renamed=True, other_tokens=True),
+        {"identity", "regraded"},
+    ),
+    "the same, with answers of its own": (
+        copied(renamed=True, other_tokens=True, own_answers=True),
+        {"identity"},
+    ),
     "another declaration in one journal": (
         sealed(lambda items: items[0].update(declaration="ab" * 32), RUN),
         {"identity"},
     ),
     "no name in one journal": (sealed(unsigned, RUN), {"identity"}),
     "no seal in one journal": (sealed(unsealed, RUN), {"sealed answers"}),
-    "other starting weights": (sealed(lambda items: items[0]["facts"].update(weights="cc" * 32), RUN), {"weights"}),
+    "other starting weights": (
+        sealed(lambda items: items[0]["facts"].update(weights="cc" * 32), RUN),
+        {"weights"},
+    ),
     "another starting model in one journal": (
         sealed(lambda items: items[0]["facts"].update(start="dd" * 32), RUN),
         {"other facts", "journals"},
@@ -343,9 +419,15 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "an update cut": (sealed(without("update", step=2, minibatch=1)), {"plan"}),
     "the last evaluation cut": (sealed(without("answer", bench="sums", step=4)), {"plan"}),
     "an evaluation that was not due": (sealed(another_evaluation), {"plan"}),
-    "problems dropped from both arms": (sealed(without("answer", step=4, problem=ID)), {"plan", "regraded"}),
+    "problems dropped from both arms": (
+        sealed(without("answer", step=4, problem=ID)),
+        {"plan", "regraded"},
+    ),
     "problems dropped from everything": (sealed(without("answer", problem=ID)), {"regraded"}),
-    "the first and the last evaluation of a run exchanged": (sealed(evaluations_exchanged, RUN), {"base score"}),
+    "the first and the last evaluation of a run exchanged": (
+        sealed(evaluations_exchanged, RUN),
+        {"base score"},
+    ),
     "a last evaluation of another seed": (evaluation_of_another_seed, {"regraded"}),
     "two problems of both arms exchanged": (sealed(problems_exchanged), {"regraded"}),
     "a second answer to each problem": (sealed(another_sample), {"plan", "regraded"}),
@@ -354,7 +436,10 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"sealed answers", "journals", "regraded"},
     ),
     # What was answered
-    "a grade in the journal": (rough('"reward":0.0,"correct":0', '"reward":1.0,"correct":1'), {"journals", "plan"}),
+    "a grade in the journal": (
+        rough('"reward":0.0,"correct":0', '"reward":1.0,"correct":1'),
+        {"journals", "plan"},
+    ),
     "a grade, chained": (chained(RIGHT), {"sealed answers", "journals", "regraded"}),
     "a grade, sealed": (sealed(RIGHT, RUN), {"regraded"}),
     "a grade in all runs, sealed": (sealed(RIGHT), {"regraded"}),
@@ -363,35 +448,52 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"sealed answers", "journals", "regraded"},
     ),
     "a grade taken back in the database": (
-        sql("UPDATE answers SET correct = NULL, error = 'timeout' WHERE run_id LIKE '%gspo%' AND correct = 0"),
+        sql(
+            "UPDATE answers SET correct = NULL, error = 'timeout' WHERE run_id LIKE '%gspo%' AND"
+            " correct = 0"
+        ),
         {"sealed answers", "journals", "regraded", "base score"},
     ),
     "a later grade by hand": (graded_by_hand("addition/1"), {"regraded"}),
     "a later grade in the database": (
         sql(
-            "INSERT INTO grades (run_id, evaluation, bench, step, problem, sample, position, correct, grader) "
-            f"VALUES ('toy/{RUN}', '', 'sums', 4, '{ID}', 0, 0, 1, 'addition/1')"
+            "INSERT INTO grades (run_id, evaluation, bench, step, problem, sample, position,"
+            f" correct, grader) VALUES ('toy/{RUN}', '', 'sums', 4, '{ID}', 0, 0, 1, 'addition/1')"
         ),
         {"journals", "regraded"},
     ),
     "an answer's text": (sealed(answers(text=said(True, WRONG))), {"regraded"}),
-    "a reference in both arms": (sealed(answers(reference="1000000", correct=1, reward=1.0)), {"regraded"}),
+    "a reference in both arms": (
+        sealed(answers(reference="1000000", correct=1, reward=1.0)),
+        {"regraded"},
+    ),
     "a prompt in both arms": (sealed(answers(prompt="1+1=")), {"regraded"}),
     "an answer's seed": (sealed(answers(sample_seed=7)), {"regraded"}),
     # What was measured
     "a share scaled": (sealed(scaled("update", 2, "clip_fraction_tokens")), {"own numbers"}),
     "clips scaled": (sealed(scaled("update", 2, *CLIPS)), {"own numbers"}),
-    "a column scaled, not sealed again": (chained(scaled("update", 2, "log_ratio_max_abs")), {"journals"}),
+    "a column scaled, not sealed again": (
+        chained(scaled("update", 2, "log_ratio_max_abs")),
+        {"journals"},
+    ),
     "a column scaled in the database": (sql("UPDATE updates SET loss = 2 * loss"), {"journals"}),
     "learning rates": (sealed(scaled("update", 2, "learning_rate")), {"own numbers"}),
-    "tokens doubled": (sealed(doubled("tokens_sampled_total", "tokens_trained_total")), {"own numbers"}),
+    "tokens doubled": (
+        sealed(doubled("tokens_sampled_total", "tokens_trained_total")),
+        {"own numbers"},
+    ),
     "tokens of one run doubled with their lengths": (
-        sealed(doubled("tokens_sampled_total", "tokens_trained_total", "response_tokens_mean"), RUN),
+        sealed(
+            doubled("tokens_sampled_total", "tokens_trained_total", "response_tokens_mean"), RUN
+        ),
         {"first counts"},
     ),
     "tokens trained halved": (sealed(scaled("step", 0.5, "tokens_trained_total")), {"own numbers"}),
     "FLOPs of one run doubled": (sealed(doubled("flops_total"), RUN), {"first counts"}),
-    "FLOPs doubled in the database": (sql("UPDATE steps SET flops_total = 2 * flops_total"), {"journals"}),
+    "FLOPs doubled in the database": (
+        sql("UPDATE steps SET flops_total = 2 * flops_total"),
+        {"journals"},
+    ),
     "prompts doubled": (sealed(doubled("prompts_total")), {"own numbers"}),
     "updates doubled": (sealed(doubled("updates_total")), {"own numbers"}),
     "device time halved": (sealed(scaled("step", 0.5, "device_seconds_total")), {"own numbers"}),
@@ -400,18 +502,28 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"own numbers"},
     ),
     "rewards of one run": (
-        sealed(changed("step", lambda one: one.update(reward_mean=one["reward_mean"] + 0.01), step=3), RUN),
+        sealed(
+            changed("step", lambda one: one.update(reward_mean=one["reward_mean"] + 0.01), step=3),
+            RUN,
+        ),
         {"own numbers"},
     ),
     "rewards scaled": (sealed(scaled("step", 1.25, "reward_mean")), {"own numbers"}),
-    "a share above one": (sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))), {"own numbers"}),
+    "a share above one": (
+        sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))),
+        {"own numbers"},
+    ),
     # The file
     "a line deleted": (line_deleted, {"journals"}),
     "two lines exchanged": (exchanged_lines, {"journals"}),
     "a record behind the last word": (last_line_behind, {"journals"}),
     "a run's state in the database": (sql("UPDATE runs SET state = 'failed'"), {"journals"}),
     "a text that keeps the file's size and time": (
-        chained(changed("answer", lambda one: one.update(text="#1000001"), bench="sums", step=4, problem=ID)),
+        chained(
+            changed(
+                "answer", lambda one: one.update(text="#1000001"), bench="sums", step=4, problem=ID
+            )
+        ),
         {"sealed answers", "journals"},
     ),
 }
@@ -419,12 +531,22 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
 
 ADMITTED: dict[str, tuple[Tampering, str]] = {
     "every answer's text with its grade": (
-        sealed(answers(text=said(True, WRONG), correct=1, reward=1.0, extracted=PROBLEMS[WRONG].reference)),
+        sealed(
+            answers(
+                text=said(True, WRONG), correct=1, reward=1.0, extracted=PROBLEMS[WRONG].reference
+            )
+        ),
         "texts and grades forged together",
     ),
-    "columns that no other column tells of": (sealed(scaled("update", 2, "loss")), "columns that no other tells of"),
+    "columns that no other column tells of": (
+        sealed(scaled("update", 2, "loss")),
+        "columns that no other tells of",
+    ),
     "FLOPs of all runs": (sealed(doubled("flops_total")), "columns that no other tells of"),
-    "times, each with its sum": (sealed(scaled("step", 0.5, "seconds_step", "device_seconds_total")), "times"),
+    "times, each with its sum": (
+        sealed(scaled("step", 0.5, "seconds_step", "device_seconds_total")),
+        "times",
+    ),
     "whether answers were cut": (sealed(answers(truncated=1)), "columns that no other tells of"),
     "the device of all workers": (
         sealed(lambda items: items[0]["facts"].update(device="a large GPU")),
@@ -438,7 +560,10 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
         study(lambda s: s.update(created="2020-01-01T00:00:00+00:00")),
         "dates",
     ),
-    "later grades by a grader that is not here": (graded_by_hand("mine/9"), "a grader that is not here"),
+    "later grades by a grader that is not here": (
+        graded_by_hand("mine/9"),
+        "a grader that is not here",
+    ),
 }
 """What is done, and the words of docs/reference/checks.md that say that it cannot be seen."""
 
@@ -482,7 +607,9 @@ def test_what_cannot_be_seen_is_admitted(lab: SealedLab, what: str) -> None:
     tamper, words = ADMITTED[what]
     tamper(lab)
     assert lab.certified().ok
-    assert f"* *{words[0].upper()}{words[1:]}*" in DOCS.read_text(encoding="utf-8").replace(".*", "*")
+    assert f"* *{words[0].upper()}{words[1:]}*" in DOCS.read_text(encoding="utf-8").replace(
+        ".*", "*"
+    )
 
 
 def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: SealedLab) -> None:
@@ -491,12 +618,17 @@ def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: Se
     first = locked_of(content) | {"arms": {"grpo": content["arms"]["grpo"]}}
     grown = content | {"superseded": [first], "edits": [{"what": "a word was corrected"}]}
     assert Declaration.parse(grown, "study.json").arms_added == ("gspo",)
-    assert Declaration.parse(content | {"edits": [{"what": "arms added: gspo"}]}, "").arms_added == ("gspo",)
+    assert Declaration.parse(
+        content | {"edits": [{"what": "arms added: gspo"}]}, ""
+    ).arms_added == ("gspo",)
 
 
 def test_an_arm_that_is_taken_away_is_no_growth(lab: SealedLab) -> None:
     content = json.loads((lab.home / "study.json").read_text())
-    fewer = content | {"superseded": [locked_of(content)], "arms": {"grpo": content["arms"]["grpo"]}}
+    fewer = content | {
+        "superseded": [locked_of(content)],
+        "arms": {"grpo": content["arms"]["grpo"]},
+    }
     assert Declaration.parse(fewer, "study.json").not_grown == ("arms taken away: gspo",)
 
 
@@ -505,9 +637,15 @@ def test_the_odds_that_a_sample_finds_what_was_changed() -> None:
     text = DOCS.read_text(encoding="utf-8")
     for changed_ones, line in ((1, "1 changed answer"), (12, "any of 12")):
         shown = [
-            float(cell) for cell in text.partition(f"| chance to find {line} |")[2].partition("\n")[0].split("|")[:4]
+            float(cell)
+            for cell in (
+                text.partition(f"| chance to find {line} |")[2].partition("\n")[0].split("|")[:4]
+            )
         ]
-        odds = [1 - math.comb(7168 - changed_ones, n) / math.comb(7168, n) for n in (100, 1000, 5000, 7168)]
+        odds = [
+            1 - math.comb(7168 - changed_ones, n) / math.comb(7168, n)
+            for n in (100, 1000, 5000, 7168)
+        ]
         assert shown == pytest.approx(odds, abs=5e-4)
 
 

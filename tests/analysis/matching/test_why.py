@@ -40,7 +40,9 @@ def test_twins_agree(lab: Lab) -> None:
     assert parting(lab) is None
 
 
-def test_the_guide_s_lines_of_python_run(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_guide_s_lines_of_python_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     guide = (Path(__file__).parents[3] / "docs/explanation/matching.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", guide, re.S)
     monkeypatch.chdir(lab.runs.parent)
@@ -52,25 +54,41 @@ def test_the_guide_s_lines_of_python_run(lab: Lab, monkeypatch: pytest.MonkeyPat
 
 def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.kind, found.where, found.left, found.right) == ("setting", "objective.clip_high", "0.27", "0.0004")
+    assert (found.kind, found.where, found.left, found.right) == (
+        "setting",
+        "objective.clip_high",
+        "0.27",
+        "0.0004",
+    )
     assert found.declared
     kinds = [(one.kind, one.where) for one in found.later[3:]]
     assert kinds == [
-        # The first update that can differ is the second one of step 0; everything before it is equal.
+        # The first update that can differ is the second one of step 0; everything before it is
+        # equal.
         ("update", "step 0, mini-batch 1, loss"),
         ("rollout", "step 1, response 0 to problem 'train-0-1-0'"),
         ("log-probs", "step 1, logprob_digest"),
         ("answer", "sums after 2 steps, held-8 #0"),
     ]
     assert (found.later[3].left, found.later[3].right) == ("0.5", "1")
-    assert (found.later[4].left, found.later[4].right) == ("train-0-1-0 said g›rpo 0", "train-0-1-0 said g›spo 0")
+    assert (found.later[4].left, found.later[4].right) == (
+        "train-0-1-0 said g›rpo 0",
+        "train-0-1-0 said g›spo 0",
+    )
     assert found.later[4].context == ("asked: train-0-1-0?",)
 
 
 def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
-    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"]["update"].update(weight_decay=0.1))
+    lab.edit_json(
+        "gspo/s0/run.json", lambda run: run["settings"]["update"].update(weight_decay=0.1)
+    )
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.where, found.left, found.right, found.declared) == ("update.weight_decay", "0", "0.1", False)
+    assert (found.where, found.left, found.right, found.declared) == (
+        "update.weight_decay",
+        "0",
+        "0.1",
+        False,
+    )
 
 
 def test_another_seed_is_the_first_difference(lab: Lab) -> None:
@@ -83,8 +101,15 @@ def test_another_seed_is_the_first_difference(lab: Lab) -> None:
 def test_a_package_comes_before_the_weights(lab: Lab) -> None:
     lab.set_facts("grpo/s0", weights="ee" * 32, packages={"torch": "2.13.1", "numpy": "2.4.6"})
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == ("package", "packages.torch", "2.13.1", "2.13.0")
-    assert [(one.kind, one.left, one.right) for one in found.later] == [("weights", "e" * 12, "a" * 12)]
+    assert (found.kind, found.where, found.left, found.right) == (
+        "package",
+        "packages.torch",
+        "2.13.1",
+        "2.13.0",
+    )
+    assert [(one.kind, one.left, one.right) for one in found.later] == [
+        ("weights", "e" * 12, "a" * 12)
+    ]
 
 
 def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
@@ -99,8 +124,15 @@ def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
 
     lab.edit_journal("grpo/s0", swap)
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == ("prompt", "step 2", "train-0-2-1", "train-0-2-0")
-    lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"])
+    assert (found.kind, found.where, found.left, found.right) == (
+        "prompt",
+        "step 2",
+        "train-0-2-1",
+        "train-0-2-0",
+    )
+    lab.edit_journal(
+        "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
+    )
     found = parting(lab)
     assert (found.kind, found.where) == ("prompt", "step 2, digest")
     assert "rollouts = 1.0 keeps all" in found.context[0]
@@ -119,24 +151,37 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
     recorded_instead(theirs, "train-0-3-2 said grpo 1", f"{long}y")
     rebuild(lab.runs)
-    assert (parting(lab).left, parting(lab).right) == (f"…{'a' * 40}›x{'a' * 39}…", f"…{'a' * 40}›y")
-    lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"])
+    assert (parting(lab).left, parting(lab).right) == (
+        f"…{'a' * 40}›x{'a' * 39}…",
+        f"…{'a' * 40}›y",
+    )
+    lab.edit_journal(
+        "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
+    )
     found = parting(lab)
     assert (found.where, found.left) == ("step 3, token ids", "other")
-    assert found.context == ("no response of this step was kept; what a step does not train on never is",)
+    assert found.context == (
+        "no response of this step was kept; what a step does not train on never is",
+    )
 
 
 def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> None:
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.5, "loss": 9.0}, step=2, minibatch=1)
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.75}, step=3, minibatch=0)
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == ("update", "step 2, mini-batch 1, loss", "9", "0.5")
+    assert (found.kind, found.where, found.left, found.right) == (
+        "update",
+        "step 2, mini-batch 1, loss",
+        "9",
+        "0.5",
+    )
     assert found.context == ("and 1 more column: clip_fraction_tokens",)
     assert found.later == ()
 
 
 def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) -> None:
-    # The two ratios are equal in the first mini-batch; other instructions sum the same terms in another order.
+    # The two ratios are equal in the first mini-batch; other instructions sum the same terms in
+    # another order.
     lab.set_of("grpo/s0", "update", {"learning_rate": 1.25e-5 * (1 + 2**-24)}, step=0, minibatch=0)
     same, apart = parting(lab), parting(lab, TWIN, "toy/gspo/s0")
     assert (same.where, same.left) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
@@ -164,7 +209,10 @@ def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
     lab = SealedLab(tmp_path)
     certify = ("certify", "toy", "--runs", lab.runs)
     said = gspo_lab(*certify)
-    assert (said.code, said.out.splitlines()[0]) == (0, "toy: matched (30 checks, 3 comparisons of two runs)")
+    assert (said.code, said.out.splitlines()[0]) == (
+        0,
+        "toy: matched (30 checks, 3 comparisons of two runs)",
+    )
     lab.set_facts("gspo/s1", threads=2)
     said = gspo_lab(*certify)
     assert said.code == 1
@@ -179,9 +227,17 @@ def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
 def test_why_prints_the_first_difference(lab: Lab) -> None:
     same, arms, listed, wrong = (
         gspo_lab("diff", TWIN, other, *more, "--runs", lab.runs)
-        for other, *more in ((OTHER,), ("toy/gspo/s0",), ("toy/gspo/s0", "--json"), ("toy/gspo/s9",))
+        for other, *more in (
+            (OTHER,),
+            ("toy/gspo/s0",),
+            ("toy/gspo/s0", "--json"),
+            ("toy/gspo/s9",),
+        )
     )
-    assert (same.code, same.out) == (0, f"{TWIN} and {OTHER} agree in everything that both recorded\n")
+    assert (same.code, same.out) == (
+        0,
+        f"{TWIN} and {OTHER} agree in everything that both recorded\n",
+    )
     assert arms.code == 0
     assert arms.out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
     assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in arms.out.splitlines()

@@ -35,7 +35,13 @@ from gspo_lab.analysis.readings import (
     runs,
     summarise,
 )
-from gspo_lab.analysis.readings.curves import band_shares, onsets, responses, shared_bounds, spread_by_length
+from gspo_lab.analysis.readings.curves import (
+    band_shares,
+    onsets,
+    responses,
+    shared_bounds,
+    spread_by_length,
+)
 from gspo_lab.analysis.readings.reading import CLIP, LATER
 from gspo_lab.analysis.readings.runs import first_settled
 from gspo_lab.recording.records import Record, UpdateRecord
@@ -74,20 +80,32 @@ def recorded(database: Path, rows: Sequence[Row]) -> None:
 
 def by_hand(rows: Iterator[Row], weight: Weight) -> Value:
     known = [
-        (share, 1 if weight is Weight.ROWS or not tokens else tokens) for share, tokens, _ in rows if share is not None
+        (share, 1 if weight is Weight.ROWS or not tokens else tokens)
+        for share, tokens, _ in rows
+        if share is not None
     ]
     total = sum(tokens for _, tokens in known)
-    return Value(sum(share * tokens for share, tokens in known) / total if total else None, float(total))
+    return Value(
+        sum(share * tokens for share, tokens in known) / total if total else None, float(total)
+    )
 
 
-@given(ROWS, st.sampled_from(Weight), st.sampled_from((Minibatch.ALL, Minibatch.FIRST, Minibatch.LATER)))
+@given(
+    ROWS,
+    st.sampled_from(Weight),
+    st.sampled_from((Minibatch.ALL, Minibatch.FIRST, Minibatch.LATER)),
+)
 def test_sql_numpy_and_every_split_give_one_mean(
     database: Path, rows: list[Row], weight: Weight, minibatch: Minibatch
 ) -> None:
-    """`pooled` of the spans, of the mini-batches and of the steps is `read`, for records with gaps and without rows."""
+    """`pooled` of the spans, of the mini-batches and of the steps is `read`, for records with gaps
+    and without rows.
+    """
     recorded(database, rows)
     reading = Reading("clip_fraction_tokens", Window(Steps.ALL, minibatch), weight=weight)
-    keep = {Minibatch.ALL: range(3), Minibatch.FIRST: range(1), Minibatch.LATER: range(1, 3)}[minibatch]
+    keep = {Minibatch.ALL: range(3), Minibatch.FIRST: range(1), Minibatch.LATER: range(1, 3)}[
+        minibatch
+    ]
     expected = by_hand((row for place, row in enumerate(rows) if place % 3 in keep), weight)
     with Evidence.open(database) as evidence:
         of = Source(evidence, "toy")
@@ -98,24 +116,34 @@ def test_sql_numpy_and_every_split_give_one_mean(
         assert found == (pytest.approx(expected.value, rel=1e-12, abs=1e-15), expected.weight)
     for size in (1, 2, 5):
         spans = [
-            pooled(curve.values[i : i + size], curve.weights[i : i + size]) for i in range(0, len(curve.steps), size)
+            pooled(curve.values[i : i + size], curve.weights[i : i + size])
+            for i in range(0, len(curve.steps), size)
         ]
         for split in (spans, pools):
             values = np.array([math.nan if pool.value is None else pool.value for pool in split])
             again = pooled(values, np.array([pool.weight for pool in split]))
             assert again.weight == found.weight
-            assert again.value == (None if found.value is None else pytest.approx(found.value, rel=1e-12, abs=1e-15))
+            assert again.value == (
+                None if found.value is None else pytest.approx(found.value, rel=1e-12, abs=1e-15)
+            )
 
 
 def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
-    """Steps 0 and 1 warm up. Step 2: (0.2 x 100 + 0.6 x 300) / 400 = 0.5 without mini-batch 0; step 3: 0.1."""
+    """Steps 0 and 1 warm up.
+
+    Step 2: (0.2 x 100 + 0.6 x 300) / 400 = 0.5 without mini-batch 0; step 3: 0.1.
+    """
     first, second = (0.9, 50, 10), (0.0, 50, 10)
-    recorded(database, [first] * 6 + [second, (0.2, 100, 10), (0.6, 300, 10), second, (0.1, 100, 10)])
+    recorded(
+        database, [first] * 6 + [second, (0.2, 100, 10), (0.6, 300, 10), second, (0.1, 100, 10)]
+    )
     later = Window(minibatch=Minibatch.LATER)
     with Evidence.open(database) as evidence:
         of = Source(evidence, "toy")
 
-        def value(window: Window, reduce: Reduce = Reduce.MEAN, weight: Weight = Weight.OWN) -> float | None:
+        def value(
+            window: Window, reduce: Reduce = Reduce.MEAN, weight: Weight = Weight.OWN
+        ) -> float | None:
             return read(of, Reading("clip_fraction_tokens", window, reduce, weight))[RUN].value
 
         assert value(later) == pytest.approx((0.2 * 100 + 0.6 * 300 + 0.1 * 100) / 500)
@@ -125,7 +153,8 @@ def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
         assert value(later, Reduce.LARGEST) == 0.6
         assert value(later, Reduce.PEAK) == pytest.approx(0.5)
         assert value(later, Reduce.MEDIAN) == pytest.approx((0.5 + 0.1) / 2)
-        # The run is finished: its last measured step holds up to step 11, so ten settled steps count.
+        # The run is finished: its last measured step holds up to step 11, so ten settled steps
+        # count.
         assert value(later, Reduce.AREA) == pytest.approx(((0.5 + 0.1) / 2 + 8 * 0.1) / 9)
         assert value(later, Reduce.LAST_FIFTH) == pytest.approx(0.1)
         assert value(Window(Steps.LAST)) is None
@@ -133,7 +162,9 @@ def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
 
 def test_an_arm_is_the_mean_of_its_runs_of_one_set_of_seeds(tmp_path: Path) -> None:
     """Seed 2 of GSPO is unfinished; a look resolved the study after seeds 0 and 1."""
-    path = make_lab(tmp_path, end=lambda run: "stopped" if (run.arm, run.seed) == ("gspo", 2) else "finished")
+    path = make_lab(
+        tmp_path, end=lambda run: "stopped" if (run.arm, run.seed) == ("gspo", 2) else "finished"
+    )
     reading = Reading("clip_fraction_tokens")
     with Evidence.open(path) as evidence:
         of = Source(evidence, "toy")
@@ -158,10 +189,14 @@ GSPO_RUN = "toy/gspo/s0"
 
 
 def detailed(run: Run, record: Record) -> Record:
-    """Every second step holds two responses; every update counts what four times the range would bind: its step."""
+    """Every second step holds two responses; every update counts what four times the range would
+    bind: its step.
+    """
     if not isinstance(record, UpdateRecord):
         return record
-    counts = {rule: {"low": [0] * 5, "high": [0, 0, 0, 0, record.step]} for rule in ("grpo", "gspo")}
+    counts = {
+        rule: {"low": [0] * 5, "high": [0, 0, 0, 0, record.step]} for rule in ("grpo", "gspo")
+    }
     lists: dict[str, list[Any]] = {"length": [10, 20], "sum_log_ratio": [float(record.step), 1.0]}
     detail = lists if record.step % 2 == 0 else None
     return replace(record, band_counts=counts, response_detail=detail, response_tokens=100)
@@ -173,9 +208,13 @@ def detailed_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path) -> None:
-    """Steps 0 and 1 warm up, odd steps hold no responses: 2 steps x 3 mini-batches x 2 responses are left."""
+    """Steps 0 and 1 warm up, odd steps hold no responses: 2 steps x 3 mini-batches x 2 responses
+    are left.
+    """
     with Evidence.open(detailed_lab) as evidence:
-        found = responses(Source(evidence, "toy"), ("length", "sum_log_ratio"), LATER, range(6))[GSPO_RUN]
+        found = responses(Source(evidence, "toy"), ("length", "sum_log_ratio"), LATER, range(6))[
+            GSPO_RUN
+        ]
         none = responses(Source(evidence, "toy"), ("length",), LATER, [1, 3])[GSPO_RUN]
     assert found["length"].tolist() == [10, 20] * 6
     assert found["sum_log_ratio"].tolist() == [2, 1] * 3 + [4, 1] * 3
@@ -199,11 +238,16 @@ def test_bins_of_like_length_are_shared() -> None:
 
 
 DROPPED = TWO_ARMS + "rollout = {{dynamic_sampling = 2}}\n"
-"""GSPO's groups vary. The rate rises over eight updates, four a step: by the schedule step 2 is the first settled."""
+"""GSPO's groups vary.
+
+The rate rises over eight updates, four a step: by the schedule step 2 is the first settled.
+"""
 
 
 def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
-    """Each step makes so many updates, the last entry all later ones; update n has (n + 1) / 8 of the learning rate."""
+    """Each step makes so many updates, the last entry all later ones; update n has (n + 1) / 8 of
+    the learning rate.
+    """
 
     def change(run: Run, record: Record) -> Record | None:
         if not isinstance(record, UpdateRecord):
@@ -212,7 +256,9 @@ def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
         if record.minibatch >= made[record.step]:
             return None
         part = min(1.0, (sum(made[: record.step]) + record.minibatch + 1) / 8)
-        return replace(record, learning_rate=None if unknown else part * run.settings.update.learning_rate)
+        return replace(
+            record, learning_rate=None if unknown else part * run.settings.update.learning_rate
+        )
 
     return change
 
@@ -230,24 +276,33 @@ def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
 def test_where_groups_vary_the_record_says_when_the_rate_is_full(
     tmp_path: Path, updates: Sequence[int], unknown: bool, first: int
 ) -> None:
-    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, change=rising(updates, unknown=unknown))) as evidence:
+    with Evidence.open(
+        make_lab(tmp_path, DROPPED, seeds=1, change=rising(updates, unknown=unknown))
+    ) as evidence:
         # GRPO's groups do not vary: its schedule holds, whatever a record says.
         assert first_settled(Source(evidence, "toy")) == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
 
 
 def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> None:
-    """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms and signals are held
-    against, and none left to be judged. GRPO's are settled from step 2 on: two are left."""
-    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
+    """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms
+    and signals are held against, and none left to be judged. GRPO's are settled from step 2 on: two
+    are left."""
+    with Evidence.open(
+        make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))
+    ) as evidence:
         found = Source(evidence, "toy")
-        assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
+        assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [
+            50 * 576
+        ] * 4
         assert first_settled(found) == {"toy/grpo/s0": 2, "toy/gspo/s0": 4}
         judged = {arm: onsets(found, f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
 
 
 def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
+    with Evidence.open(
+        make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))
+    ) as evidence:
         with pytest.raises(Untestable, match="only the warm-up") as raised:
             ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
         assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}
@@ -256,7 +311,10 @@ def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path
 def test_a_value_beyond_all_numbers_stays_what_it_is(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1)
     with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE updates SET grad_norm = CASE step WHEN 2 THEN 9e999 ELSE -9e999 END WHERE step > 1")
+        connection.execute(
+            "UPDATE updates SET grad_norm = CASE step WHEN 2 THEN 9e999 ELSE -9e999 END WHERE"
+            " step > 1"
+        )
     with Evidence.open(database) as evidence:
         [first, _] = read_spans(evidence, "toy", "updates", ["grad_norm"], buckets=12).values()
     assert np.isfinite(first["grad_norm"][:2]).all()

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Rule, Scores, decide, decide_all, verdict_label
+from gspo_lab.analysis.stats.verdict import (
+    Comparison,
+    Reason,
+    Rule,
+    Scores,
+    decide,
+    decide_all,
+    verdict_label,
+)
 from gspo_lab.common.errors import LabError
 from gspo_lab.report.words import because, reason_text, sentence
 from gspo_lab.report.words.verdicts import rare_event_bound
@@ -62,7 +70,8 @@ def test_equivalent_though_zero_is_excluded() -> None:
 def test_fewer_than_five_pairs_are_never_equivalent_and_the_former_word_is_named(n: int) -> None:
     found = decide(FIVE[:n], FIVE[:n] + TIGHT[:n], margin=0.02)
     assert found.word == "better, size not resolved against the margin"
-    # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is left.
+    # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is
+    # left.
     few = "fewer than 5 pairs: under the rule of version 0.1 this read 'practically equivalent'"
     assert few in map(reason_text, found.notes)
     around_zero = decide(FIVE[:n], FIVE[:n] + TIGHT[:n] - 0.0052, margin=0.02)
@@ -104,7 +113,10 @@ def arm(t: float, name: str) -> Scores:
 def test_several_arms_share_alpha_by_holm() -> None:
     # Two-sided p with 4 degrees of freedom: t = 3.30 .0299, t = 4.00 .0161, t = 6.00 .0039.
     rule = Rule(margin=0.01)
-    alone, among = decide_all([arm(3.3, "x")], rule), decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule)
+    alone, among = (
+        decide_all([arm(3.3, "x")], rule),
+        decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule),
+    )
     better = "better, size not resolved against the margin"
     assert alone[0].word != "not resolved"
     assert [one.word for one in among] == ["not resolved"] * 3  # .0299 > .05 / 3
@@ -120,8 +132,12 @@ def test_several_arms_share_alpha_by_holm() -> None:
 
 
 def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
-    odd = replace(arm(6.0, "y"), withheld_because=(Reason("not matched", {"why": "other weights"}),))
-    found = decide_all([arm(2.9, "x"), odd], Rule(margin=0.01))  # p = .044: alone it would do, .025 it does not
+    odd = replace(
+        arm(6.0, "y"), withheld_because=(Reason("not matched", {"why": "other weights"}),)
+    )
+    found = decide_all(
+        [arm(2.9, "x"), odd], Rule(margin=0.01)
+    )  # p = .044: alone it would do, .025 it does not
     assert [one.word for one in found] == ["not resolved", "withheld"]
 
 
@@ -130,31 +146,49 @@ Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
 
 
 def of_two(se: float, estimate: float, *, other: float) -> Comparison:
-    """Of two arms the one with this estimate, where the other surely differs from the baseline by `other`."""
-    near, far = (Scores(np.zeros(5), at + own * math.sqrt(5) * Z) for own, at in ((se, estimate), (0.01, other)))
+    """Of two arms the one with this estimate, where the other surely differs from the baseline by
+    `other`.
+    """
+    near, far = (
+        Scores(np.zeros(5), at + own * math.sqrt(5) * Z)
+        for own, at in ((se, estimate), (0.01, other))
+    )
     return decide_all([near, far], Rule(1.0))[0]
 
 
 def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
-    """3 se beyond the margin, where Holm asks for 3.495 but only 2.776 for "better": not 1.3 +- .278, but +- .3495."""
+    """3 se beyond the margin, where Holm asks for 3.495 but only 2.776 for "better": not 1.3 +-
+    .278, but +- .3495.
+    """
     found = of_two(0.1, 1.3, other=0.5)
     assert (found.word, found.level) == ("better, size not resolved against the margin", 0.025)
     assert found.interval == pytest.approx((0.9505, 1.6495), abs=1e-4)
 
 
 def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None:
-    """3 se from 0 and from the margin: "better" needs 2.776 of them, equivalence 3.495, and no interval shows both."""
+    """3 se from 0 and from the margin: "better" needs 2.776 of them, equivalence 3.495, and no
+    interval shows both.
+    """
     found = of_two(1 / 6, 0.5, other=5.0)
     assert (found.word, found.level) == ("better, size not resolved against the margin", 0.05)
     assert found.interval == pytest.approx((0.0372, 0.9628), abs=1e-4)
-    told = "this interval alone reads 'practically equivalent', but with arms and looks counted in that must pass p < "
+    told = (
+        "this interval alone reads 'practically equivalent', but with arms and looks counted in"
+        " that must pass p < "
+    )
     assert f"{told}0.025" in map(reason_text, found.notes)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(3, 8), st.integers(1, 4), st.sampled_from([(), (5, 8)]))
-def test_every_word_is_that_of_its_interval_or_explained(seed: int, n: int, arms: int, looks: tuple[int, ...]) -> None:
+@given(
+    st.integers(0, 2**32 - 1), st.integers(3, 8), st.integers(1, 4), st.sampled_from([(), (5, 8)])
+)
+def test_every_word_is_that_of_its_interval_or_explained(
+    seed: int, n: int, arms: int, looks: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(seed)
-    drawn = [Scores(np.zeros(n), rng.normal(rng.choice([0, 0.5, 1.5]), 0.5, n)) for _ in range(arms)]
+    drawn = [
+        Scores(np.zeros(n), rng.normal(rng.choice([0, 0.5, 1.5]), 0.5, n)) for _ in range(arms)
+    ]
     for found in decide_all(drawn, Rule(1.0, looks=looks)):
         read = verdict_label(*found.interval, 1.0)
         told = {"reads otherwise alone", "read otherwise in version 0.1"} & codes(found)
@@ -162,9 +196,17 @@ def test_every_word_is_that_of_its_interval_or_explained(seed: int, n: int, arms
 
 
 def test_a_collapse_is_told_where_the_other_arm_could_not_be_judged() -> None:
-    """2 of 2: up to 100 %. That of grpo's runs none could be judged does not make it "none of 5 runs"."""
-    found = decide_all([Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=((0, 0), (2, 2)))], Rule(0.02))[0]
-    assert rare_event_bound(found) == "2 of 2 runs of gspo collapsed (95 % interval of the rate: up to 100 %)."
+    """2 of 2: up to 100 %.
+
+    That of grpo's runs none could be judged does not make it "none of 5 runs".
+    """
+    found = decide_all(
+        [Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=((0, 0), (2, 2)))], Rule(0.02)
+    )[0]
+    assert (
+        rare_event_bound(found)
+        == "2 of 2 runs of gspo collapsed (95 % interval of the rate: up to 100 %)."
+    )
 
 
 def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
@@ -174,13 +216,17 @@ def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
 
     same = "gspo and grpo are equivalent within the margin."
     # Clopper-Pearson: 0 of 5 reaches 1 - .025^(1/5) = .522, 1 of 5 .716.
-    assert said(((0, 5), (0, 5))) == (
-        f"{same} 0 of 5 runs of each arm collapsed (95 % interval of the rate: up to 52 %)."
+    assert (
+        said(((0, 5), (0, 5)))
+        == f"{same} 0 of 5 runs of each arm collapsed (95 % interval of the rate: up to 52 %)."
     )
     counts = "0 of 5 runs of grpo and 1 of 5 runs of gspo collapsed"
     uneven = f"{counts} (95 % interval of the rate: up to 52 % and 72 %)."
     assert said(((0, 5), (1, 5))) == f"{same} {uneven}"
-    unknown = "An event seen in none of an arm's 5 runs can still have a rate of up to 52 % (95 % interval)."
+    unknown = (
+        "An event seen in none of an arm's 5 runs can still have a rate of up to 52 % (95 %"
+        " interval)."
+    )
     blind = f"{same} {unknown}"
     assert said(None) == said(((0, 0), (0, 5))) == blind
 
@@ -196,7 +242,8 @@ def test_the_smallest_detectable_effect_has_an_interval() -> None:
 
 def test_not_resolved_says_what_is_missing() -> None:
     found = decide(BASE, BASE + np.array([-0.01, 0.00, 0.01]), margin=0.02)
-    # sd .01 is half the margin: differences of 2 sd need 5 seeds (factor 1.68), equivalence 5 (1.94), so 2 more than 3.
+    # sd .01 is half the margin: differences of 2 sd need 5 seeds (factor 1.68), equivalence 5
+    # (1.94), so 2 more than 3.
     assert (found.word, found.seeds_for_margin, found.seeds_for_equivalence, found.more_seeds) == (
         "not resolved",
         5,
@@ -214,7 +261,10 @@ def test_a_flip_by_one_seed_reaches_the_headline() -> None:
 
 def test_withheld_with_its_reason() -> None:
     mismatch = decide(
-        BASE, BASE + np.array([0.10, 0.11, 0.12]), 0.02, withheld_because=[Reason("not matched", {"why": "a mismatch"})]
+        BASE,
+        BASE + np.array([0.10, 0.11, 0.12]),
+        0.02,
+        withheld_because=[Reason("not matched", {"why": "a mismatch"})],
     )
     assert (mismatch.word, mismatch.better, because(mismatch)) == ("withheld", None, "a mismatch")
     assert mismatch.paired.low is not None
@@ -238,7 +288,9 @@ def test_bad_input_is_refused() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(3, 6), st.floats(-0.3, 0.3))
-def test_swapping_the_arms_keeps_the_word_and_the_better_arm(seed: int, n: int, effect: float) -> None:
+def test_swapping_the_arms_keeps_the_word_and_the_better_arm(
+    seed: int, n: int, effect: float
+) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(0, 0.05, n), rng.normal(effect, 0.05, n)
     there, back = decide(a, b, 0.05, labels=("a", "b")), decide(b, a, 0.05, labels=("b", "a"))
@@ -247,7 +299,9 @@ def test_swapping_the_arms_keeps_the_word_and_the_better_arm(seed: int, n: int, 
 
 def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
     better = BASE + np.array([0.10, 0.11, 0.12])
-    found = decide(BASE, better, margin=0.02, labels=("grpo", "gspo"), unproven=["weights", "prompts"])
+    found = decide(
+        BASE, better, margin=0.02, labels=("grpo", "gspo"), unproven=["weights", "prompts"]
+    )
     assert found.word == "better beyond margin"
     trust = "The pairs are taken on trust: weights, prompts not recorded everywhere."
     assert sentence(found) == f"gspo is better than grpo by more than the margin. {trust}"

@@ -55,29 +55,48 @@ def test_gradient_is_that_of_the_definition() -> None:
 def test_interval_against_a_brute_force_profile(collapsed: np.ndarray) -> None:
     x = np.log10(DOSES) + 3
     found = half_collapse(DOSES, collapsed)
-    best = minimize(lambda c: -_penalised(c[0], c[1], x, collapsed), [0.0, 1.0], method="Nelder-Mead")
+    best = minimize(
+        lambda c: -_penalised(c[0], c[1], x, collapsed), [0.0, 1.0], method="Nelder-Mead"
+    )
     assert found.slope == pytest.approx(best.x[1], rel=1e-3)
     assert math.log10(found.estimate) + 3 == pytest.approx(-best.x[0] / best.x[1], abs=1e-3)
     for limit in (found.low, found.high):
-        assert -best.fun - _brute_profile(math.log10(limit) + 3, x, collapsed) == pytest.approx(DROP, abs=2e-3)
+        assert -best.fun - _brute_profile(math.log10(limit) + 3, x, collapsed) == pytest.approx(
+            DROP, abs=2e-3
+        )
     assert found.resolved
 
 
 @pytest.mark.parametrize(
     ("collapsed", "low", "high", "reason", "needed"),
     [
-        # Six runs stood at 3e-3 and above: 2^-6 < .025. Three at 1e-2 alone say nothing: 2^-3 = .125.
+        # Six runs stood at 3e-3 and above: 2^-6 < .025. Three at 1e-2 alone say nothing: 2^-3 =
+        # .125.
         ([0] * 15, 3e-3, None, "no run collapsed up to dose 0.01", (None, 1e-2)),
         ([1] * 15, None, 3e-4, "every run collapsed from dose 0.0001 on", (1e-4, None)),
-        ([0, 1, 0] * 5, None, None, "between doses 0.0001 and 0.01 collapse does not follow", (1e-4, 1e-2)),
+        (
+            [0, 1, 0] * 5,
+            None,
+            None,
+            "between doses 0.0001 and 0.01 collapse does not follow",
+            (1e-4, 1e-2),
+        ),
     ],
 )
 def test_runs_that_ended_alike_or_without_a_trend_say_which_doses_to_try(
-    collapsed: list[int], low: float | None, high: float | None, reason: str, needed: tuple[float | None, float | None]
+    collapsed: list[int],
+    low: float | None,
+    high: float | None,
+    reason: str,
+    needed: tuple[float | None, float | None],
 ) -> None:
     found = half_collapse(DOSES, collapsed)
     assert half_collapse([1.0, 2.0], [0, 0]).low is None, "too few runs to say anything"
-    assert (found.estimate, found.low, found.high) == (None, low and pytest.approx(low), high and pytest.approx(high))
+    assert (found.estimate, found.low, found.high) == (
+        None,
+        low and pytest.approx(low),
+        high and pytest.approx(high),
+    )
     assert not found.resolved
     assert found.reason.startswith(reason)
     assert (found.needed.below, found.needed.above) == pytest.approx(needed)
@@ -104,12 +123,16 @@ def test_ratio_limit_is_where_the_profile_has_fallen() -> None:
         design = np.column_stack([np.ones(30), arm, x])
         p = 1 / (1 + np.exp(-design @ [a, g, b]))
         information = (design * (p * (1 - p))[:, None]).T @ design
-        return float(np.log(np.where(y == 1, p, 1 - p)).sum() + 0.5 * np.log(np.linalg.det(information)))
+        return float(
+            np.log(np.where(y == 1, p, 1 - p)).sum() + 0.5 * np.log(np.linalg.det(information))
+        )
 
     settings = {"xatol": 1e-8, "fatol": 1e-10, "maxiter": 4000}
     best = minimize(lambda c: -definition(*c), [0, 0, 2], method="Nelder-Mead", options=settings)
     r = math.log10(found.low)
-    held = minimize(lambda c: -definition(c[0], -c[1] * r, c[1]), [0, 2], method="Nelder-Mead", options=settings)
+    held = minimize(
+        lambda c: -definition(c[0], -c[1] * r, c[1]), [0, 2], method="Nelder-Mead", options=settings
+    )
     assert held.fun - best.fun == pytest.approx(DROP, abs=1e-4)
 
 
@@ -124,7 +147,11 @@ def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
 
 @pytest.mark.parametrize(
     ("dose", "collapsed", "said"),
-    [([0.0, 1.0], [0, 1], "above 0"), ([1.0, 2.0], [0, 2], "0 for one"), ([1.0, 1.0], [0, 1], "two doses")],
+    [
+        ([0.0, 1.0], [0, 1], "above 0"),
+        ([1.0, 2.0], [0, 2], "0 for one"),
+        ([1.0, 1.0], [0, 1], "two doses"),
+    ],
 )
 def test_bad_data_is_refused(dose: list[float], collapsed: list[float], said: str) -> None:
     with pytest.raises(LabError, match=said):
@@ -145,14 +172,21 @@ def test_a_slope_near_0_bounds_nothing_and_breaks_nothing() -> None:
             assert found.resolved == (found.low is not None and found.high is not None)
 
 
-def by_seed(stood: Sequence[int], doses: Sequence[float]) -> tuple[list[float], list[int], list[int]]:
+def by_seed(
+    stood: Sequence[int], doses: Sequence[float]
+) -> tuple[list[float], list[int], list[int]]:
     """Runs of seeds of which each survives so many of the doses, the lowest first."""
-    runs = [(dose, int(place >= count), seed) for seed, count in enumerate(stood) for place, dose in enumerate(doses)]
+    runs = [
+        (dose, int(place >= count), seed)
+        for seed, count in enumerate(stood)
+        for place, dose in enumerate(doses)
+    ]
     return [run[0] for run in runs], [run[1] for run in runs], [run[2] for run in runs]
 
 
 def test_a_seed_s_collapse_point_by_hand() -> None:
-    # Doses 1, 10, 100: each survived dose is worth a decade. Seeds survive 1, 1, 2 of them, in the other arm 2, 1, 3.
+    # Doses 1, 10, 100: each survived dose is worth a decade. Seeds survive 1, 1, 2 of them, in the
+    # other arm 2, 1, 3.
     a, b = by_seed((1, 1, 2), (1, 10, 100)), by_seed((2, 1, 3), (1, 10, 100))
     first, second = ((np.log10(of[0]), np.array(of[1], dtype=float), of[2]) for of in (a, b))
     shifts = seed_shifts(first, second)
@@ -196,7 +230,9 @@ def test_firth_of_a_constant_adds_half_a_run_to_each_side() -> None:
 
 def test_unit_of_the_dose_does_not_matter() -> None:
     one, other = half_collapse(DOSES, MIXED), half_collapse(DOSES * 1e6, MIXED)
-    assert (other.low, other.estimate) == pytest.approx((one.low * 1e6, one.estimate * 1e6), rel=1e-4)
+    assert (other.low, other.estimate) == pytest.approx(
+        (one.low * 1e6, one.estimate * 1e6), rel=1e-4
+    )
 
 
 def test_intervals_cover() -> None:
@@ -210,7 +246,8 @@ def test_intervals_cover() -> None:
         one, ratio = half_collapse(DOSES, a), dose_ratio(DOSES, a, DOSES, b)
         held += (one.low or 0) <= 1e-3 <= (one.high or math.inf)
         ratio_held += (ratio.low or 0) <= 10**0.3 <= (ratio.high or math.inf)
-    # At 95 % each, fewer than 26 of 30 has a chance of 1.6 %; the intervals are conservative and the generator fixed.
+    # At 95 % each, fewer than 26 of 30 has a chance of 1.6 %; the intervals are conservative and
+    # the generator fixed.
     assert held >= 26
     assert ratio_held >= 26
 

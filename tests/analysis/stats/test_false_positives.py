@@ -9,7 +9,13 @@ import pytest
 from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
 from gspo_lab.analysis.stats import calibration, simulation_cells
 from gspo_lab.analysis.stats.calibration import Calibration, run_calibration
-from gspo_lab.analysis.stats.simulation_cells import NOISE, Benchmark, benchmark_scores, curves, scores
+from gspo_lab.analysis.stats.simulation_cells import (
+    NOISE,
+    Benchmark,
+    benchmark_scores,
+    curves,
+    scores,
+)
 from gspo_lab.analysis.stats.verdict import Comparison, decide
 from gspo_lab.common.errors import LabError
 from gspo_lab.report.verdict_details import record
@@ -17,7 +23,9 @@ from gspo_lab.report.verdict_details import record
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    return run_calibration(300, np.random.default_rng(0), cells=(*simulation_cells.CELLS, *CLAIM_CELLS))
+    return run_calibration(
+        300, np.random.default_rng(0), cells=(*simulation_cells.CELLS, *CLAIM_CELLS)
+    )
 
 
 def test_production_code_keeps_its_promise(found: Calibration) -> None:
@@ -28,17 +36,34 @@ def test_production_code_keeps_its_promise(found: Calibration) -> None:
 
 
 def test_rows_that_no_rule_holds_are_stated_with_their_rate() -> None:
-    """Only one arm is unstable or skewed, means are equal: scores, four arms, looks, claims, a contrast, an order."""
-    stated = {(row["cell"], row["n"]): row["rate"] for row in record()["rows"] if row["expectation"] == "stated"}
-    assert {cell.partition(",")[0] for cell, _ in stated} >= {"score", "4 arms against one", "4 claims", "2 x 2"}
+    """Only one arm is unstable or skewed, means are equal: scores, four arms, looks, claims, a
+    contrast, an order.
+    """
+    stated = {
+        (row["cell"], row["n"]): row["rate"]
+        for row in record()["rows"]
+        if row["expectation"] == "stated"
+    }
+    assert {cell.partition(",")[0] for cell, _ in stated} >= {
+        "score",
+        "4 arms against one",
+        "4 claims",
+        "2 x 2",
+    }
     assert len(stated) == 8 + 8 + 2 + 6 + 4
     assert all(0.04 < rate < 0.2 for rate in stated.values())
     # .85 ** 5 of the studies show no unstable run; a fifth of those say "better".
-    assert stated["score, 15 % of one arm's runs unstable", 5] == pytest.approx(0.2 * 0.85**5, abs=0.02)
+    assert stated["score, 15 % of one arm's runs unstable", 5] == pytest.approx(
+        0.2 * 0.85**5, abs=0.02
+    )
 
 
 def test_negative_controls_fail_loudly(found: Calibration) -> None:
-    rates = {row.method: row.rate.rate for row in found.rows if row.expectation == "must fail" and row.n == 3}
+    rates = {
+        row.method: row.rate.rate
+        for row in found.rows
+        if row.expectation == "must fail" and row.n == 3
+    }
     assert rates.keys() == {
         "bootstrap over seeds",
         "items only, seeds pooled",
@@ -46,17 +71,26 @@ def test_negative_controls_fail_loudly(found: Calibration) -> None:
         "each arm by its own interval",
     }
     assert rates["last 100 steps of one seed, Welch"] > 0.5
-    assert min(rate for name, rate in rates.items() if rate is not None and "own interval" not in name) > 0.15
+    assert (
+        min(rate for name, rate in rates.items() if rate is not None and "own interval" not in name)
+        > 0.15
+    )
     assert (rates["each arm by its own interval"] or 0) > 0.09
 
 
 def test_the_rows_are_those_of_the_record(found: Calibration) -> None:
     kinds = [(row.cell, row.n, row.method, row.expectation) for row in found.rows]
-    assert kinds == [(row["cell"], row["n"], row["method"], row["expectation"]) for row in record()["rows"]]
+    assert kinds == [
+        (row["cell"], row["n"], row["method"], row["expectation"]) for row in record()["rows"]
+    ]
 
 
 def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibration) -> None:
-    said = {(row.cell, row.n): row.rate for row in found.rows if row.method == "equivalent, truth: no difference"}
+    said = {
+        (row.cell, row.n): row.rate
+        for row in found.rows
+        if row.method == "equivalent, truth: no difference"
+    }
     # Of 300 studies; the whole table has .64 and .97 of 2,000.
     for n, power in ((5, 0.63), (8, 0.97)):
         rate = said["seed sd 0.3, answers' sd 0.5 margins", n]
@@ -64,24 +98,32 @@ def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibrat
 
 
 def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def normal(a: np.ndarray, b: np.ndarray, margin: float, alpha: float, **rest: tuple[str, str]) -> Comparison:
+    def normal(
+        a: np.ndarray, b: np.ndarray, margin: float, alpha: float, **rest: tuple[str, str]
+    ) -> Comparison:
         verdict = decide(a, b, margin, alpha)
         paired = verdict.paired
         half = 1.96 * paired.se
-        return replace(verdict, paired=replace(paired, low=paired.estimate - half, high=paired.estimate + half))
+        return replace(
+            verdict, paired=replace(paired, low=paired.estimate - half, high=paired.estimate + half)
+        )
 
     monkeypatch.setattr(simulation_cells, "decide", normal)
     normal_cells = [cell for cell in simulation_cells.CELLS if cell.name == "score, normal"]
     broken = run_calibration(300, np.random.default_rng(0), cells=normal_cells)
     assert not broken.ok
-    assert any(row.n == 3 and row.method == "paired t over seeds" and not row.passed for row in broken.rows)
+    assert any(
+        row.n == 3 and row.method == "paired t over seeds" and not row.passed for row in broken.rows
+    )
 
 
 def test_the_same_generator_gives_the_same_table() -> None:
     heard: list[calibration.CalibrationRow] = []
     some = simulation_cells.CELLS[::8]  # with the bootstrap, which draws from the generator too
     once = run_calibration(100, np.random.default_rng(5), heard.append, cells=some)
-    assert tuple(heard) == once.rows == run_calibration(100, np.random.default_rng(5), cells=some).rows
+    assert (
+        tuple(heard) == once.rows == run_calibration(100, np.random.default_rng(5), cells=some).rows
+    )
 
 
 def test_too_few_studies_are_refused() -> None:
@@ -91,7 +133,9 @@ def test_too_few_studies_are_refused() -> None:
 
 def test_simulated_noise_has_the_declared_moments() -> None:
     rng = np.random.default_rng(0)
-    normal, unequal = (scores(rng, NOISE[name], 20_000, 3) for name in ("normal", "one arm 4x as noisy"))
+    normal, unequal = (
+        scores(rng, NOISE[name], 20_000, 3) for name in ("normal", "one arm 4x as noisy")
+    )
     assert np.corrcoef(normal.a.ravel(), normal.b.ravel())[0, 1] == pytest.approx(0.5, abs=0.02)
     assert unequal.b.var() == pytest.approx(17, rel=0.03)
     for name, noise in NOISE.items():

@@ -43,7 +43,8 @@ def test_steps_by_hand() -> None:
         HolmStep(True, 0.05 / 3),
         HolmStep(True, 0.025),
     ]
-    # .03 is not below .05 / 2: it and what is larger were tested there. What could not be tested counts in the family.
+    # .03 is not below .05 / 2: it and what is larger were tested there. What could not be tested
+    # counts in the family.
     assert step_down([0.011, 0.03, None], 0.05) == [
         HolmStep(True, 0.05 / 3),
         HolmStep(False, 0.025),
@@ -59,7 +60,9 @@ def test_steps_reject_what_the_adjusted_p_values_reject(p_values: list[float]) -
     assert [step.rejected for step in step_down(p_values, 0.05)] == adjusted
 
 
-@pytest.mark.parametrize(("looks", "level"), [((5, 8), 0.0292), ((3, 6, 9), 0.0198), ((4, 8), 0.0276)])
+@pytest.mark.parametrize(
+    ("looks", "level"), [((5, 8), 0.0292), ((3, 6, 9), 0.0198), ((4, 8), 0.0276)]
+)
 def test_the_constants(looks: tuple[int, ...], level: float) -> None:
     assert nominal_level(looks, 0.05) == pytest.approx(level, abs=0.0006)
 
@@ -72,7 +75,8 @@ def test_all_looks_together_keep_alpha(looks: tuple[int, ...], alpha: float) -> 
     for n in looks:
         t = d_RS[:, :n].mean(axis=1) / d_RS[:, :n].std(axis=1, ddof=1) * np.sqrt(n)
         alarm |= 2 * special.stdtr(n - 1, -np.abs(t)) < nominal_level(looks, alpha)
-    # 3 Monte Carlo errors of 200,000 studies, and the three digits that the level is rounded down to.
+    # 3 Monte Carlo errors of 200,000 studies, and the three digits that the level is rounded down
+    # to.
     assert alarm.mean() == pytest.approx(alpha, abs=3 * np.sqrt(alpha / 200_000) + 0.01 * alpha)
 
 
@@ -113,8 +117,8 @@ def ranked(**scores: np.ndarray) -> Ranking:
 
 
 def test_three_arms_by_pencil() -> None:
-    """b - a has t = 6, p = .0039; c - b has t = 2, p = .116; c - a = 2 PATTERN + 8 / sqrt 5 has t = 4, p = .0161. Holm
-    over three pairs: .0039 < .0167, .0161 < .025, .116 > .05."""
+    """b - a has t = 6, p = .0039; c - b has t = 2, p = .116; c - a = 2 PATTERN + 8 / sqrt 5 has t =
+    4, p = .0161. Holm over three pairs: .0039 < .0167, .0161 < .025, .116 > .05."""
     b = shifted(6)
     found = ranked(a=np.zeros(5), b=b, c=b + shifted(2))
     assert [(one.arm, one.place, one.first, one.last) for one in found.places] == [
@@ -124,9 +128,16 @@ def test_three_arms_by_pencil() -> None:
     ]
     assert [one.mean for one in found.places] == pytest.approx([8 / 5**0.5, 6 / 5**0.5, 0])
     # c - b is -1.265 + 0.894 on the first seed, and above 0 on the others.
-    assert [one.by_seed for one in found.places] == [(2, 1, 1, 1, 1), (1, 2, 2, 2, 2), (3, 3, 3, 3, 3)]
+    assert [one.by_seed for one in found.places] == [
+        (2, 1, 1, 1, 1),
+        (1, 2, 2, 2, 2),
+        (3, 3, 3, 3, 3),
+    ]
     assert (found.may_be_best, found.apart, found.compared) == (("c", "b"), 2, 3)
-    assert best_arms(found) == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
+    assert (
+        best_arms(found)
+        == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
+    )
     assert found.to_json()["places"][2] == {
         "arm": "a",
         "mean": 0.0,
@@ -141,17 +152,23 @@ def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
     """Both differences to b have t = 6; c - a has t = 0."""
     found = ranked(a=np.zeros(5), b=shifted(6), c=np.array([1e-3, -1e-3, 0, 0, 0]))
     assert found.may_be_best == ("b",)
-    assert best_arms(found) == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
+    assert (
+        best_arms(found) == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
+    )
     assert [(one.first, one.last) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
 
 
 def test_holm_counts_every_pair_of_six_arms() -> None:
     """t = 6 with p = .0039 is told among 3 pairs, and is not below .05 / 15 among 15."""
     near = {
-        name: np.array([1, -1, 0, 0, 0]) * scale for name, scale in zip("cdef", (1e-3, 2e-3, 3e-3, 4e-3), strict=True)
+        name: np.array([1, -1, 0, 0, 0]) * scale
+        for name, scale in zip("cdef", (1e-3, 2e-3, 3e-3, 4e-3), strict=True)
     }
     found = ranked(a=np.zeros(5), b=shifted(6), **near)
-    assert best_arms(found) == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
+    assert (
+        best_arms(found)
+        == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
+    )
     assert {(one.first, one.last) for one in found.places} == {(1, 6)}
     assert found.places[0].arm == "b"
 
@@ -160,7 +177,10 @@ def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
     scores = {"a": [0.0] * 5, "b": list(shifted(6)), "c": [0.0] * 5}
     assert ranking(scores, 0.05, lambda a, b: 100.0).apart == 0
     found = ranking(scores, 0.05, lambda a, b: None)
-    assert [(one.arm, one.place, one.by_seed) for one in found.places[1:]] == [("a", 2, (2,) * 5), ("c", 2, (2,) * 5)]
+    assert [(one.arm, one.place, one.by_seed) for one in found.places[1:]] == [
+        ("a", 2, (2,) * 5),
+        ("c", 2, (2,) * 5),
+    ]
     assert found.may_be_best == ("b",)
 
 
@@ -174,7 +194,10 @@ def test_a_place_is_missed_no_more_often_than_alpha() -> None:
     """Six arms that do not differ, three seeds: any two that are told apart are a miss."""
     rng, studies = np.random.default_rng(7), 300
     missed = sum(
-        ranked(**dict(zip("abcdef", rng.normal(size=(6, 3)) + rng.normal(size=3), strict=True))).apart > 0
+        ranked(
+            **dict(zip("abcdef", rng.normal(size=(6, 3)) + rng.normal(size=3), strict=True))
+        ).apart
+        > 0
         for _ in range(studies)
     )
     assert missed <= binom.ppf(0.999, studies, 0.05)

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gspo_lab.analysis.stats.passk import SCALE, chance, checkpoint_score, estimate_rating, pass_at_k
+from gspo_lab.analysis.stats.passk import (
+    SCALE,
+    chance,
+    checkpoint_score,
+    estimate_rating,
+    pass_at_k,
+)
 from gspo_lab.analysis.stats.proportions import binomial_band, binomial_p, clopper_pearson
 from gspo_lab.common.errors import LabError
 
@@ -22,7 +28,9 @@ def test_against_every_subset() -> None:
 
 
 def test_large_counts_and_one_number_of_samples_for_all() -> None:
-    assert pass_at_k([10], 2000, 100)[0] == pytest.approx(1 - math.comb(1990, 100) / math.comb(2000, 100))
+    assert pass_at_k([10], 2000, 100)[0] == pytest.approx(
+        1 - math.comb(1990, 100) / math.comb(2000, 100)
+    )
     assert pass_at_k([0, 1, 4], 4, 1).tolist() == [0.0, 0.25, 1.0]
 
 
@@ -39,11 +47,14 @@ def test_one_answer_per_problem_is_the_jeffreys_interval() -> None:
     assert found.se == pytest.approx(math.sqrt(0.3 * 0.7 / 9))
     assert (found.sampling_se, found.item_se) == (None, None)
     assert checkpoint_score([1], 1).se is None
-    assert stats.beta.cdf([found.item_low, found.item_high], 3.2, 6.8) == pytest.approx([0.025, 0.975])
+    assert stats.beta.cdf([found.item_low, found.item_high], 3.2, 6.8) == pytest.approx(
+        [0.025, 0.975]
+    )
 
 
 def test_split_of_the_variance() -> None:
-    # Two answers each: p = 0, 1/2, 1. Sampling (1/4) / 1 / 9 = 1/36; problems too: variance 1/4 over 3 = 1/12.
+    # Two answers each: p = 0, 1/2, 1. Sampling (1/4) / 1 / 9 = 1/36; problems too: variance 1/4
+    # over 3 = 1/12.
     found = checkpoint_score([0, 1, 2], 2)
     assert found.se == pytest.approx(math.sqrt(1 / 12))
     assert found.sampling_se == pytest.approx(math.sqrt(1 / 36))
@@ -76,7 +87,8 @@ def test_a_problem_without_an_answer_is_refused() -> None:
 def test_half_of_equal_problems_solved_is_their_own_rating() -> None:
     estimate = estimate_rating([1500, 1500], [1, 0])
     assert estimate.rating == pytest.approx(1500)
-    # By hand: information 2/4, spread 2/4 * 2/1, t(1) = 12.7062, so 12.7062 * SCALE * 1 / .5 either way.
+    # By hand: information 2/4, spread 2/4 * 2/1, t(1) = 12.7062, so 12.7062 * SCALE * 1 / .5 either
+    # way.
     assert estimate.low == pytest.approx(1500 - 12.7062 * SCALE / 0.5, abs=0.01)
     assert estimate.high == pytest.approx(1500 + 12.7062 * SCALE / 0.5, abs=0.01)
     assert estimate.problems == 2
@@ -109,11 +121,13 @@ def test_all_or_none_solved_bounds_one_side_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problems", "alike"), [(5, False), (10, False), (200, False), (200, True)], ids=["5", "10", "200", "answers alike"]
+    ("problems", "alike"),
+    [(5, False), (10, False), (200, False), (200, True)],
+    ids=["5", "10", "200", "answers alike"],
 )
 def test_a_rating_s_interval_covers(problems: int, alike: bool) -> None:
-    """What the model can is its own for every problem, and eight answers show it; or it either can or cannot, eight
-    times over, which does not narrow the interval."""
+    """What the model can is its own for every problem, and eight answers show it; or it either can
+    or cannot, eight times over, which does not narrow the interval."""
     rng = np.random.default_rng(7 if alike else 8)
     covered, tries = 0, 1_000
     for _ in range(tries):
@@ -128,8 +142,12 @@ def test_a_rating_s_interval_covers(problems: int, alike: bool) -> None:
     assert 0.93 <= covered / tries <= (0.97 if alike else 0.975)
 
 
-@pytest.mark.parametrize(("difficulty", "solved"), [([1500], [0.5]), ([1500, 1500, 1500], [0.25, 0.25, 0.25])])
-def test_without_spread_there_is_a_rating_and_no_interval(difficulty: list[float], solved: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("difficulty", "solved"), [([1500], [0.5]), ([1500, 1500, 1500], [0.25, 0.25, 0.25])]
+)
+def test_without_spread_there_is_a_rating_and_no_interval(
+    difficulty: list[float], solved: list[float]
+) -> None:
     estimate = estimate_rating(difficulty, solved)
     assert estimate.rating == pytest.approx(1500 + SCALE * np.log(solved[0] / (1 - solved[0])))
     assert (estimate.low, estimate.high) == (None, None)

@@ -21,7 +21,9 @@ def test_detectable_effect(n: int, factor: float) -> None:
     assert detection_chance(n, factor, 0.05) == pytest.approx(0.8, abs=0.006)
 
 
-def _intervals(rng: np.random.Generator, n: int, effect: float, t: float) -> tuple[np.ndarray, np.ndarray]:
+def _intervals(
+    rng: np.random.Generator, n: int, effect: float, t: float
+) -> tuple[np.ndarray, np.ndarray]:
     d = rng.standard_normal((40_000, n)) + effect
     half = t * d.std(axis=1, ddof=1) / np.sqrt(n)
     return d.mean(axis=1) - half, d.mean(axis=1) + half
@@ -42,7 +44,10 @@ def test_seeds_needed_is_the_smallest_that_suffices() -> None:
     # The textbook's normal formula, (1.96 + .84)^2 sd^2 / effect^2 = 31.4, plus about 2 for the t.
     assert seeds_needed(1.0, 0.5) == 34
     assert seeds_for_equivalence(1.0, 100.0) == 5
-    for find, factor in ((seeds_needed, detectable_factor), (seeds_for_equivalence, equivalence_factor)):
+    for find, factor in (
+        (seeds_needed, detectable_factor),
+        (seeds_for_equivalence, equivalence_factor),
+    ):
         n = find(1.0, 0.4)
         assert factor(n) <= 0.4 < factor(n - 1)
     assert seeds_needed(1.0, 1e-9) is None

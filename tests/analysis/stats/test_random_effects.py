@@ -1,4 +1,6 @@
-"""Executions of one declaration together: a pencil's example, published ones, and what became of words."""
+"""Executions of one declaration together: a pencil's example, published ones, and what became of
+words.
+"""
 
 import numpy as np
 import pytest
@@ -20,15 +22,33 @@ from gspo_lab.report.words.verdicts import precision_note
 
 BCG = np.array(
     [
-        *([4, 119, 11, 128], [6, 300, 29, 274], [3, 228, 11, 209], [62, 13536, 248, 12619], [33, 5036, 47, 5761]),
-        *([180, 1361, 372, 1079], [8, 2537, 10, 619], [505, 87886, 499, 87892], [29, 7470, 45, 7232]),
-        *([17, 1699, 65, 1600], [186, 50448, 141, 27197], [5, 2493, 3, 2338], [27, 16886, 29, 17825]),
+        *(
+            [4, 119, 11, 128],
+            [6, 300, 29, 274],
+            [3, 228, 11, 209],
+            [62, 13536, 248, 12619],
+            [33, 5036, 47, 5761],
+        ),
+        *(
+            [180, 1361, 372, 1079],
+            [8, 2537, 10, 619],
+            [505, 87886, 499, 87892],
+            [29, 7470, 45, 7232],
+        ),
+        *(
+            [17, 1699, 65, 1600],
+            [186, 50448, 141, 27197],
+            [5, 2493, 3, 2338],
+            [27, 16886, 29, 17825],
+        ),
     ]
 )
 
 
 def test_two_executions_by_pencil() -> None:
-    """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of them."""
+    """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of
+    them.
+    """
     both = random_effects([0.0, 2.0], [1.0, 1.0])
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
@@ -37,7 +57,9 @@ def test_two_executions_by_pencil() -> None:
 
 def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
     """Seeds 0 to 2 twice, the second time in another order, then 3 to 5 once."""
-    first, second, third = (paired_t(d) for d in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.4], [0.2, 0.3, 0.4]))
+    first, second, third = (
+        paired_t(d) for d in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.4], [0.2, 0.3, 0.4])
+    )
     groups = clusters([((0, 1, 2), first), ((2, 1, 0), second), ((3, 4, 5), third)])
     assert [group.executions for group in groups] == [2, 1]
     # Seed 0 has .1 and .4, seed 1 twice .2, seed 2 .3 and .3.
@@ -52,7 +74,9 @@ def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
 
 
 def test_one_cluster_has_the_interval_of_its_seeds() -> None:
-    """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of freedom, not on 1."""
+    """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of
+    freedom, not on 1.
+    """
     again = paired_t([0.3, 0.2, 0.4])
     both = combine(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
     assert (both.k, both.tau, both.df) == (1, None, 2.0)
@@ -64,7 +88,9 @@ def test_one_cluster_has_the_interval_of_its_seeds() -> None:
     assert clusters(floored)[0].paired.items_sd == pytest.approx(0.02**0.5)
 
 
-def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their_own_errors() -> None:
+def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their_own_errors() -> (
+    None
+):
     """Equal estimates: Hartung and Knapp's factor would be 0, and the interval a point."""
     both = random_effects([0.5, 0.5, 0.5], [0.3, 0.3, 0.3])
     assert (both.tau, both.se) == pytest.approx((0, 0.3 / np.sqrt(3)))
@@ -72,13 +98,17 @@ def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their
 
 
 def test_four_studies_of_unequal_variance() -> None:
-    """metafor's rma(yi, vi, method = "PM", test = "knha") on these numbers: 0.22957, tau^2 0.05930."""
+    """metafor's rma(yi, vi, method = "PM", test = "knha") on these numbers: 0.22957, tau^2
+    0.05930.
+    """
     found = random_effects([0.40, -0.20, 0.55, 0.10], list(np.sqrt([0.05, 0.06, 0.04, 0.05])))
     assert (found.estimate, found.tau**2) == pytest.approx((0.22957, 0.05930), abs=5e-6)
 
 
 def test_errors_far_below_the_differences_leave_the_plain_variance() -> None:
-    """With errors of 1e-9 of the differences tau is the estimates' sd, whatever rounding makes of the last bit."""
+    """With errors of 1e-9 of the differences tau is the estimates' sd, whatever rounding makes of
+    the last bit.
+    """
     rng = np.random.default_rng(3)
     for _ in range(50):
         y = rng.normal(size=rng.integers(2, 6))
@@ -94,8 +124,13 @@ def test_what_cannot_be_combined() -> None:
 
 def test_two_executions_agree_by_welch_s_t() -> None:
     a, b = np.array([0.1, 0.3, 0.2, 0.5, 0.4]), np.array([0.9, 0.6, 0.5, 1.2])
-    means, ses = [float(a.mean()), float(b.mean())], [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)]
-    assert welch_p(means, ses, [5, 4]) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    means, ses = (
+        [float(a.mean()), float(b.mean())],
+        [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)],
+    )
+    assert welch_p(means, ses, [5, 4]) == pytest.approx(
+        stats.ttest_ind(a, b, equal_var=False).pvalue
+    )
     assert welch_p(means[:1], ses[:1], [5]) is None
 
 
@@ -120,7 +155,9 @@ def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:
         (-0.019, 0.1, "better, size not resolved against the margin", "taken back"),
     ],
 )
-def test_what_became_of_a_word(first: float, again: float, word: str, then: ReplicationOutcome) -> None:
+def test_what_became_of_a_word(
+    first: float, again: float, word: str, then: ReplicationOutcome
+) -> None:
     assert said(first).word == word
     assert replication_outcome(said(first), said(again)) == then
 
@@ -128,7 +165,10 @@ def test_what_became_of_a_word(first: float, again: float, word: str, then: Repl
 def test_where_nothing_was_said_nothing_holds() -> None:
     assert replication_outcome(said(0.0, spread=0.1), said(0.0)) is None
     withheld = decide(
-        [0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=[Reason("not matched", {"why": "x"})]
+        [0.0] * 5,
+        [0.1, 0.11, 0.12, 0.1, 0.1],
+        0.02,
+        withheld_because=[Reason("not matched", {"why": "x"})],
     )
     assert replication_outcome(said(0.0), withheld) is None
 
@@ -138,12 +178,16 @@ def test_the_vaccine_trials() -> None:
     a, b, c, d = BCG.T.astype(float)
     y, v = np.log(a / (a + b) / (c / (c + d))), 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
     found = random_effects(list(y), list(np.sqrt(v)))
-    assert (found.tau**2, found.estimate, found.se) == pytest.approx((0.3181, -0.7150, 0.1809), abs=5e-5)
+    assert (found.tau**2, found.estimate, found.se) == pytest.approx(
+        (0.3181, -0.7150, 0.1809), abs=5e-5
+    )
     assert (found.low, found.high) == pytest.approx((-1.1091, -0.3208), abs=5e-5)
 
 
 def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does_not() -> None:
-    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of docs/how-to/replicate.md."""
+    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of
+    docs/how-to/replicate.md.
+    """
     rng = np.random.default_rng(7)
     over = plain = 0
     for _ in range(1000):

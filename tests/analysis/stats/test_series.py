@@ -54,10 +54,17 @@ def test_the_last_finite_value_is_carried_and_flagged() -> None:
         ([0, 10, 20, 30], [0.1, 0.2, 0.6, 0.4], 30, 20),
         ([0, 10, 20, 30], [0.1, 0.2, 0.3, 0.4], 30, 30),
         ([5, 10], [0.7, 0.2], 30, 5),
-        ([0, 10, 20], [0.1, 0.2, 0.9], 15, 15),  # what happens after the end of the comparison does not count
+        (
+            [0, 10, 20],
+            [0.1, 0.2, 0.9],
+            15,
+            15,
+        ),  # what happens after the end of the comparison does not count
     ],
 )
-def test_the_first_evaluation_above_a_threshold(steps: list[int], scores: list[float], end: int, met: int) -> None:
+def test_the_first_evaluation_above_a_threshold(
+    steps: list[int], scores: list[float], end: int, met: int
+) -> None:
     assert time_to_threshold(steps, scores, 0.5, end) == met
 
 
@@ -65,13 +72,16 @@ def test_a_curve_with_gaps_holds_the_last_value_before() -> None:
     steps, height = carry_forward([2, 3, 6], [1.0, 4.0, 2.0], 8)
     assert steps.tolist() == [2, 3, 4, 5, 6, 7, 8]
     assert height.tolist() == [1, 4, 4, 4, 2, 2, 2], "nothing before the first measurement"
-    assert [part.tolist() for part in carry_forward([0, 1], [np.nan, 3.0], 2)] == [[1, 2], [3, 3]], (
-        "what is not finite is a gap"
-    )
+    assert [part.tolist() for part in carry_forward([0, 1], [np.nan, 3.0], 2)] == [
+        [1, 2],
+        [3, 3],
+    ], "what is not finite is a gap"
     assert [len(part) for part in carry_forward([], [], 5)] == [0, 0]
 
 
-def curve(compute: np.ndarray, asymptote: float, exponent: float, midpoint: float, start: float = 0.2) -> np.ndarray:
+def curve(
+    compute: np.ndarray, asymptote: float, exponent: float, midpoint: float, start: float = 0.2
+) -> np.ndarray:
     later = start + (asymptote - start) / (1 + (midpoint / np.maximum(compute, 1.0)) ** exponent)
     return np.where(compute > 0, later, start)
 
@@ -79,17 +89,24 @@ def curve(compute: np.ndarray, asymptote: float, exponent: float, midpoint: floa
 COMPUTE = np.concatenate([[0.0], 1e9 * np.arange(1, 17)])
 
 
-@pytest.mark.parametrize(("asymptote", "exponent", "midpoint"), [(0.8, 1.0, 2e9), (0.6, 2.0, 5e9), (1.0, 4.0, 8e9)])
+@pytest.mark.parametrize(
+    ("asymptote", "exponent", "midpoint"), [(0.8, 1.0, 2e9), (0.6, 2.0, 5e9), (1.0, 4.0, 8e9)]
+)
 def test_a_curve_is_found_again(asymptote: float, exponent: float, midpoint: float) -> None:
     fit = fit_scaling(COMPUTE, curve(COMPUTE, asymptote, exponent, midpoint))
     assert fit is not None
-    assert (fit.asymptote, fit.exponent, fit.midpoint) == pytest.approx((asymptote, exponent, midpoint), rel=1e-3)
+    assert (fit.asymptote, fit.exponent, fit.midpoint) == pytest.approx(
+        (asymptote, exponent, midpoint), rel=1e-3
+    )
     assert fit.rms < 1e-5
 
 
 def test_noise_moves_it_little() -> None:
     rng = np.random.default_rng(0)
-    fits = [fit_scaling(COMPUTE, curve(COMPUTE, 0.8, 2.0, 3e9) + rng.normal(0, 0.01, 17)) for _ in range(20)]
+    fits = [
+        fit_scaling(COMPUTE, curve(COMPUTE, 0.8, 2.0, 3e9) + rng.normal(0, 0.01, 17))
+        for _ in range(20)
+    ]
     assert all(fit is not None and abs(fit.asymptote - 0.8) < 0.05 for fit in fits)
 
 
@@ -97,7 +114,9 @@ def test_short_runs_are_refused() -> None:
     whole = curve(COMPUTE, 0.8, 2.0, 6e9)
     assert fit_scaling(COMPUTE, whole) is not None
     assert fit_scaling(COMPUTE[:7], whole[:7]) is None, "half of the gain: its asymptote is a guess"
-    assert fit_scaling(COMPUTE[:6], curve(COMPUTE, 0.8, 2.0, 1e9)[:6]) is None, "five scores after the start"
+    assert fit_scaling(COMPUTE[:6], curve(COMPUTE, 0.8, 2.0, 1e9)[:6]) is None, (
+        "five scores after the start"
+    )
     assert fit_scaling(COMPUTE, np.full(17, 0.3)) is None, "nothing is gained"
 
 

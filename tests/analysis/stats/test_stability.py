@@ -21,7 +21,8 @@ def test_a_drop_is_held_against_the_gain_or_half_of_the_best_score_or_the_margin
 
 
 def test_no_worse_by_hand() -> None:
-    # Mean .1, sd .1, se .1 / sqrt(3): against -.02 t = .12 sqrt(3) / .1 = 2.078 on 2 degrees of freedom, p .173.
+    # Mean .1, sd .1, se .1 / sqrt(3): against -.02 t = .12 sqrt(3) / .1 = 2.078 on 2 degrees of
+    # freedom, p .173.
     paired = paired_t([0.0, 0.1, 0.2])
     assert paired.no_worse(0.02, second=True) == pytest.approx(0.1732, abs=1e-3)
     # The first arm is behind by .1, more than the margin.
@@ -35,17 +36,23 @@ def test_more_and_less_stable_are_the_same_rule() -> None:
     (more,) = decide_stability([RunPairs(FALLING, HOLDING)], MARGIN)
     (less,) = decide_stability([RunPairs(HOLDING, FALLING)], MARGIN)
     assert (more.word, less.word) == ("more stable", "less stable")
-    # Gains .6, .5, .6, .5, .6: relative drops .5/.6, .4/.5, .6/.6, .4/.5, .5/.6 against 0, .02/.5, .01/.6, 0, .02/.6.
+    # Gains .6, .5, .6, .5, .6: relative drops .5/.6, .4/.5, .6/.6, .4/.5, .5/.6 against 0, .02/.5,
+    # .01/.6, 0, .02/.6.
     relative = [5 / 6, 4 / 5, 1, 4 / 5, 5 / 6], [0, 0.04, 1 / 60, 0, 1 / 30]
     assert more.drop.paired.estimate == pytest.approx((sum(relative[0]) - sum(relative[1])) / 5)
     assert more.points.estimate == pytest.approx((2.4 - 0.05) / 5)
-    assert more.drops == (pytest.approx((sum(relative[0]) / 5, 0.48)), pytest.approx((sum(relative[1]) / 5, 0.01)))
+    assert more.drops == (
+        pytest.approx((sum(relative[0]) / 5, 0.48)),
+        pytest.approx((sum(relative[1]) / 5, 0.01)),
+    )
     # The margin is a share of the mean gain, .56.
     assert more.drop.margin == pytest.approx(0.02 / 0.56)
 
 
 def test_runs_that_all_hold_are_never_less_stable() -> None:
-    """Equal mean drops of unequal shape: .05 always, and .35 in one run of seven, which five seeds need not show."""
+    """Equal mean drops of unequal shape: .05 always, and .35 in one run of seven, which five seeds
+    need not show.
+    """
     always = ArmRuns([0.8] * 5, [0.75, 0.74, 0.76, 0.75, 0.75], [0.2] * 5, (0, 5))
     seldom = ArmRuns([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
@@ -59,7 +66,9 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
 
 
 def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
-    """It gains .1 and loses none of it; the baseline gains .5, loses .3 of it, and ends .1 to .12 above."""
+    """It gains .1 and loses none of it; the baseline gains .5, loses .3 of it, and ends .1 to .12
+    above.
+    """
     fast = ArmRuns([0.7] * 5, [0.4, 0.42, 0.41, 0.4, 0.42], [0.2] * 5, (1, 5))
     slow = ArmRuns([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(fast, slow)], MARGIN)
@@ -69,7 +78,9 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
 
 
 def test_alpha_is_shared_by_arms_alone() -> None:
-    """The t-test of one arm has alpha whole; beside another arm without a difference it must pass half of it."""
+    """The t-test of one arm has alpha whole; beside another arm without a difference it must pass
+    half of it.
+    """
     noisy = ArmRuns([0.8] * 5, [0.8, 0.3, 0.7, 0.3, 0.6], [0.2] * 5, (2, 5))
     steady = ArmRuns([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))
     alone, *_ = decide_stability([RunPairs(noisy, steady)], MARGIN)
@@ -77,11 +88,16 @@ def test_alpha_is_shared_by_arms_alone() -> None:
     assert 0.025 < p < 0.1
     lenient, strict = Rule(0.02, alpha=p * 1.01), Rule(0.02, alpha=p * 1.99)
     assert decide_stability([RunPairs(noisy, steady)], lenient)[0].word == "more stable"
-    assert decide_stability([RunPairs(noisy, steady), RunPairs(noisy, noisy)], strict)[0].word == "not resolved"
+    assert (
+        decide_stability([RunPairs(noisy, steady), RunPairs(noisy, noisy)], strict)[0].word
+        == "not resolved"
+    )
 
 
 def test_false_verdicts_of_slow_learners_and_unequal_shapes_stay_below_alpha() -> None:
-    """Both were called more stable in .2 to .99 of studies. 400 studies: at most .05 + 3 sd = .083."""
+    """Both were called more stable in .2 to .99 of studies. 400 studies: at most .05 + 3 sd =
+    .083.
+    """
     rng = np.random.default_rng(35)
     slow, shape = 0, 0
     for _ in range(400):
@@ -91,7 +107,10 @@ def test_false_verdicts_of_slow_learners_and_unequal_shapes_stay_below_alpha() -
         slow += decide_stability([RunPairs(fast, slow_runs)], MARGIN)[0].word == "more stable"
         even = _runs(start, start + 0.4, rng.normal(0.07, 0.02, 7), np.zeros(7, dtype=bool))
         uneven = _runs(start, start + 0.4, rng.normal(0.02, 0.02, 7), rng.random(7) < 1 / 7)
-        shape += decide_stability([RunPairs(even, uneven)], MARGIN)[0].word in ("more stable", "less stable")
+        shape += decide_stability([RunPairs(even, uneven)], MARGIN)[0].word in (
+            "more stable",
+            "less stable",
+        )
     assert slow / 400 <= 0.083
     assert shape / 400 <= 0.083
 

@@ -1,4 +1,6 @@
-"""Mirrors of a study while it runs: the rows of an export, each once, whoever was killed in between."""
+"""Mirrors of a study while it runs: the rows of an export, each once, whoever was killed in
+between.
+"""
 
 import sqlite3
 from collections.abc import Iterable
@@ -26,15 +28,26 @@ STEPS, FIRST = 12, 7
 
 
 def held(folder: Path, format: str) -> dict[str, list[Any]]:
-    """By run, and by metric in TensorBoard, everything that a program finds in a folder, in order, the step first."""
+    """By run, and by metric in TensorBoard, everything that a program finds in a folder, in order,
+    the step first.
+    """
     if format == "trackio":
         with closing(sqlite3.connect(folder / "toy.db")) as database:
-            found = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY rowid").fetchall()
+            found = database.execute(
+                "SELECT run_name, step, metrics FROM metrics ORDER BY rowid"
+            ).fetchall()
         return {run: [row[1:] for row in found if row[0] == run] for run, *_ in found}
     places = sorted(path for path in folder.glob("*/s*"))
     if format == "wandb-offline":
-        return {f"{place.parent.name}-{place.name}": list(read(place, "", RunSpec()).rows) for place in places}
-    return {f"{place.parent.name}-{place.name}-{tag}": rows for place in places for tag, rows in shown(place).items()}
+        return {
+            f"{place.parent.name}-{place.name}": list(read(place, "", RunSpec()).rows)
+            for place in places
+        }
+    return {
+        f"{place.parent.name}-{place.name}-{tag}": rows
+        for place in places
+        for tag, rows in shown(place).items()
+    }
 
 
 def shown(place: Path) -> dict[str, list[tuple[int, float]]]:
@@ -59,7 +72,9 @@ def write(runs: Path, run: Run, records: Iterable[Record]) -> None:
 
 
 def go_on(runs: Path, study: Study) -> None:
-    """From step 7 to the end; but the worker of gspo/s1 was killed, and its next one is at step 4 again, with luck."""
+    """From step 7 to the end; but the worker of gspo/s1 was killed, and its next one is at step 4
+    again, with luck.
+    """
     for run in study.runs():
         again = (run.arm, run.seed) == ("gspo", 1)
         later = history(run, STEPS, 0.3 if again else 0.1)
@@ -76,7 +91,9 @@ def go_on(runs: Path, study: Study) -> None:
 
 @pytest.mark.parametrize("format", TARGETS)
 def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
-    """Seven steps of workers at work, of which the last may still grow; then the rest; then another conductor."""
+    """Seven steps of workers at work, of which the last may still grow; then the rest; then another
+    conductor.
+    """
     if find_spec({"wandb-offline": "wandb"}.get(format, format)) is None:
         pytest.skip(f"the package of {format} is not installed")
     make_lab(tmp_path, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
@@ -97,8 +114,12 @@ def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
             if format != "wandb-offline":  # which writes its files when a run is over
                 whole = exported()
                 assert max(map(at_last, whole.values())) == FIRST - 1
-                expected = {run: [row for row in rows if row[0] < FIRST - 1] for run, rows in whole.items()}
-                assert held(mirrored, format) == {run: rows for run, rows in expected.items() if rows}
+                expected = {
+                    run: [row for row in rows if row[0] < FIRST - 1] for run, rows in whole.items()
+                }
+                assert held(mirrored, format) == {
+                    run: rows for run, rows in expected.items() if rows
+                }
             stack.pop_all().close()
             go_on(runs, study)
             mirror.finish()
@@ -138,7 +159,9 @@ def test_a_tensorboard_that_looks_on_shows_each_step_once(tmp_path: Path) -> Non
 
 def test_a_mirror_is_no_part_of_what_is_declared(tmp_path: Path) -> None:
     toml = TWO_ARMS.format(seeds=2, steps=4, every=2)
-    (tmp_path / "x.toml").write_text(toml + '[record]\nrollouts = 0.5\nmirror = ["tensorboard", "trackio"]\n')
+    (tmp_path / "x.toml").write_text(
+        toml + '[record]\nrollouts = 0.5\nmirror = ["tensorboard", "trackio"]\n'
+    )
     (tmp_path / "y.toml").write_text(toml + "[record]\nrollouts = 0.5\n")
     mirrored, plain = (load_study(tmp_path / f"{name}.toml", name="x") for name in "xy")
     assert mirrored.mirror == ("tensorboard", "trackio")

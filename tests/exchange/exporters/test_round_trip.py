@@ -23,7 +23,8 @@ from gspo_lab.study import Run
 
 Numbers = dict[tuple[str, int, int, str], float]
 SOURCE = {
-    # format: (the package that it needs, source, log below the folder for files, more of the command)
+    # format: (the package that it needs, source, log below the folder for files, more of the
+    # command)
     "csv": ("csv", "csv", "log.csv", ()),
     "parquet": ("pyarrow", "parquet", "log.parquet", ()),
     "tensorboard": ("tensorboard", "tensorboard", "toy-tensorboard/{arm}/s{seed}", ()),
@@ -43,7 +44,9 @@ def uneven(run: Run, record: Record) -> Record:
         return record
     broken = (run.arm, run.seed, record.step, record.minibatch) == ("gspo", 2, 4, 1)
     tokens = 401 + 7 * record.step + record.minibatch % 3
-    sized = replace(record, response_tokens=tokens, active_tokens=tokens - 40, clipped_tokens=record.minibatch)
+    sized = replace(
+        record, response_tokens=tokens, active_tokens=tokens - 40, clipped_tokens=record.minibatch
+    )
     return replace(sized, loss=record.minibatch / 7, nonfinite=int(broken))
 
 
@@ -64,11 +67,15 @@ def decided(database: Path, study: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("format", SOURCE)
-def test_what_is_exported_and_imported_again_is_the_same(lab: Path, tmp_path: Path, format: str) -> None:
+def test_what_is_exported_and_imported_again_is_the_same(
+    lab: Path, tmp_path: Path, format: str
+) -> None:
     package, source, log, more = SOURCE[format]
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    said = gspo_lab("export", "toy", "--format", format, "--output-dir", tmp_path, "--runs", lab.parent)
+    said = gspo_lab(
+        "export", "toy", "--format", format, "--output-dir", tmp_path, "--runs", lab.parent
+    )
     assert said.code == 0, said.err
     names = ("--logged-by", "gspo-lab", "--study", "toy", *more)
     said = gspo_lab("import", source, tmp_path / log, *names, "--runs", tmp_path / "runs")
@@ -81,12 +88,22 @@ def test_what_is_exported_and_imported_again_is_the_same(lab: Path, tmp_path: Pa
     assert decided(tmp_path / "runs" / "lab.db", "toy") == decided(lab, "toy")
 
 
-def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_were_asked(lab: Path) -> None:
+def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_were_asked(
+    lab: Path,
+) -> None:
     with Evidence.open(lab) as evidence:
-        [run] = [one for one in read_run_rows(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
+        [run] = [
+            one for one in read_run_rows(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)
+        ]
         rows = dict(run.rows())
-        losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1").query("step == 3")["loss"]
-        score = read_scores(evidence, "toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()
+        losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1").query("step == 3")[
+            "loss"
+        ]
+        score = (
+            read_scores(evidence, "toy")
+            .query("run_id == 'toy/gspo/s1' and step == 4")["score"]
+            .item()
+        )
     assert losses.tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
     assert rows[3]["loss"] == pytest.approx(1.5 / 7, rel=1e-12)
     assert rows[4]["score/addition"] == score
@@ -98,13 +115,11 @@ def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_w
 def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path) -> None:
     package = "tensorboard"
     code = (
-        "import sys, importlib.util\n"
-        f"sys.modules[{package!r}] = None\n"
-        "real = importlib.util.find_spec\n"
-        f"importlib.util.find_spec = lambda name, *more: None if name == {package!r} else real(name, *more)\n"
-        "from gspo_lab.cli import main\n"
-        f"sys.argv = ['gspo-lab', 'export', 'toy', '--format', 'tensorboard', '--runs', {str(lab.parent)!r}, "
-        f"'--output-dir', {str(tmp_path / 'out')!r}]\nmain()\n"
+        f"import sys, importlib.util\nsys.modules[{package!r}] = None\nreal ="
+        " importlib.util.find_spec\nimportlib.util.find_spec = lambda name, *more: None if name =="
+        f" {package!r} else real(name, *more)\nfrom gspo_lab.cli import main\nsys.argv ="
+        f" ['gspo-lab', 'export', 'toy', '--format', 'tensorboard', '--runs', {str(lab.parent)!r},"
+        f" '--output-dir', {str(tmp_path / 'out')!r}]\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
@@ -114,7 +129,9 @@ def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path) -> None
 
 
 def test_an_export_for_a_program_is_of_one_study(lab: Path, tmp_path: Path) -> None:
-    said = gspo_lab("export", "--format", "tensorboard", "--output-dir", tmp_path / "out", "--runs", lab.parent)
+    said = gspo_lab(
+        "export", "--format", "tensorboard", "--output-dir", tmp_path / "out", "--runs", lab.parent
+    )
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "of which study? It has toy" in said.err
     assert not (tmp_path / "out").exists()
@@ -153,9 +170,11 @@ class Steps:
 
     def add(self, run, rows):
         (self.folder / f"{run.arm}-s{run.seed}.txt").write_text(" ".join(str(step) for step, _ in rows))
-"""
+"""  # noqa: E501
 
 
 def first_run(lab: Path) -> RunRows:
     with Evidence.open(lab) as evidence:
-        return next(run for run in read_run_rows(evidence, "toy") if (run.arm, run.seed) == ("grpo", 0))
+        return next(
+            run for run in read_run_rows(evidence, "toy") if (run.arm, run.seed) == ("grpo", 0)
+        )

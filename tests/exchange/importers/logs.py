@@ -16,7 +16,8 @@ from laboratory import rendered
 from gspo_lab.recording.store import Evidence, ingest
 
 EIGHT = (-0.010, 0.002, 0.008, -0.002, 0.004, 0.026, 0.006, 0.006)
-"""Differences of eight paired seeds: mean .0050, sd .01032, t(7; .975) = 2.365, so .0050 +- .0086."""
+"""Differences of eight paired seeds: mean .0050, sd .01032, t(7; .975) = 2.365, so .0050 +- .0086.
+"""
 
 
 def bring(folder: Path, *arguments: object) -> Said:
@@ -45,7 +46,9 @@ def refused(folder: Path, *arguments: object) -> str:
 
 def content(folder: Path) -> dict[str, bytes]:
     """Every file in a folder but the database."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("lab.db")]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("lab.db")
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
 
 
@@ -76,7 +79,11 @@ def json_lines(path: Path, rows: Sequence[Any]) -> Path:
 
 
 def eight_seeds(path: Path) -> Path:
-    rows = [f"{arm},{seed},{0.5 + (arm == 'gspo') * d:.3f}" for seed, d in enumerate(EIGHT) for arm in ("grpo", "gspo")]
+    rows = [
+        f"{arm},{seed},{0.5 + (arm == 'gspo') * d:.3f}"
+        for seed, d in enumerate(EIGHT)
+        for arm in ("grpo", "gspo")
+    ]
     return csv_of(path, "arm,seed,score", *rows)
 
 
@@ -88,17 +95,36 @@ def trainer_state(path: Path, rows: Sequence[dict[str, Any]], summary: bool = Fa
     return path
 
 
-def trl_rows(steps: range, reward: float = 0.0, clipped: float = 0.25, **more: Any) -> list[dict[str, Any]]:
+def trl_rows(
+    steps: range, reward: float = 0.0, clipped: float = 0.25, **more: Any
+) -> list[dict[str, Any]]:
     return [
-        {"step": step, "loss": 0.5, "reward": reward + step / 100, "clip_ratio/region_mean": clipped, **more}
+        {
+            "step": step,
+            "loss": 0.5,
+            "reward": reward + step / 100,
+            "clip_ratio/region_mean": clipped,
+            **more,
+        }
         for step in steps
     ]
 
 
-def offline_run(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None) -> Path:
-    """A `run-*.wandb` with this config and these rows of history: LevelDB's log of wandb's own messages."""
+def offline_run(
+    path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None
+) -> Path:
+    """A `run-*.wandb` with this config and these rows of history:
+
+    LevelDB's log of wandb's own messages.
+    """
     pytest.importorskip("wandb")
-    from wandb.proto.wandb_internal_pb2 import ConfigItem, ConfigRecord, HistoryItem, HistoryRecord, Record
+    from wandb.proto.wandb_internal_pb2 import (
+        ConfigItem,
+        ConfigRecord,
+        HistoryItem,
+        HistoryRecord,
+        Record,
+    )
 
     def items(kind: Any, row: Mapping[str, Any]) -> list[Any]:
         return [kind(key=name, value_json=json.dumps(value)) for name, value in row.items()]
@@ -123,7 +149,9 @@ def offline_run(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[s
     return path
 
 
-def events(folder: Path, rows: Iterable[tuple[int, Mapping[str, float]]], began: float = 1e9) -> Path:
+def events(
+    folder: Path, rows: Iterable[tuple[int, Mapping[str, float]]], began: float = 1e9
+) -> Path:
     """An event file by TensorBoard's own writer, a scalar an event, a second a step."""
     pytest.importorskip("tensorboard")
     from tensorboard.compat.proto.event_pb2 import Event

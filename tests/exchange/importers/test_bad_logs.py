@@ -1,4 +1,6 @@
-"""What is no log, or only part of one, source by source: one line, exit code 2, and nothing is half imported."""
+"""What is no log, or only part of one, source by source: one line, exit code 2, and nothing is half
+imported.
+"""
 
 import os
 import sqlite3
@@ -39,13 +41,43 @@ NO_NUMBER = "it holds no step with a number"
 WANDB, EVENTS, STATE = "run-a.wandb", "events.out.tfevents.1", "trainer_state.json"
 LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     # source and what it is: who writes it, the file's name and content, what is said
-    "trackio: no database": (written, "a.db", b"step,r\n" * 100, "not a database of trackio (file is not a database)"),
-    "trackio: another's": (foreign, "a.db", "metrics (name TEXT)", "not a database of trackio (no such column"),
+    "trackio: no database": (
+        written,
+        "a.db",
+        b"step,r\n" * 100,
+        "not a database of trackio (file is not a database)",
+    ),
+    "trackio: another's": (
+        foreign,
+        "a.db",
+        "metrics (name TEXT)",
+        "not a database of trackio (no such column",
+    ),
     "trackio: empty": (project, "a.db", [], "trackio logged nothing into it"),
-    "trackio: texts": (project, "a.db", [("gspo/s0", 1, '{"r": "high"}'), ("gspo/s0", 2, '{"r"')], NO_NUMBER),
-    "trackio: no step": (project, "a.db", [("gspo/s0", None, '{"r": 1}')], "its step is None, not a whole number"),
-    "trackio: two runs": (project, "a.db", [("gspo/s0", step, '{"r": 1}') for step in BACK], TWO_RUNS),
-    "wandb: another's": (written, WANDB, b"SQLite format 3\0" * 9, "not a file of an offline wandb run"),
+    "trackio: texts": (
+        project,
+        "a.db",
+        [("gspo/s0", 1, '{"r": "high"}'), ("gspo/s0", 2, '{"r"')],
+        NO_NUMBER,
+    ),
+    "trackio: no step": (
+        project,
+        "a.db",
+        [("gspo/s0", None, '{"r": 1}')],
+        "its step is None, not a whole number",
+    ),
+    "trackio: two runs": (
+        project,
+        "a.db",
+        [("gspo/s0", step, '{"r": 1}') for step in BACK],
+        TWO_RUNS,
+    ),
+    "wandb: another's": (
+        written,
+        WANDB,
+        b"SQLite format 3\0" * 9,
+        "not a file of an offline wandb run",
+    ),
     "wandb: empty": (written, WANDB, b"", "the file is empty"),
     "wandb: begun": (offline_run, WANDB, [], NO_NUMBER),
     "wandb: texts": (offline_run, WANDB, [{"_step": 1, "r": "high"}], NO_NUMBER),
@@ -55,10 +87,25 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     "page: another's": (written, "a.csv", b"step,r\n1,0.5\n", NO_PAGE),
     "page: no row": (written, "a.csv", b"Step,gspo/s0 - r\n", NO_PAGE),
     "page: texts": (written, "a.csv", b"Step,gspo/s0 - r\n1,high\n2\n", NO_NUMBER),
-    "page: too much": (written, "a.csv", b"Step,gspo/s0 - r\n1,0.5,7\n", "line 2: it has more fields than the header"),
-    "page: two runs": (written, "a.csv", b"Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n", "its steps go back from 3 to 1"),
+    "page: too much": (
+        written,
+        "a.csv",
+        b"Step,gspo/s0 - r\n1,0.5,7\n",
+        "line 2: it has more fields than the header",
+    ),
+    "page: two runs": (
+        written,
+        "a.csv",
+        b"Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n",
+        "its steps go back from 3 to 1",
+    ),
     "verl: empty": (written, "a.jsonl", b"", "the file is empty"),
-    "verl: another's JSON": (json_lines, "a.jsonl", [{"step": 1, "r": 0.5}], "not a line of verl's file logger"),
+    "verl: another's JSON": (
+        json_lines,
+        "a.jsonl",
+        [{"step": 1, "r": 0.5}],
+        "not a line of verl's file logger",
+    ),
     "verl: another's text": (written, "a.log", b"Training begins\n", "no line is of verl's form"),
     "verl: texts": (json_lines, "a.jsonl", [{"step": 1, "data": {"r": "high"}}], NO_NUMBER),
     "verl: two runs": (
@@ -70,21 +117,61 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     "tensorboard: nothing there": (None, "", None, "no event file (*tfevents*) in it"),
     "tensorboard: empty": (written, EVENTS, b"", "its event files hold no scalar"),
     "tensorboard: begun": (folder_of, "tb", [], "its event files hold no scalar"),
-    "tensorboard: another's": (written, EVENTS, b'{"step": 1, "r": 0.5}\n', "no event file of TensorBoard"),
+    "tensorboard: another's": (
+        written,
+        EVENTS,
+        b'{"step": 1, "r": 0.5}\n',
+        "no event file of TensorBoard",
+    ),
     "tensorboard: two runs": (folder_of, "tb", [(step, {"r": 0.5}) for step in BACK], TWO_RUNS),
-    "jsonl: two runs": (json_lines, "a.jsonl", [{"step": step, "metric": "r", "value": 1} for step in BACK], TWO_RUNS),
-    "csv: one line of 17 MB": (written, "a.csv", b"step,r\n" + b"1," * (17 << 19), "16 million characters and more"),
+    "jsonl: two runs": (
+        json_lines,
+        "a.jsonl",
+        [{"step": step, "metric": "r", "value": 1} for step in BACK],
+        TWO_RUNS,
+    ),
+    "csv: one line of 17 MB": (
+        written,
+        "a.csv",
+        b"step,r\n" + b"1," * (17 << 19),
+        "16 million characters and more",
+    ),
     "csv: empty": (written, "a.csv", b"", "the file is empty"),
     "csv: no row": (written, "a.csv", b"step,reward\n", "it holds no row"),
     "csv: texts": (written, "a.csv", b"step,reward\n1,high\n2,low\n", NO_NUMBER),
-    "csv: two runs": (written, "a.csv", b"step,reward\n1,0\n3,0\n2,0\n", "its steps go back from 3 to 2"),
-    "csv: half steps": (written, "a.csv", b"step,reward\n1.5,0\n", "its step is '1.5', not a whole number"),
-    "csv: a name twice": (written, "a.csv", b"step,r,r\n1,0,0\n", "two of its columns have one name"),
-    "csv: too much": (written, "a.csv", b"step,r\n1,0,0\n", "line 2: it has more fields than the header"),
+    "csv: two runs": (
+        written,
+        "a.csv",
+        b"step,reward\n1,0\n3,0\n2,0\n",
+        "its steps go back from 3 to 2",
+    ),
+    "csv: half steps": (
+        written,
+        "a.csv",
+        b"step,reward\n1.5,0\n",
+        "its step is '1.5', not a whole number",
+    ),
+    "csv: a name twice": (
+        written,
+        "a.csv",
+        b"step,r,r\n1,0,0\n",
+        "two of its columns have one name",
+    ),
+    "csv: too much": (
+        written,
+        "a.csv",
+        b"step,r\n1,0,0\n",
+        "line 2: it has more fields than the header",
+    ),
     "csv: no UTF-8": (written, "a.csv", b"step,r\n1,\xe9\n", "not UTF-8 text"),
     "jsonl: a list": (written, "a.jsonl", b"[1, 2]\n", "line 1: list, no JSON object"),
     "jsonl: pretty": (written, "a.jsonl", b'{\n "step": 1\n}\n', "line 1: no JSON object"),
-    "jsonl: no step": (json_lines, "a.jsonl", [{"step": 1, "r": 1}, {"r": 1, "step": None}], "line 2: it has no step"),
+    "jsonl: no step": (
+        json_lines,
+        "a.jsonl",
+        [{"step": 1, "r": 1}, {"r": 1, "step": None}],
+        "line 2: it has no step",
+    ),
     "trl: empty": (written, STATE, b"", "the file is empty"),
     "trl: no JSON": (written, STATE, b"{", "not JSON"),
     "trl: another's": (written, STATE, b'{"metrics": []}', "it has no 'log_history'"),
@@ -130,7 +217,9 @@ def test_event_files_of_another_run_in_the_folder_are_refused(tmp_path: Path) ->
     """The second begins again where the first began, later: two seeds logged into one folder."""
     events(tmp_path / "tb", ((step, {"r": 0.25}) for step in range(1, 6)))
     events(tmp_path / "tb", ((step, {"r": 0.5}) for step in range(1, 6)), began=2e9)
-    assert "event files of two runs in one folder" in refused(tmp_path, "tensorboard", tmp_path / "tb", *REWARD)
+    assert "event files of two runs in one folder" in refused(
+        tmp_path, "tensorboard", tmp_path / "tb", *REWARD
+    )
 
 
 def cut(path: Path, whole: bytes) -> Iterator[int]:
@@ -146,7 +235,11 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, so
     rows = [(step, {"r": step / 4}) for step in (1, 2, 3)]
     if source == "wandb":
         file = offline_run(tmp_path / "run-a.wandb", ({"_step": step, **row} for step, row in rows))
-        size = len(offline_run(tmp_path / "two.wandb", ({"_step": step, **row} for step, row in rows[:2])).read_bytes())
+        size = len(
+            offline_run(
+                tmp_path / "two.wandb", ({"_step": step, **row} for step, row in rows[:2])
+            ).read_bytes()
+        )
     else:
         file = events(tmp_path / "tb", rows)
         size = len(events(tmp_path / "two", rows[:2]).read_bytes())
@@ -165,7 +258,9 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, so
 
 
 def test_a_record_that_begins_with_an_empty_piece_is_whole(tmp_path: Path) -> None:
-    """The first leaves 7 bytes of a block of 32768, room for a piece's head and none of its bytes."""
+    """The first leaves 7 bytes of a block of 32768, room for a piece's head and none of its
+    bytes.
+    """
     rows = [{"_step": step, "r": step / 4, "text": "a" * (2 - step) * 32701} for step in (1, 2)]
     assert offline_run(tmp_path / "one.wandb", rows[:1]).stat().st_size == 32768 - 7
     assert bring(tmp_path, "wandb", offline_run(tmp_path / "run-a.wandb", rows), *REWARD).code == 0
@@ -174,12 +269,15 @@ def test_a_record_that_begins_with_an_empty_piece_is_whole(tmp_path: Path) -> No
 
 def test_what_stands_behind_a_message_that_is_none_of_wandb_s_is_left_out(tmp_path: Path) -> None:
     """Its checksum is right."""
-    file = offline_run(tmp_path / "run-a.wandb", [{"_step": step, "r": step / 4} for step in (1, 2)])
+    file = offline_run(
+        tmp_path / "run-a.wandb", [{"_step": step, "r": step / 4} for step in (1, 2)]
+    )
     kind, message = b"\1", b"\xff" * 4
     head = zlib.crc32(kind + message).to_bytes(4, "little") + len(message).to_bytes(2, "little")
     file.write_bytes(file.read_bytes() + head + kind + message)
     assert (
-        "note: run-a.wandb: cut off or damaged behind record 2; what" in brought(tmp_path, "wandb", file, *REWARD).out
+        "note: run-a.wandb: cut off or damaged behind record 2; what"
+        in brought(tmp_path, "wandb", file, *REWARD).out
     )
     assert rewards(tmp_path) == [(1, 0.25), (2, 0.5)]
 
@@ -195,7 +293,10 @@ def three_scalars(folder: Path) -> tuple[Path, bytearray, int]:
 
 def second_is_damaged(folder: Path, file: Path) -> None:
     said = brought(folder, "tensorboard", file, *REWARD)
-    assert f"note: {file.name}: cut off or damaged behind record 2; what stood there is left out" in said.out
+    assert (
+        f"note: {file.name}: cut off or damaged behind record 2; what stood there is left out"
+        in said.out
+    )
     assert rewards(folder) == [(1, 0.25)]
 
 

@@ -1,4 +1,6 @@
-"""The configuration that a program logged: its settings become the arm's, and runs of other settings are other arms."""
+"""The configuration that a program logged: its settings become the arm's, and runs of other
+settings are other arms.
+"""
 
 import json
 from pathlib import Path
@@ -27,13 +29,19 @@ OF_VERL = {
     "model": "Qwen3-8B",
     "rollout": {"group_size": 16, "temperature": 1.0},
     "update": {"learning_rate": 1e-06},
-    "objective": {"importance_sampling_level": "sequence-token", "clip_low": 0.0003, "clip_high": 0.0004},
+    "objective": {
+        "importance_sampling_level": "sequence-token",
+        "clip_low": 0.0003,
+        "clip_high": 0.0004,
+    },
 }
 
 
 def settings(folder: Path, arm: str) -> dict[str, Any]:
     """What study.json holds of an arm."""
-    found: dict[str, Any] = json.loads((folder / "runs" / "x" / "study.json").read_text())["arms"][arm]["settings"]
+    found: dict[str, Any] = json.loads((folder / "runs" / "x" / "study.json").read_text())["arms"][
+        arm
+    ]["settings"]
     return found
 
 
@@ -46,20 +54,28 @@ def wandb_run(path: Path, **config: Any) -> Path:
 
 
 def test_a_wandb_run_s_own_config_is_its_arm_s(tmp_path: Path) -> None:
-    """Keys that no program's table knows are read where their meaning is common; nothing else of the arm is known."""
-    run = wandb_run(tmp_path / "run-a.wandb", model="Qwen/Qwen3-8B", lr=3e-6, clip=0.0003, seed=0, odd="text")
+    """Keys that no program's table knows are read where their meaning is common; nothing else of
+    the arm is known.
+    """
+    run = wandb_run(
+        tmp_path / "run-a.wandb", model="Qwen/Qwen3-8B", lr=3e-6, clip=0.0003, seed=0, odd="text"
+    )
     imported(tmp_path, "wandb", run, "gspo", 0)
     assert settings(tmp_path, "gspo") == {
         "model": "Qwen/Qwen3-8B",
         "update": {"learning_rate": 3e-6},
         "objective": {"clip_low": 0.0003, "clip_high": 0.0003},
     }
-    origin = json.loads((tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json").read_text())["origin"]
+    origin = json.loads((tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json").read_text())[
+        "origin"
+    ]
     assert origin["config"] == {"model": "Qwen/Qwen3-8B", "lr": 3e-6, "clip": 0.0003, "odd": "text"}
 
 
 def test_runs_of_other_settings_are_not_one_arm(tmp_path: Path) -> None:
-    """A rate of 3e-6 and one of 2e-8; then a key that no table knows; then one that a person says changes nothing."""
+    """A rate of 3e-6 and one of 2e-8; then a key that no table knows; then one that a person says
+    changes nothing.
+    """
     runs = [
         wandb_run(tmp_path / f"run-{place}.wandb", lr=rate, odd=odd)
         for place, (rate, odd) in enumerate([(3e-6, 1), (2e-8, 1), (3e-6, 2)])
@@ -69,7 +85,9 @@ def test_runs_of_other_settings_are_not_one_arm(tmp_path: Path) -> None:
     line = refused(tmp_path, "wandb", runs[1], *options)
     assert "arm a: lr is 3e-06 in a/s0 and 2e-08 in a/s1; make two arms of them" in line
     line = refused(tmp_path, "wandb", runs[2], *options)
-    assert "arm a: odd is 1 in a/s0 and 2 in a/s1; make two arms of them, or give --ignore odd" in line
+    assert (
+        "arm a: odd is 1 in a/s0 and 2 in a/s1; make two arms of them, or give --ignore odd" in line
+    )
     imported(tmp_path, "wandb", runs[2], "a", 1, "--ignore", "odd")
     imported(tmp_path, "wandb", runs[1], "b", 1)
     assert [settings(tmp_path, arm)["update"]["learning_rate"] for arm in "ab"] == [3e-6, 2e-8]
@@ -85,7 +103,9 @@ def test_all_runs_of_one_import_are_held_against_each_other(tmp_path: Path) -> N
 
 def test_verl_s_configuration_is_read_from_hydra_and_from_the_console(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    log = json_lines(tmp_path / "a" / "log.jsonl", [{"step": 1, "data": {"critic/score/mean": 0.5}}])
+    log = json_lines(
+        tmp_path / "a" / "log.jsonl", [{"step": 1, "data": {"critic/score/mean": 0.5}}]
+    )
     (tmp_path / "a" / ".hydra").mkdir()
     (tmp_path / "a" / ".hydra" / "config.yaml").write_text(yaml.safe_dump(VERL))
     imported(tmp_path, "verl", log, "hydra", 0)
@@ -104,20 +124,37 @@ def _printed(data: dict[str, Any]) -> list[str]:
 
 
 def test_a_configuration_may_be_named(tmp_path: Path) -> None:
-    """W&B's config.yaml has each entry with a description; a file may belong to one run or to all."""
+    """W&B's config.yaml has each entry with a description; a file may belong to one run or to
+    all.
+    """
     pytest.importorskip("yaml")
     log = csv_of(tmp_path / "log.csv", "step,r", "1,.5")
     (tmp_path / "config-0.yaml").write_text("learning_rate: {desc: null, value: 2.0e-6}\n")
-    imported(tmp_path, "csv", log, "a", 0, "--map", "reward=r", "--config", tmp_path / "config-{seed}.yaml")
+    imported(
+        tmp_path,
+        "csv",
+        log,
+        "a",
+        0,
+        "--map",
+        "reward=r",
+        "--config",
+        tmp_path / "config-{seed}.yaml",
+    )
     assert settings(tmp_path, "a") == {"update": {"learning_rate": 2e-6}}
     (tmp_path / "config-1.yaml").write_text("- 1\n")
     options = ("--study", "x", "--arm", "a", "--seed", 1, "--map", "reward=r")
-    for name, what in (("config-1.yaml", "its top level is list, not a table"), ("none.json", "No such file")):
+    for name, what in (
+        ("config-1.yaml", "its top level is list, not a table"),
+        ("none.json", "No such file"),
+    ):
         assert what in refused(tmp_path, "csv", log, *options, "--config", tmp_path / name)
 
 
 def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
-    """What GRPOConfig leaves in a checkpoint: its epsilon, rate and group, and an enumeration by its value."""
+    """What GRPOConfig leaves in a checkpoint: its epsilon, rate and group, and an enumeration by
+    its value.
+    """
     torch, trl = pytest.importorskip("torch"), pytest.importorskip("trl")
     folder = tmp_path / "out" / "checkpoint-3"
     trainer_state(folder / "trainer_state.json", trl_rows(range(1, 4)))
@@ -134,7 +171,9 @@ def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
         report_to="none",
     )
     torch.save(made, folder / "training_args.bin")
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-0.6B", "r": 8}')
+    (folder / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "Qwen/Qwen3-0.6B", "r": 8}'
+    )
     imported(tmp_path, "trl", tmp_path / "out", "gspo", 0)
     found = settings(tmp_path, "gspo")
     assert (found["model"], found["update"]["learning_rate"]) == ("Qwen/Qwen3-0.6B", 3e-6)
@@ -144,12 +183,15 @@ def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
         "clip_high": 4e-4,
         "kl_coef": 0.0,
     }
-    assert (found["rollout"]["group_size"], found["rollout"]["max_tokens"]) == (4, made.max_completion_length)
+    assert (found["rollout"]["group_size"], found["rollout"]["max_tokens"]) == (
+        4,
+        made.max_completion_length,
+    )
     arguments = training_arguments(folder / "training_args.bin")
     assert arguments["lr_scheduler_type"] == made.lr_scheduler_type.value
-    assert str(tmp_path) not in (tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json").read_text().replace(
-        str(tmp_path / "out"), "", 1
-    ), "only the source names its path"
+    assert str(tmp_path) not in (
+        tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json"
+    ).read_text().replace(str(tmp_path / "out"), "", 1), "only the source names its path"
 
 
 def test_a_pickle_that_would_run_a_program_runs_none(tmp_path: Path) -> None:

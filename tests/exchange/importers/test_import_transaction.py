@@ -1,4 +1,6 @@
-"""How an import reaches its place: alone on the study, whole, and going on where a log had ended before."""
+"""How an import reaches its place: alone on the study, whole, and going on where a log had ended
+before.
+"""
 
 import json
 from pathlib import Path
@@ -20,12 +22,16 @@ ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
 def of_one_step(path: Path) -> Conversion:
     return Conversion(
-        Log("csv", [(1, {"r": 0.5})], (csv_of(path, "step,r", "1,0.5"),)), metric_names("csv", {}, {}), {}
+        Log("csv", [(1, {"r": 0.5})], (csv_of(path, "step,r", "1,0.5"),)),
+        metric_names("csv", {}, {}),
+        {},
     )
 
 
 def declared(folder: Path, converted: Conversion) -> Declaration:
-    return declaration(existing_import(folder, "x"), StatedStudy("x"), [("a", 0, converted)], "a/s0")
+    return declaration(
+        existing_import(folder, "x"), StatedStudy("x"), [("a", 0, converted)], "a/s0"
+    )
 
 
 def test_a_refused_import_leaves_the_one_under_way_alone(tmp_path: Path) -> None:
@@ -33,7 +39,9 @@ def test_a_refused_import_leaves_the_one_under_way_alone(tmp_path: Path) -> None
     converted = of_one_step(tmp_path / "a.csv")
     with ImportTransaction(tmp_path / "runs", "x").open() as transaction:
         transaction.stage_run("a", 0, converted, "a.csv")
-        assert "another import of it is under way" in refused(tmp_path, "csv", tmp_path / "a.csv", *ONE)
+        assert "another import of it is under way" in refused(
+            tmp_path, "csv", tmp_path / "a.csv", *ONE
+        )
         transaction.commit(declared(tmp_path, converted))
     assert (tmp_path / "runs" / "x" / "a" / "s0" / "journal.jsonl").is_file()
     assert not (tmp_path / "runs" / ".import-x").exists()
@@ -51,10 +59,23 @@ def test_nothing_is_put_where_a_journal_is_gone(tmp_path: Path) -> None:
 
 
 def grown(folder: Path, program: str, *versions: list[str]) -> dict[str, list[tuple[int, float]]]:
-    """Steps with rewards, and scores, that are in force of a log that was imported in each of its versions."""
+    """Steps with rewards, and scores, that are in force of a log that was imported in each of its
+    versions.
+    """
     for what, lines in zip(("new", "grown", "unchanged"), (*versions, versions[-1]), strict=True):
         path = csv_of(folder / "log.csv", "step,r,odd,acc", *lines)
-        said = bring(folder, "csv", path, *ONE, "--map", "reward=r", "--score-metric", "acc", "--logged-by", program)
+        said = bring(
+            folder,
+            "csv",
+            path,
+            *ONE,
+            "--map",
+            "reward=r",
+            "--score-metric",
+            "acc",
+            "--logged-by",
+            program,
+        )
         assert f"x/a/s0: {what}" in said.out, said
     found = RunFolder(folder / "runs" / "x" / "a" / "s0")
     return {
@@ -63,9 +84,15 @@ def grown(folder: Path, program: str, *versions: list[str]) -> dict[str, list[tu
     }
 
 
-@pytest.mark.parametrize(("program", "first", "asked"), [("slime", 1, 0), ("verl", 0, 0), ("areal", 1, 1)])
-def test_a_last_row_gets_its_score_later(tmp_path: Path, program: str, first: int, asked: int) -> None:
-    """Steps 1 to 3, then the score of 3 and a step 4: four steps. slime's first step is not known; areal's is 0."""
+@pytest.mark.parametrize(
+    ("program", "first", "asked"), [("slime", 1, 0), ("verl", 0, 0), ("areal", 1, 1)]
+)
+def test_a_last_row_gets_its_score_later(
+    tmp_path: Path, program: str, first: int, asked: int
+) -> None:
+    """Steps 1 to 3, then the score of 3 and a step 4: four steps. slime's first step is not known;
+    areal's is 0.
+    """
     before = ["1,.1,,", "2,.2,,.6", "3,.3,,"]
     found = grown(tmp_path, program, before, [*before[:2], "3,.3,,.7", "4,.4,,"])
     assert found["step"] == [(first, 0.1), (first + 1, 0.2), (first + 2, 0.3), (first + 3, 0.4)]
@@ -76,8 +103,16 @@ def test_a_last_row_gets_its_score_later(tmp_path: Path, program: str, first: in
 @pytest.mark.parametrize(
     ("before", "after", "rewards"),
     [
-        (["1,.1,,", "2,.2,,.6"], ["1,.1,,", "2,.2,7,.6", "3,.3,,"], [0.1, 0.2, 0.3]),  # a number beside its score
-        (["1,.1,,", "2,,,.6"], ["1,.1,,", "2,.2,,.6"], [0.1, 0.2]),  # the reward of a row of a score alone
+        (
+            ["1,.1,,", "2,.2,,.6"],
+            ["1,.1,,", "2,.2,7,.6", "3,.3,,"],
+            [0.1, 0.2, 0.3],
+        ),  # a number beside its score
+        (
+            ["1,.1,,", "2,,,.6"],
+            ["1,.1,,", "2,.2,,.6"],
+            [0.1, 0.2],
+        ),  # the reward of a row of a score alone
     ],
 )
 def test_a_row_gets_more_numbers_later(
@@ -105,7 +140,9 @@ def test_a_score_that_stands_cannot_become_another(tmp_path: Path) -> None:
     options = (*ONE, "--map", "reward=r", "--score-metric", "acc")
     bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.6"), *options)
     csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.5", "3,.3,")
-    assert "at step 2 score was 0.6, now 0.5" in refused(tmp_path, "csv", tmp_path / "log.csv", *options)
+    assert "at step 2 score was 0.6, now 0.5" in refused(
+        tmp_path, "csv", tmp_path / "log.csv", *options
+    )
 
 
 def test_answers_that_come_by_themselves_are_of_the_end_of_the_run(tmp_path: Path) -> None:
@@ -126,9 +163,25 @@ def test_a_question_that_nobody_asked_is_of_all_arms(tmp_path: Path) -> None:
     asked = []
     for arm, more in (("a", ()), ("b", ()), ("b", ("--question", "Why?")), ("c", ())):
         seed = int(bool(more))
-        brought(tmp_path, "csv", tmp_path / "log.csv", "--study", "x", "--arm", arm, "--seed", seed, *more)
+        brought(
+            tmp_path,
+            "csv",
+            tmp_path / "log.csv",
+            "--study",
+            "x",
+            "--arm",
+            arm,
+            "--seed",
+            seed,
+            *more,
+        )
         asked.append(json.loads((tmp_path / "runs" / "x" / "study.json").read_text())["question"])
-    assert asked == ["How does a compare, as logged?", "How do a and b compare, as logged?", "Why?", "Why?"]
+    assert asked == [
+        "How does a compare, as logged?",
+        "How do a and b compare, as logged?",
+        "Why?",
+        "Why?",
+    ]
 
 
 def test_a_log_and_its_answers_are_one_new_run(tmp_path: Path) -> None:
@@ -136,16 +189,26 @@ def test_a_log_and_its_answers_are_one_new_run(tmp_path: Path) -> None:
     csv_of(tmp_path / "items.csv", "problem,correct", "p0,1")
     run = 'arm = "a"\nseed = 0\n'
     (tmp_path / "x.toml").write_text(
-        f'[[runs]]\nsource = "csv"\npath = "log.csv"\n{run}[[items]]\npath = "items.csv"\nbench = "sums"\n{run}'
+        f'[[runs]]\nsource = "csv"\npath = "log.csv"\n{run}[[items]]\npath = "items.csv"\nbench ='
+        f' "sums"\n{run}'
     )
-    assert [line for line in bring(tmp_path, tmp_path / "x.toml").out.splitlines() if "s0: " in line] == ["x/a/s0: new"]
+    assert [
+        line for line in bring(tmp_path, tmp_path / "x.toml").out.splitlines() if "s0: " in line
+    ] == ["x/a/s0: new"]
 
 
 def test_a_last_row_that_is_completed_later_leaves_answers_in_force(tmp_path: Path) -> None:
-    """Rows 1 to 3, the last without its reward, and answers of the end, step 3; then row 3 whole, then a row 4."""
+    """Rows 1 to 3, the last without its reward, and answers of the end, step 3; then row 3 whole,
+    then a row 4.
+    """
     options = (*ONE, "--map", "reward=r", "--logged-by", "verl")
     items = csv_of(tmp_path / "items.csv", "problem,correct", "p0,1", "p1,0")
-    bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", "3,,7"), *options)
+    bring(
+        tmp_path,
+        "csv",
+        csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", "3,,7"),
+        *options,
+    )
     assert "x/a/s0: grown" in bring(tmp_path, "items", items, *ONE, "--bench", "sums").out
     for lines in (["3,.3,7"], ["3,.3,7", "4,.4,"]):
         csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", *lines)
@@ -153,7 +216,9 @@ def test_a_last_row_that_is_completed_later_leaves_answers_in_force(tmp_path: Pa
         found = RunFolder(tmp_path / "runs" / "x" / "a" / "s0")
         answers = [(one["problem"], one["step"], one["correct"]) for one in found.records("answer")]
         assert answers == [("p0", 3, 1), ("p1", 3, 0)]
-        assert [one["reward_mean"] for one in found.records("step")] == [0.1, 0.2, 0.3, 0.4][: 2 + len(lines)]
+        assert [one["reward_mean"] for one in found.records("step")] == [0.1, 0.2, 0.3, 0.4][
+            : 2 + len(lines)
+        ]
     before = content(tmp_path / "runs")
     assert "x/a/s0: unchanged" in bring(tmp_path, "csv", tmp_path / "log.csv", *options).out
     assert content(tmp_path / "runs") == before

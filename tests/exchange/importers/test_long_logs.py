@@ -1,4 +1,6 @@
-"""Logs longer than memory should hold: of 3 and 12 MB here, of as many as GSPO_LAB_LOG_MB says by `nox -s imports`."""
+"""Logs longer than memory should hold: of 3 and 12 MB here, of as many as GSPO_LAB_LOG_MB says by
+`nox -s imports`.
+"""
 
 import json
 import os
@@ -87,28 +89,49 @@ def taken_in(folder: Path) -> int:
 
 
 def imported(folder: Path, source: str, megabytes: int) -> int:
-    """A log of that size from file to database: kB of the process at most. What it leaves is deleted."""
+    """A log of that size from file to database: kB of the process at most.
+
+    What it leaves is deleted.
+    """
     name, write = WRITERS[source]
     folder.mkdir()
     write(folder / name, megabytes << 20)
-    words = ("import", source, folder / name, "--study", "x", "--arm", "a", "--seed", 0, "--runs", folder / "runs")
+    words = (
+        "import",
+        source,
+        folder / name,
+        "--study",
+        "x",
+        "--arm",
+        "a",
+        "--seed",
+        0,
+        "--runs",
+        folder / "runs",
+    )
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-c", CALL, *map(str, words)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CALL, *map(str, words)], stdout=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(process.pid, 0)
     seconds, process.returncode = time.monotonic() - began, os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
     cpu, steps = used.ru_utime + used.ru_stime, taken_in(folder)
     print(
-        f"{source}: {megabytes} MB, {steps:,} rows of {NUMBERS} numbers: {seconds:.0f} s by the clock, {cpu:.0f} s of "
-        f"processor, {used.ru_maxrss // 1000} MB of memory"
+        f"{source}: {megabytes} MB, {steps:,} rows of {NUMBERS} numbers: {seconds:.0f} s by the"
+        f" clock, {cpu:.0f} s of processor, {used.ru_maxrss // 1000} MB of memory"
     )
     shutil.rmtree(folder)
     return used.ru_maxrss
 
 
-@pytest.mark.parametrize("source", ["jsonl", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)])
+@pytest.mark.parametrize(
+    "source", ["jsonl", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+)
 def test_an_import_s_memory_does_not_grow_with_the_log(tmp_path: Path, source: str) -> None:
-    """From the file to the database, of a log that is four times as long, or as GSPO_LAB_LOG_MB says: only noise."""
+    """From the file to the database, of a log that is four times as long, or as GSPO_LAB_LOG_MB
+    says: only noise.
+    """
     if source == "tensorboard":
         pytest.importorskip("tensorboard")
     small, large = (imported(tmp_path / str(size), source, size) for size in (SMALL, LARGE))

@@ -1,4 +1,6 @@
-"""Numbers that come metric by metric, put together step by step; handed to SQLite in twos, and all at once."""
+"""Numbers that come metric by metric, put together step by step; handed to SQLite in twos, and all
+at once.
+"""
 
 import math
 
@@ -23,8 +25,20 @@ def of(*numbers: tuple[str, int, float], notes: list[str] | None = None) -> Metr
 
 def test_two_axes_are_put_together() -> None:
     """Training at every step, evaluation at 2 and 3, told afterwards."""
-    found = of(("r", 1, 0.1), ("l", 1, 7), ("r", 2, 0.2), ("l", 2, 8), ("r", 3, 0.3), ("e", 2, 0.5), ("e", 3, 0.6))
-    assert list(found.rows()) == [(1, {"r": 0.1, "l": 7}), (2, {"r": 0.2, "l": 8, "e": 0.5}), (3, {"r": 0.3, "e": 0.6})]
+    found = of(
+        ("r", 1, 0.1),
+        ("l", 1, 7),
+        ("r", 2, 0.2),
+        ("l", 2, 8),
+        ("r", 3, 0.3),
+        ("e", 2, 0.5),
+        ("e", 3, 0.6),
+    )
+    assert list(found.rows()) == [
+        (1, {"r": 0.1, "l": 7}),
+        (2, {"r": 0.2, "l": 8, "e": 0.5}),
+        (3, {"r": 0.3, "e": 0.6}),
+    ]
 
 
 def test_of_one_step_the_later_finite_number_counts() -> None:
@@ -63,6 +77,10 @@ def test_what_is_void_is_gone() -> None:
 
 
 def test_a_metric_that_begins_again_is_another_run_s() -> None:
-    of(("r", 1, 0), ("r", 1, 1), ("e", 0, 1), ("r", 2, 1))  # several at one step, and metrics of their own
-    with pytest.raises(LabError, match=r"a\.log: r begins again at step 1, after step 2: two runs in one log"):
+    of(
+        ("r", 1, 0), ("r", 1, 1), ("e", 0, 1), ("r", 2, 1)
+    )  # several at one step, and metrics of their own
+    with pytest.raises(
+        LabError, match=r"a\.log: r begins again at step 1, after step 2: two runs in one log"
+    ):
         of(("r", 1, 0), ("r", 2, 0), ("r", 1, 0))

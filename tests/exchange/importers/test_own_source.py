@@ -26,22 +26,30 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
     brought(tmp_path, "my_file.py:Reader", "log.txt", *options)
     with opened(tmp_path) as evidence:
-        assert read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
+        assert read_steps(evidence, "x", ["reward_mean"])[
+            ["step", "reward_mean"]
+        ].to_numpy().tolist() == [
             [0, 0.25],
             [1, 0.5],
         ]
 
 
-def test_an_installed_package_s_reader_is_a_source(tmp_path: Path, add_entry_points: Callable[[str], None]) -> None:
+def test_an_installed_package_s_reader_is_a_source(
+    tmp_path: Path, add_entry_points: Callable[[str], None]
+) -> None:
     (tmp_path / "readers_of_mine.py").write_text(READER)
     add_entry_points("[gspo_lab.sources]\nmine = readers_of_mine:Reader\n")
     (tmp_path / "log.txt").write_text("0.25 0.5")
     brought(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
 
 
-def test_a_reader_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my_file.py").write_text(READER)
-    said = bring(tmp_path, "my_file.py:Raeder", "my_file.py", "--study", "x", "--arm", "a", "--seed", 0)
+    said = bring(
+        tmp_path, "my_file.py:Raeder", "my_file.py", "--study", "x", "--arm", "a", "--seed", 0
+    )
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "'my_file.py' has no 'Raeder'" in said.err

@@ -1,4 +1,7 @@
-"""Logs written by the programs' own packages, skipped where these are absent: `nox -s imports` has them all."""
+"""Logs written by the programs' own packages, skipped where these are absent:
+
+`nox -s imports` has them all.
+"""
 
 import os
 import shutil
@@ -17,8 +20,12 @@ STEPS = range(1, 6)
 def logged(folder: Path) -> list[list[float]]:
     """step, reward and clipped share as they came into the database."""
     with opened(folder) as evidence:
-        reward = read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist()
-        clipped = read_updates(evidence, "x", ["clip_fraction_tokens"])["clip_fraction_tokens"].tolist()
+        reward = (
+            read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist()
+        )
+        clipped = read_updates(evidence, "x", ["clip_fraction_tokens"])[
+            "clip_fraction_tokens"
+        ].tolist()
     return [[*row, share] for row, share in zip(reward, clipped, strict=True)]
 
 
@@ -61,7 +68,9 @@ def test_verl_s_file_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb")
     settings = wandb.Settings(disable_git=True, console="off", silent=True)
-    run = wandb.init(mode="offline", dir=str(tmp_path), project="p", config={"lr": 1e-6}, settings=settings)
+    run = wandb.init(
+        mode="offline", dir=str(tmp_path), project="p", config={"lr": 1e-6}, settings=settings
+    )
     for step in STEPS:
         run.log(row(step), step=step)
     run.finish()
@@ -81,10 +90,22 @@ def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
 def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = pytest.importorskip("trackio.sqlite_storage")
     (tmp_path / "trackio").mkdir()
-    for module in (storage, pytest.importorskip("trackio.utils")):  # both read the variable when they are imported
+    for module in (
+        storage,
+        pytest.importorskip("trackio.utils"),
+    ):  # both read the variable when they are imported
         monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
     storage.SQLiteStorage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
     [path] = (tmp_path / "trackio").glob("p*.db")
-    options = ("--logged-by", "verl", "--run-pattern", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
+    options = (
+        "--logged-by",
+        "verl",
+        "--run-pattern",
+        "{arm}-s{seed}",
+        "--study",
+        "x",
+        "--set",
+        "objective=gspo",
+    )
     brought(tmp_path, "trackio", path, *options)
     assert logged(tmp_path) == EXPECTED

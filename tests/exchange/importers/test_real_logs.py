@@ -1,4 +1,6 @@
-"""Logs of real runs of TRL, verl and AReaL: imported numbers equal those computed by hand from the files."""
+"""Logs of real runs of TRL, verl and AReaL: imported numbers equal those computed by hand from the
+files.
+"""
 
 import json
 from itertools import pairwise
@@ -37,7 +39,9 @@ def last_fifth(values: list[float]) -> float:
 )
 def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: str) -> None:
     path = public(f"logs/{name}")
-    rows = [row for row in json.loads(path.read_text())["log_history"] if "train_runtime" not in row]
+    rows = [
+        row for row in json.loads(path.read_text())["log_history"] if "train_runtime" not in row
+    ]
     assert len(rows) == 12
     options = ("--study", "x", "--arm", rule, "--seed", 0, "--set", f"objective={rule}")
     assert bring(tmp_path, "trl", path, *options).code == 0
@@ -51,24 +55,40 @@ def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: s
         assert names[own]["value"] == pytest.approx(last_fifth(logged[own]), rel=1e-5), own
     with opened(tmp_path) as evidence:
         area, tail = scalars_of(Source(evidence, "x"))
-    rewards = logged["reward"]  # in 3 of the 12 rows: that of each new rollout batch, four updates apart
+    rewards = logged[
+        "reward"
+    ]  # in 3 of the 12 rows: that of each new rollout batch, four updates apart
     assert len(rewards) == 3
     assert tail.values == {(rule, 0): pytest.approx(last_fifth(rewards))}
     halves = [(one + other) / 2 for one, other in pairwise(rewards)]
     assert area.values == {(rule, 0): pytest.approx(fmean(halves))}
-    assert json.loads((tmp_path / "runs" / "x" / rule / "s0" / "run.json").read_text())["settings"] == {
-        "objective": {"preset": rule, "importance_sampling_level": "token" if rule == "grpo" else "sequence"}
+    assert json.loads((tmp_path / "runs" / "x" / rule / "s0" / "run.json").read_text())[
+        "settings"
+    ] == {
+        "objective": {
+            "preset": rule,
+            "importance_sampling_level": "token" if rule == "grpo" else "sequence",
+        }
     }, "a trainer_state.json tells no setting"
 
 
 @pytest.mark.parametrize(("arm", "count"), [("grpo", 2), ("gspo", 3)])
 def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> None:
     path = public(f"logs/verl/log_{arm}.jsonl")
-    rows: list[dict[str, Any]] = [json.loads(line)["data"] for line in path.read_text().splitlines()]
+    rows: list[dict[str, Any]] = [
+        json.loads(line)["data"] for line in path.read_text().splitlines()
+    ]
     assert len(rows) == count
     mode = "token" if arm == "grpo" else "sequence-token"
-    level = ("--set", f"objective.importance_sampling_level={mode}", "--set", "objective.aggregation=token-mean")
-    assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0, *level).code == 0
+    level = (
+        "--set",
+        f"objective.importance_sampling_level={mode}",
+        "--set",
+        "objective.aggregation=token-mean",
+    )
+    assert (
+        bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0, *level).code == 0
+    )
     names = report(tmp_path, "x")["logged"]["names"][arm]
     assert column(tmp_path, "reward_mean", "steps") == [row["critic/score/mean"] for row in rows]
     for name, logged in (
@@ -90,12 +110,17 @@ def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> Non
     ],
 )
 def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, source: str, name: str) -> None:
-    """By TensorBoard's own reader: every scalar of every name, and its mean over the last fifth of its steps."""
+    """By TensorBoard's own reader: every scalar of every name, and its mean over the last fifth of
+    its steps.
+    """
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     path = public(f"logs/{name}")
     found = reader.EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     found.Reload()
-    events = {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
+    events = {
+        tag: {event.step: event.value for event in found.Scalars(tag)}
+        for tag in found.Tags()["scalars"]
+    }
     scalars = {tag: list(by_step.values()) for tag, by_step in events.items()}
     assert scalars
     brought(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
@@ -106,15 +131,26 @@ def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, source: str, name:
 
 
 def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path) -> None:
-    """verl's 2 rows of grpo and 3 of gspo: their last rows, and their mean heights by trapezoids."""
+    """verl's 2 rows of grpo and 3 of gspo: their last rows, and their mean heights by
+    trapezoids.
+    """
     rewards = {}
     for arm in ("grpo", "gspo"):
         path = public(f"logs/verl/log_{arm}.jsonl")
-        rewards[arm] = [json.loads(line)["data"]["critic/score/mean"] for line in path.read_text().splitlines()]
+        rewards[arm] = [
+            json.loads(line)["data"]["critic/score/mean"] for line in path.read_text().splitlines()
+        ]
         assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0).code == 0
     with opened(tmp_path) as evidence:
-        compared = {one.scalar.name: one.paired.estimate for one in compared_of(Source(evidence, "x"))}
-    tail, area = (compared[f"training reward, {name}"] for name in ("last fifth of each log", "area under its curve"))
+        compared = {
+            one.scalar.name: one.paired.estimate for one in compared_of(Source(evidence, "x"))
+        }
+    tail, area = (
+        compared[f"training reward, {name}"]
+        for name in ("last fifth of each log", "area under its curve")
+    )
     grpo, gspo = rewards["grpo"], rewards["gspo"]
     assert tail == pytest.approx(gspo[2] - grpo[1])
-    assert area == pytest.approx((gspo[0] / 2 + gspo[1] + gspo[2] / 2) / 2 - (grpo[0] + grpo[1]) / 2)
+    assert area == pytest.approx(
+        (gspo[0] / 2 + gspo[1] + gspo[2] / 2) / 2 - (grpo[0] + grpo[1]) / 2
+    )

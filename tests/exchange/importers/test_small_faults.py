@@ -1,4 +1,5 @@
-"""What an import says of rows, units and steps that do not fit together, and of logs of unequal length.
+"""What an import says of rows, units and steps that do not fit together, and of logs of unequal
+length.
 
 Each log is read up to its own end, and nothing is carried beyond it.
 """
@@ -25,7 +26,9 @@ ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 def test_a_step_with_two_values_is_refused(tmp_path: Path) -> None:
     """Two equal rows are one; two that differ are told, and neither counts."""
     log = csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6", "2,.7")
-    assert "step 2 has r twice, 0.6 and 0.7; keep one of the two rows" in refused(tmp_path, "csv", log, *ONE)
+    assert "step 2 has r twice, 0.6 and 0.7; keep one of the two rows" in refused(
+        tmp_path, "csv", log, *ONE
+    )
     csv_of(log, "step,r", "1,.5", "2,.6", "2,.6")
     assert bring(tmp_path, "csv", log, *ONE).code == 0
     scores = csv_of(tmp_path / "scores.csv", "arm,seed,score", "a,0,.5", "a,0,.6")
@@ -46,24 +49,32 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
     with opened(tmp_path) as evidence:
         assert read_steps(evidence, "x", ["reward_mean"])["reward_mean"].tolist() == [0.1, 0.2]
     json_lines(log, [{"step": 1, "a": {"b": 1}, "a.b": 2}])
-    assert "a.b is there twice, nested and with a dot" in refused(tmp_path, "jsonl", log, *ONE[:-1], 1)
+    assert "a.b is there twice, nested and with a dot" in refused(
+        tmp_path, "jsonl", log, *ONE[:-1], 1
+    )
 
 
 def test_percentages_need_a_margin_of_their_unit(tmp_path: Path) -> None:
     scores = csv_of(tmp_path / "scores.csv", "arm,seed,score", "a,0,45.3", "b,0,47.1")
     line = refused(tmp_path, "csv", scores, "--study", "x")
-    assert "scores of score reach 47.1, and the usual margin of 0.02 is of shares from 0 to 1" in line
+    assert (
+        "scores of score reach 47.1, and the usual margin of 0.02 is of shares from 0 to 1" in line
+    )
     assert "divide percentages by 100" in line
     assert bring(tmp_path, "csv", scores, "--study", "x", "--set", "verdict.margin=0.5").code == 0
     assert bring(tmp_path, "csv", scores, "--study", "x").code == 0, "its study has a margin by now"
 
 
 def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
-    """A reward as the score: step 6 of one arm is no final score to hold against step 3 of another."""
+    """A reward as the score: step 6 of one arm is no final score to hold against step 3 of
+    another.
+    """
     for seed in range(3):
         for arm, steps in (("a", 3), ("b", 6)):
             log = csv_of(
-                tmp_path / "log.csv", "step,r", *(f"{step},{step / 10 + seed / 100}" for step in range(1, steps + 1))
+                tmp_path / "log.csv",
+                "step,r",
+                *(f"{step},{step / 10 + seed / 100}" for step in range(1, steps + 1)),
             )
             options = ("--study", "x", "--arm", arm, "--seed", seed, "--score-metric", "r")
             assert bring(tmp_path, "csv", log, *options).code == 0
@@ -77,30 +88,65 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kl", "why"),
     [
-        ([0.01, 0.02], "its ratios are not 1 (actor/ppo_kl is not 0), so its clip range is wider than they vary."),
+        (
+            [0.01, 0.02],
+            (
+                "its ratios are not 1 (actor/ppo_kl is not 0), so its clip range is wider than they"
+                " vary."
+            ),
+        ),
         ([0.0, 0.0], "every ratio is 1 (actor/ppo_kl is 0), so nothing can clip"),
-        (None, "either it makes one update per rollout batch, so that every ratio is 1, or its clip range is wide."),
+        (
+            None,
+            (
+                "either it makes one update per rollout batch, so that every ratio is 1, or its"
+                " clip range is wide."
+            ),
+        ),
     ],
 )
-def test_a_clip_fraction_of_0_is_explained_by_what_was_logged(tmp_path: Path, kl: list[float] | None, why: str) -> None:
+def test_a_clip_fraction_of_0_is_explained_by_what_was_logged(
+    tmp_path: Path, kl: list[float] | None, why: str
+) -> None:
     rows = [
-        {"step": step, "data": {"actor/pg_clipfrac": 0.0, **({"actor/ppo_kl": kl[step - 1]} if kl else {})}}
+        {
+            "step": step,
+            "data": {"actor/pg_clipfrac": 0.0, **({"actor/ppo_kl": kl[step - 1]} if kl else {})},
+        }
         for step in (1, 2)
     ]
     bring(tmp_path, "verl", json_lines(tmp_path / "log.jsonl", rows), *ONE)
-    [line] = [line for line in report(tmp_path, "x")["logged"]["warnings"] if "clip fraction" in line]
+    [line] = [
+        line for line in report(tmp_path, "x")["logged"]["warnings"] if "clip fraction" in line
+    ]
     assert line.startswith(f"The clip fraction of a is 0 in every row: {why}")
 
 
 def test_messages_of_steps_and_runs_say_what_a_reader_can_check(tmp_path: Path) -> None:
     log = json_lines(tmp_path / "log.jsonl", [{"step": 0, "data": {"critic/score/mean": 0.5}}])
     line = refused(tmp_path, "verl", log, *ONE)
-    assert "it has numbers of training at step 0, and verl counts its steps from 1; if another program wrote it" in line
+    assert (
+        "it has numbers of training at step 0, and verl counts its steps from 1; if another program"
+        " wrote it" in line
+    )
     runs = [("a", 0), ("a", 1), ("b", 0)]
     for place, (arm, seed) in enumerate(runs):
         length = 34 if place == 0 else 79
-        csv = csv_of(tmp_path / "log.csv", "step,acc", *(f"{step},.5" for step in range(1, length + 1)))
-        options = ("--study", "x", "--arm", arm, "--seed", seed, "--score-metric", "acc", "--map", "reward=acc")
+        csv = csv_of(
+            tmp_path / "log.csv", "step,acc", *(f"{step},.5" for step in range(1, length + 1))
+        )
+        options = (
+            "--study",
+            "x",
+            "--arm",
+            arm,
+            "--seed",
+            seed,
+            "--score-metric",
+            "acc",
+            "--map",
+            "reward=acc",
+        )
         assert bring(tmp_path, "csv", csv, *options).code == 0
     with opened(tmp_path) as evidence:
         found = Source(evidence, "x")
@@ -109,7 +155,10 @@ def test_messages_of_steps_and_runs_say_what_a_reader_can_check(tmp_path: Path) 
 
 
 def verl_log(path: Path, rewards: list[float]) -> Path:
-    rows = [{"step": step, "data": {"critic/score/mean": value}} for step, value in enumerate(rewards, 1)]
+    rows = [
+        {"step": step, "data": {"critic/score/mean": value}}
+        for step, value in enumerate(rewards, 1)
+    ]
     return json_lines(path, rows)
 
 
@@ -118,7 +167,10 @@ def unequal(tmp_path: Path) -> Path:
     """grpo: 10 rows of 1 to 10, gspo: 30 rows of 1 to 30, on three seeds that add .1, .2 and .3."""
     for seed in range(3):
         for arm, rows in (("grpo", 10), ("gspo", 30)):
-            path = verl_log(tmp_path / f"{arm}-{seed}.jsonl", [row + (seed + 1) / 10 for row in range(1, rows + 1)])
+            path = verl_log(
+                tmp_path / f"{arm}-{seed}.jsonl",
+                [row + (seed + 1) / 10 for row in range(1, rows + 1)],
+            )
             brought(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", seed)
     ingest(tmp_path / "runs")
     return tmp_path
@@ -136,12 +188,20 @@ def test_the_last_fifth_and_the_area_are_each_log_s_own(unequal: Path) -> None:
     assert (area.values["grpo", 0], area.values["gspo", 0]) == pytest.approx((5.6, 15.6))
     assert compared[tail.name] == pytest.approx(27.5 - 9.5)
     warnings = " ".join(report(unequal, "x")["logged"]["warnings"])
-    assert "Logs differ in length, in steps: grpo 10; gspo 30. The reward of each run is read over its own" in warnings
+    assert (
+        "Logs differ in length, in steps: grpo 10; gspo 30. The reward of each run is read over"
+        " its own" in warnings
+    )
 
 
 def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
-    """Rows of steps 10, 20, ..., 100, each a mean over ten steps: the last fifth is the mean of the last two."""
-    rows = [{"step": 10 * row, "data": {"critic/score/mean": float(row), "odd": row}} for row in range(1, 11)]
+    """Rows of steps 10, 20, ..., 100, each a mean over ten steps: the last fifth is the mean of the
+    last two.
+    """
+    rows = [
+        {"step": 10 * row, "data": {"critic/score/mean": float(row), "odd": row}}
+        for row in range(1, 11)
+    ]
     path = json_lines(tmp_path / "log.jsonl", rows)
     bring(tmp_path, "verl", path, "--study", "x", "--arm", "grpo", "--seed", 0)
     names = report(tmp_path, "x")["logged"]["names"]["grpo"]
@@ -151,7 +211,9 @@ def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
 
 
 def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
-    """A run of 30 steps needs 10 in a row; beside one of 1,000 steps it would need 50, and could not be judged."""
+    """A run of 30 steps needs 10 in a row; beside one of 1,000 steps it would need 50, and could
+    not be judged.
+    """
     path = verl_log(unequal / "long.jsonl", [1.0] * 1000)
     bring(unequal, "verl", path, "--study", "x", "--arm", "long", "--seed", 0)
     with opened(unequal) as evidence:

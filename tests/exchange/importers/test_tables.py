@@ -1,4 +1,6 @@
-"""CSV and JSON Lines of any program: long and wide, with runs inside, and what is wrong with them."""
+"""CSV and JSON Lines of any program: long and wide, with runs inside, and what is wrong with
+them.
+"""
 
 import json
 import math
@@ -19,16 +21,24 @@ def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[Any]
 
 def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path) -> None:
     path = eight_seeds(tmp_path / "scores.csv")
-    assert bring(tmp_path, "csv", path, "--study", "eight", "--set", "verdict.margin=0.01").code == 0
+    assert (
+        bring(tmp_path, "csv", path, "--study", "eight", "--set", "verdict.margin=0.01").code == 0
+    )
     said = report(tmp_path, "eight")["answer"]["comparisons"]["gspo"]
     assert said["differences"] == pytest.approx(EIGHT)
-    assert (said["estimate"], said["low"], said["high"]) == pytest.approx((0.0050, -0.0036, 0.0136), abs=5e-5)
+    assert (said["estimate"], said["low"], said["high"]) == pytest.approx(
+        (0.0050, -0.0036, 0.0136), abs=5e-5
+    )
     assert said["word"] == "not resolved"
 
 
 def test_arms_of_a_sweep_can_be_imported_again(tmp_path: Path) -> None:
     """As `gspo-lab export` names them; their folders and all else, too."""
-    rows = [f"gspo@{dose},{seed},{score}" for seed in range(3) for dose, score in (("0.0002", 0.5), ("0.0004", 0.75))]
+    rows = [
+        f"gspo@{dose},{seed},{score}"
+        for seed in range(3)
+        for dose, score in (("0.0002", 0.5), ("0.0004", 0.75))
+    ]
     path = csv_of(tmp_path / "scores.csv", "arm,seed,score", *rows)
     assert bring(tmp_path, "csv", path, "--study", "x").code == 0
     assert report(tmp_path, "x")["answer"]["comparisons"]["gspo@0.0004"]["estimate"] == 0.25
@@ -42,7 +52,9 @@ def test_a_report_of_imported_runs_says_what_they_are(tmp_path: Path) -> None:
     assert "taken on trust" in found["answer"]["comparisons"]["gspo"]["sentence"]
     assert found["settings"]["shared"] == {}
     assert found["certificate"]["states"]["lock"] == {"not recorded": 1}
-    assert found["logged"]["names"]["grpo"] == {"score": {"meaning": "score of score, as logged", "score": "score"}}
+    assert found["logged"]["names"]["grpo"] == {
+        "score": {"meaning": "score of score, as logged", "score": "score"}
+    }
 
 
 def test_long_and_wide_tables_are_the_same_run(tmp_path: Path) -> None:
@@ -59,9 +71,16 @@ def test_long_and_wide_tables_are_the_same_run(tmp_path: Path) -> None:
 
 
 def test_the_training_reward_can_be_the_score_and_is_told(tmp_path: Path) -> None:
-    lines = [f"{arm},{seed},{step},{0.1 * step}" for arm in "ab" for seed in range(3) for step in (1, 2)]
+    lines = [
+        f"{arm},{seed},{step},{0.1 * step}" for arm in "ab" for seed in range(3) for step in (1, 2)
+    ]
     path = csv_of(tmp_path / "r.csv", "arm,seed,step,r", *lines)
-    assert bring(tmp_path, "csv", path, "--study", "r", "--map", "reward=r", "--score-metric", "r").code == 0
+    assert (
+        bring(
+            tmp_path, "csv", path, "--study", "r", "--map", "reward=r", "--score-metric", "r"
+        ).code
+        == 0
+    )
     assert frame(tmp_path, "r", "steps", "reward_mean")[:2] == [[1, 0.1], [2, 0.2]]
     found = report(tmp_path, "r")
     assert found["answer"]["primary"] == "r"
@@ -69,9 +88,16 @@ def test_the_training_reward_can_be_the_score_and_is_told(tmp_path: Path) -> Non
 
 
 def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
-    """4 problems, gspo right on 3 of them and grpo on 2: .75 and .5, and intervals over problems can be made."""
+    """4 problems, gspo right on 3 of them and grpo on 2: .75 and .5, and intervals over problems
+    can be made.
+    """
     right = {"grpo": 2, "gspo": 3}
-    lines = [f"{arm},{seed},p{p},{int(p < right[arm])}" for arm in right for seed in range(3) for p in range(4)]
+    lines = [
+        f"{arm},{seed},p{p},{int(p < right[arm])}"
+        for arm in right
+        for seed in range(3)
+        for p in range(4)
+    ]
     path = csv_of(tmp_path / "items.csv", "arm,seed,problem,correct", *lines)
     assert bring(tmp_path, "items", path, "--study", "x", "--bench", "sums").code == 0
     said = report(tmp_path, "x")
@@ -81,7 +107,9 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
     assert {line.rpartition(": ")[2] for line in again.out.splitlines()[:6]} == {"unchanged"}
     lines[0] = "grpo,0,p0,0"
     csv_of(path, "arm,seed,problem,correct", *lines)
-    assert "problem p0 of sums was 1" in refused(tmp_path, "items", path, "--study", "x", "--bench", "sums")
+    assert "problem p0 of sums was 1" in refused(
+        tmp_path, "items", path, "--study", "x", "--bench", "sums"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,11 +132,23 @@ def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], wha
 @pytest.mark.parametrize(
     ("table", "what"),
     [
-        ('source = "csv"\npath = "a.csv"\nsed = 0', "runs.0.sed: unknown key (did you mean 'seed'?)"),
-        ('source = "csv"\npath = "a.csv"\nseed = "0"', "runs.0.seed: input should be a valid integer; got '0'"),
-        ('source = "csv"\npath = "a.csv"\nmap = { reward = 1 }', "runs.0.map.reward: input should be a valid string"),
+        (
+            'source = "csv"\npath = "a.csv"\nsed = 0',
+            "runs.0.sed: unknown key (did you mean 'seed'?)",
+        ),
+        (
+            'source = "csv"\npath = "a.csv"\nseed = "0"',
+            "runs.0.seed: input should be a valid integer; got '0'",
+        ),
+        (
+            'source = "csv"\npath = "a.csv"\nmap = { reward = 1 }',
+            "runs.0.map.reward: input should be a valid string",
+        ),
         ('path = "a.csv"', "runs.0: it needs source (one of jsonl, csv, "),
-        ('source = "csv"\npath = "a.csv"\nprogram = "veril"', "runs.0.program: unknown 'veril' (did you mean 'verl'?)"),
+        (
+            'source = "csv"\npath = "a.csv"\nprogram = "veril"',
+            "runs.0.program: unknown 'veril' (did you mean 'verl'?)",
+        ),
     ],
 )
 def test_a_table_of_runs_that_is_none(tmp_path: Path, table: str, what: str) -> None:
@@ -129,7 +169,10 @@ def test_what_is_not_finite_is_noted_once_a_metric(tmp_path: Path) -> None:
     csv_of(tmp_path / "wide.csv", "step,r,odd", "1,.25,7", "2,nan,8", "2,inf,nan", "3,-inf,9")
     rows = [(1, "r", 0.25), (1, "odd", 7), (2, "r", math.nan), (2, "odd", 8), (2, "odd", math.nan)]
     rows += [(3, "r", math.inf), (3, "odd", 9)]
-    json_lines(tmp_path / "long.jsonl", [dict(zip(("step", "metric", "value"), row, strict=True)) for row in rows])
+    json_lines(
+        tmp_path / "long.jsonl",
+        [dict(zip(("step", "metric", "value"), row, strict=True)) for row in rows],
+    )
     for name, source in (("wide.csv", "csv"), ("long.jsonl", "jsonl")):
         options = ("--study", source, "--arm", "a", "--seed", 0, "--map", "reward=r")
         said = bring(tmp_path, source, tmp_path / name, *options)

@@ -1,4 +1,6 @@
-"""TRL's own trainer trains, its log is imported: its clip fractions beside the lab's of the same batch."""
+"""TRL's own trainer trains, its log is imported: its clip fractions beside the lab's of the same
+batch.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,12 @@ pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]
 STEPS = 6
 BAND = (2e-3, 3e-3)
 LEVELS = {"grpo": "token", "gspo": "sequence"}
-CLIPS = ("clip_fraction_tokens", "clip_fraction_responses", "clip_fraction_tokens_low", "clip_fraction_tokens_high")
+CLIPS = (
+    "clip_fraction_tokens",
+    "clip_fraction_responses",
+    "clip_fraction_tokens_low",
+    "clip_fraction_tokens_high",
+)
 
 
 @dataclass
@@ -27,7 +34,9 @@ class Trained:
 
 
 def train(arm: str, folder: Path) -> Trained:
-    """Four prompts, answers of unequal lengths in two mini-batches, each seen twice; a reward that any text can win."""
+    """Four prompts, answers of unequal lengths in two mini-batches, each seen twice; a reward that
+    any text can win.
+    """
     from datasets import Dataset
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
@@ -37,7 +46,9 @@ def train(arm: str, folder: Path) -> Trained:
 
     trained = Trained(folder)
     level: Any = LEVELS[arm]
-    settings = PRESETS[arm].replace(importance_sampling_level=level, clip_low=BAND[0], clip_high=BAND[1])
+    settings = PRESETS[arm].replace(
+        importance_sampling_level=level, clip_low=BAND[0], clip_high=BAND[1]
+    )
 
     class Seen(GRPOTrainer):  # type: ignore[misc]
         def _get_per_token_logps_and_entropies(self, *how: Any, **more: Any) -> Any:
@@ -81,7 +92,9 @@ def train(arm: str, folder: Path) -> Trained:
     trainer = Seen(
         model=build("tiny-qwen3", 0),
         args=config,
-        reward_funcs=[lambda completions, **_: [float(sum(text.encode()) % 3 == 0) for text in completions]],
+        reward_funcs=[
+            lambda completions, **_: [float(sum(text.encode()) % 3 == 0) for text in completions]
+        ],
         train_dataset=Dataset.from_dict({"prompt": ["1+1=", "2+12=", "33+3=", "4="]}),
         processing_class=byte_tokenizer(),
     )
@@ -95,7 +108,17 @@ def test_clip_fractions_agree_where_they_are_one_and_are_refused_where_not(tmp_p
     for arm, one in both.items():
         assert len(one.ours) == STEPS
         said = bring(
-            tmp_path, "trl", one.folder, "--study", "x", "--arm", arm, "--seed", 0, "--set", f"objective={arm}"
+            tmp_path,
+            "trl",
+            one.folder,
+            "--study",
+            "x",
+            "--arm",
+            arm,
+            "--seed",
+            0,
+            "--set",
+            f"objective={arm}",
         )
         assert said.code == 0, said.err
     with opened(tmp_path) as evidence:
@@ -110,13 +133,22 @@ def test_clip_fractions_agree_where_they_are_one_and_are_refused_where_not(tmp_p
         if name == "clip_fraction_responses":
             assert theirs["grpo"][name].isna().all()
         else:
-            assert theirs["grpo"][name].tolist() == pytest.approx(ours("grpo", name), abs=1e-6), name
+            assert theirs["grpo"][name].tolist() == pytest.approx(ours("grpo", name), abs=1e-6), (
+                name
+            )
     assert max(ours("grpo", "clip_fraction_tokens")) > 0.1
-    # GSPO: TRL's is the share of responses, which is none of tokens: no column of tokens is filled from it.
+    # GSPO: TRL's is the share of responses, which is none of tokens: no column of tokens is filled
+    # from it.
     assert theirs["gspo"]["clip_fraction_responses"].tolist() == pytest.approx(
         ours("gspo", "clip_fraction_responses"), abs=1e-6
     )
-    assert ours("gspo", "clip_fraction_responses") != pytest.approx(ours("gspo", "clip_fraction_tokens"), abs=1e-3)
+    assert ours("gspo", "clip_fraction_responses") != pytest.approx(
+        ours("gspo", "clip_fraction_tokens"), abs=1e-3
+    )
     assert all(theirs["gspo"][name].isna().all() for name in CLIPS if "tokens" in name)
-    [line] = [line for line in report(tmp_path, "x")["logged"]["not_compared"] if line.startswith("clip fraction:")]
+    [line] = [
+        line
+        for line in report(tmp_path, "x")["logged"]["not_compared"]
+        if line.startswith("clip fraction:")
+    ]
     assert "not compared" in line

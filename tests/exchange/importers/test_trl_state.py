@@ -1,4 +1,6 @@
-"""TRL's trainer_state.json: its definitions, its resumes, its later versions, and what is wrong with it."""
+"""TRL's trainer_state.json: its definitions, its resumes, its later versions, and what is wrong
+with it.
+"""
 
 import math
 from pathlib import Path
@@ -26,18 +28,25 @@ def column(folder: Path, name: str, table: str = "updates") -> dict[str, list[fl
 
 
 def test_its_clip_fraction_is_the_lab_s_where_its_level_is_known(tmp_path: Path) -> None:
-    """.25 of tokens at level token, of responses at level sequence, and of nobody knows what where no level is told."""
+    """.25 of tokens at level token, of responses at level sequence, and of nobody knows what where
+    no level is told.
+    """
     path = trainer_state(tmp_path / "trainer_state.json", trl_rows(range(1, 4)))
     one(tmp_path, path, "--set", "objective=grpo", arm="grpo")
     one(tmp_path, path, *GSPO, arm="gspo")
     one(tmp_path, path, arm="unknown")
-    tokens, responses = column(tmp_path, "clip_fraction_tokens"), column(tmp_path, "clip_fraction_responses")
+    tokens, responses = (
+        column(tmp_path, "clip_fraction_tokens"),
+        column(tmp_path, "clip_fraction_responses"),
+    )
     assert tokens["x/grpo/s0"] == responses["x/gspo/s0"] == [0.25] * 3
     assert all(math.isnan(v) for run in ("x/gspo/s0", "x/unknown/s0") for v in tokens[run])
     assert all(math.isnan(v) for run in ("x/grpo/s0", "x/unknown/s0") for v in responses[run])
     found = report(tmp_path, "x")["logged"]
     assert found["names"]["unknown"]["clip_ratio/region_mean"]["value"] == 0.25
-    assert [line.partition(".")[0] for line in found["not_compared"]] == ["clip fraction: not compared"] * 2
+    assert [line.partition(".")[0] for line in found["not_compared"]] == [
+        "clip fraction: not compared"
+    ] * 2
 
 
 def test_truncation_is_no_clip(tmp_path: Path) -> None:
@@ -47,10 +56,25 @@ def test_truncation_is_no_clip(tmp_path: Path) -> None:
     assert report(tmp_path, "x")["logged"]["not_understood"] == {"gspo": ["something/new"]}
 
 
-def test_of_two_names_of_one_number_the_mapped_one_or_the_first_is_the_column(tmp_path: Path) -> None:
+def test_of_two_names_of_one_number_the_mapped_one_or_the_first_is_the_column(
+    tmp_path: Path,
+) -> None:
     """Some trainers log old and new names in one row; the other one keeps its own name."""
-    rows = [{"step": 1, "completion_length": 8.0, "completions/mean_length": 8.0, "reward": 0.5, "rewards/acc/mean": 1}]
-    one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), "--map", "reward=rewards/acc/mean")
+    rows = [
+        {
+            "step": 1,
+            "completion_length": 8.0,
+            "completions/mean_length": 8.0,
+            "reward": 0.5,
+            "rewards/acc/mean": 1,
+        }
+    ]
+    one(
+        tmp_path,
+        trainer_state(tmp_path / "trainer_state.json", rows),
+        "--map",
+        "reward=rewards/acc/mean",
+    )
     assert column(tmp_path, "response_tokens_mean", "steps") == {"x/gspo/s0": [8.0]}
     assert column(tmp_path, "reward_mean", "steps") == {"x/gspo/s0": [1.0]}
     logged = report(tmp_path, "x")["logged"]["names"]["gspo"]
@@ -64,21 +88,32 @@ def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: P
     rows = trl_rows(range(1, 4))
     rows[1]["reward"], rows[1]["grad_norm"], rows[2]["grad_norm"] = math.nan, math.inf, math.nan
     rows.insert(2, {"step": 2, "eval_reward": 0.5, "eval_loss": 0.1})
-    path = trainer_state(tmp_path / "out" / "checkpoint-3" / "trainer_state.json", rows, summary=True)
+    path = trainer_state(
+        tmp_path / "out" / "checkpoint-3" / "trainer_state.json", rows, summary=True
+    )
     assert "NaN" in path.read_text()
     said = one(tmp_path, tmp_path / "out", *GSPO)
     assert "the summary of the whole run, its last row, is left out" in said
     for name in ("reward", "grad_norm"):
         assert said.count(f"{name} is NaN or infinite, first at step 2 [x/gspo/s0]") == 1
-    assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([0.01, math.nan, 0.03], nan_ok=True)
+    assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx(
+        [0.01, math.nan, 0.03], nan_ok=True
+    )
     with opened(tmp_path) as evidence:
-        assert read_scores(evidence, "x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
+        assert read_scores(evidence, "x")[["bench", "step", "score"]].to_numpy().tolist() == [
+            ["eval_reward", 2, 0.5]
+        ]
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_an_update_that_is_not_finite_ends_a_run_s_learning(tmp_path: Path, name: str, value: float) -> None:
-    """Rows 1 to 30, that of 21 broken: step 20 of the lab. Of the others nobody knows that the update was finite."""
+def test_an_update_that_is_not_finite_ends_a_run_s_learning(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    """Rows 1 to 30, that of 21 broken: step 20 of the lab.
+
+    Of the others nobody knows that the update was finite.
+    """
     rows = trl_rows(range(1, 31), grad_norm=1.0)
     rows[20][name] = value
     one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), *GSPO)
@@ -103,14 +138,22 @@ def test_rows_are_told_to_be_means_over_their_interval(tmp_path: Path) -> None:
 
 def test_a_resume_elsewhere_is_joined_and_another_run_is_not(tmp_path: Path) -> None:
     """Steps 1 to 6, then from step 4 on again in another folder: the later numbers count."""
-    trainer_state(tmp_path / "out" / "a" / "checkpoint-6" / "trainer_state.json", trl_rows(range(1, 7)))
-    later = trainer_state(tmp_path / "out" / "b" / "checkpoint-8" / "trainer_state.json", trl_rows(range(4, 9), 1.0))
-    assert "checkpoint-8/trainer_state.json goes on at step 4, over 3 rows" in one(tmp_path, tmp_path / "out", *GSPO)
+    trainer_state(
+        tmp_path / "out" / "a" / "checkpoint-6" / "trainer_state.json", trl_rows(range(1, 7))
+    )
+    later = trainer_state(
+        tmp_path / "out" / "b" / "checkpoint-8" / "trainer_state.json", trl_rows(range(4, 9), 1.0)
+    )
+    assert "checkpoint-8/trainer_state.json goes on at step 4, over 3 rows" in one(
+        tmp_path, tmp_path / "out", *GSPO
+    )
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx(
         [0.01, 0.02, 0.03, 1.04, 1.05, 1.06, 1.07, 1.08]
     )
     trainer_state(later, trl_rows(range(1, 9), 1.0))
-    line = refused(tmp_path, "trl", tmp_path / "out", "--study", "x", "--arm", "gspo", "--seed", 1, *GSPO)
+    line = refused(
+        tmp_path, "trl", tmp_path / "out", "--study", "x", "--arm", "gspo", "--seed", 1, *GSPO
+    )
     assert "begins anew at step 1, with other numbers than" in line
 
 
@@ -122,8 +165,12 @@ def test_a_later_version_appends_and_a_changed_past_is_refused(tmp_path: Path) -
     rows[3]["entropy"] = 0.5  # of the last row only a part was there
     trainer_state(path, rows)
     assert "x/gspo/s0: grown" in one(tmp_path, path)
-    assert (tmp_path / "runs" / "x" / "gspo" / "s0" / "journal.jsonl").read_bytes().startswith(journal)
-    assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([s / 100 for s in range(1, 7)])
+    assert (
+        (tmp_path / "runs" / "x" / "gspo" / "s0" / "journal.jsonl").read_bytes().startswith(journal)
+    )
+    assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx(
+        [s / 100 for s in range(1, 7)]
+    )
     with opened(tmp_path) as evidence:
         [run] = evidence.runs("x").to_dict("records")
     assert (run["steps_done"], math.isnan(run["steps_planned"])) == (6, True)
@@ -131,12 +178,16 @@ def test_a_later_version_appends_and_a_changed_past_is_refused(tmp_path: Path) -
     options = ("--study", "x", "--arm", "gspo", "--seed", 0)
     rows[1]["reward"] = 0.9
     trainer_state(path, rows)
-    assert "the past has changed: at step 1 reward_mean was 0.02, now 0.9" in refused(tmp_path, "trl", path, *options)
+    assert "the past has changed: at step 1 reward_mean was 0.02, now 0.9" in refused(
+        tmp_path, "trl", path, *options
+    )
     log = tmp_path / "log.csv"
     log.write_text("step,r,acc\n1,0.5,0.2\n2,0.5,0.4\n")
     first = ("csv", log, "--study", "y", "--arm", "gspo", "--seed", 0, "--map", "reward=r")
     assert bring(tmp_path, *first).code == 0
-    assert "other options, such as --score-metric, need another" in refused(tmp_path, *first, "--score-metric", "acc")
+    assert "other options, such as --score-metric, need another" in refused(
+        tmp_path, *first, "--score-metric", "acc"
+    )
     trainer_state(path, trl_rows(range(1, 3)))
     assert "ends before the imported step 2" in refused(tmp_path, "trl", path, *options)
 
@@ -146,7 +197,10 @@ def test_two_logs_cannot_be_one_run(tmp_path: Path) -> None:
         trainer_state(tmp_path / folder / "trainer_state.json", trl_rows(range(1, 3), reward))
     (tmp_path / "two.toml").write_text(
         '[arm.gspo]\nobjective = "gspo"\n'
-        + "".join(f'[[runs]]\nsource = "trl"\npath = "{folder}"\narm = "gspo"\nseed = 0\n' for folder in "ab")
+        + "".join(
+            f'[[runs]]\nsource = "trl"\npath = "{folder}"\narm = "gspo"\nseed = 0\n'
+            for folder in "ab"
+        )
     )
     assert "both claim to be gspo, seed 0" in refused(tmp_path, tmp_path / "two.toml")
     one(tmp_path, tmp_path / "a", *GSPO)
@@ -158,12 +212,14 @@ def test_two_logs_cannot_be_one_run(tmp_path: Path) -> None:
 def test_a_study_imports_whole_or_not_at_all(tmp_path: Path) -> None:
     for arm in ("grpo", "gspo"):
         for seed in (0, 1, 2):
-            trainer_state(tmp_path / f"{arm}-{seed}" / "trainer_state.json", trl_rows(range(1, 5), seed / 10))
+            trainer_state(
+                tmp_path / f"{arm}-{seed}" / "trainer_state.json", trl_rows(range(1, 5), seed / 10)
+            )
     toml = tmp_path / "mine.toml"
     toml.write_text(
-        'question = "Which is better?"\n[verdict]\nmargin = 0.05\n[arm.grpo]\nobjective = "grpo"\nclip_low = 0.2\n'
-        '[arm.gspo]\nobjective = "gspo"\nclip_low = 0.2\n'
-        '[[runs]]\nsource = "trl"\npath = "{arm}-{seed}"\nlogged_by = "trl"\nscore_metric = {reward = "reward"}\n'
+        'question = "Which is better?"\n[verdict]\nmargin = 0.05\n[arm.grpo]\nobjective ='
+        ' "grpo"\nclip_low = 0.2\n[arm.gspo]\nobjective = "gspo"\nclip_low = 0.2\n[[runs]]\nsource'
+        ' = "trl"\npath = "{arm}-{seed}"\nlogged_by = "trl"\nscore_metric = {reward = "reward"}\n'
     )
     broken = tmp_path / "gspo-2" / "trainer_state.json"
     whole = broken.read_text()
@@ -182,10 +238,21 @@ def test_a_study_imports_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_what_spoils_a_comparison_is_told(tmp_path: Path) -> None:
     def log(name: str, steps: range, clipped: float) -> Path:
-        return trainer_state(tmp_path / name / "trainer_state.json", trl_rows(steps, clipped=clipped))
+        return trainer_state(
+            tmp_path / name / "trainer_state.json", trl_rows(steps, clipped=clipped)
+        )
 
-    one(tmp_path, log("a", range(1, 5), 0.0), "--set", "objective=grpo", "--set", "update.minibatches=1",
-        "--set", "update.epochs=1", arm="grpo")  # fmt: skip
+    one(
+        tmp_path,
+        log("a", range(1, 5), 0.0),
+        "--set",
+        "objective=grpo",
+        "--set",
+        "update.minibatches=1",
+        "--set",
+        "update.epochs=1",
+        arm="grpo",
+    )
     one(tmp_path, log("b", range(2, 22, 2), 0.1), *GSPO, seed=0)
     one(tmp_path, log("c", range(2, 22, 2), 0.1), *GSPO, seed=1)
     told = " ".join(report(tmp_path, "x")["logged"]["warnings"])
@@ -204,21 +271,32 @@ def test_settings_that_contradict_are_refused(tmp_path: Path) -> None:
     path = trainer_state(tmp_path / "trainer_state.json", trl_rows(range(1, 3)))
     one(tmp_path, path, *GSPO, "--set", "clip_low=3e-4")
     options = ("--study", "x", "--arm", "gspo", "--seed", 1, "--set", "clip_low=0.2")
-    assert "arm gspo: objective.clip_low is 0.0003, and the study says 0.2" in refused(tmp_path, "trl", path, *options)
+    assert "arm gspo: objective.clip_low is 0.0003, and the study says 0.2" in refused(
+        tmp_path, "trl", path, *options
+    )
 
 
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        ('question = "stability"\nlooks = [3]', "question = 'stability' is answered by all runs; leave it out"),
-        ('question = ["calmer"]', "verdict.question: no claim 'calmer'; this study declares none, under [[claim]]"),
+        (
+            'question = "stability"\nlooks = [3]',
+            "question = 'stability' is answered by all runs; leave it out",
+        ),
+        (
+            'question = ["calmer"]',
+            "verdict.question: no claim 'calmer'; this study declares none, under [[claim]]",
+        ),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_refused(tmp_path: Path, rule: str, what: str) -> None:
+def test_a_question_that_cannot_be_answered_is_refused(
+    tmp_path: Path, rule: str, what: str
+) -> None:
     for seed in range(3):
         trainer_state(tmp_path / f"a-{seed}" / "trainer_state.json", trl_rows(range(1, 3)))
     (tmp_path / "mine.toml").write_text(
-        f'[verdict]\n{rule}\n[[runs]]\nsource = "trl"\npath = "{{arm}}-{{seed}}"\nscore = {{reward = "reward"}}\n'
+        f'[verdict]\n{rule}\n[[runs]]\nsource = "trl"\npath = "{{arm}}-{{seed}}"\nscore = {{reward'
+        ' = "reward"}\n'
     )
     said = bring(tmp_path, tmp_path / "mine.toml")
     assert (said.code, what in said.err, "mine: 1 mistake" in said.err) == (2, True, True), said

@@ -1,4 +1,6 @@
-"""What no log recorded: it equals nothing, it is not stored as a default, and readers show that it is unknown."""
+"""What no log recorded: it equals nothing, it is not stored as a default, and readers show that it
+is unknown.
+"""
 
 import json
 from pathlib import Path
@@ -24,18 +26,29 @@ from gspo_lab.study.import_origin import filled
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
-    """Other models, other seeds, other questions: nobody declared these two files to be the same study."""
+    """Other models, other seeds, other questions: nobody declared these two files to be the same
+    study.
+    """
     first = eight_seeds(tmp_path / "first.csv")
-    rows = [f"{arm},{seed},{0.5 + (arm == 'gspo') * 0.004:.3f}" for seed in range(20, 28) for arm in ("grpo", "gspo")]
+    rows = [
+        f"{arm},{seed},{0.5 + (arm == 'gspo') * 0.004:.3f}"
+        for seed in range(20, 28)
+        for arm in ("grpo", "gspo")
+    ]
     second = csv_of(tmp_path / "second.csv", "arm,seed,score", *rows)
-    for name, path, model in (("a", first, "Qwen/Qwen3-8B"), ("b", second, "meta-llama/Llama-3.1-8B")):
+    for name, path, model in (
+        ("a", first, "Qwen/Qwen3-8B"),
+        ("b", second, "meta-llama/Llama-3.1-8B"),
+    ):
         options = ("--set", f"model={model}", "--question", f"What of {name}?")
         brought(tmp_path, "csv", path, "--study", name, *options)
     with opened(tmp_path) as evidence:
         found = all_executions(Source(evidence, "a"))
         assert [study.name for study in found.executions] == ["a"]
         assert found.replications == ()
-        with pytest.raises(LabError, match="a was imported, and logs do not record enough to call two studies"):
+        with pytest.raises(
+            LabError, match="a was imported, and logs do not record enough to call two studies"
+        ):
             executions_at(tmp_path / "runs" / "b", Source(evidence, "a"))
 
 
@@ -47,8 +60,18 @@ def test_an_import_is_not_replicated(tmp_path: Path) -> None:
 
 
 def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
-    """16 runs with one final score each: no run shows a fall, because none has a score to fall from."""
-    bring(tmp_path, "csv", eight_seeds(tmp_path / "first.csv"), "--study", "a", "--set", "verdict.margin=0.02")
+    """16 runs with one final score each: no run shows a fall, because none has a score to fall
+    from.
+    """
+    bring(
+        tmp_path,
+        "csv",
+        eight_seeds(tmp_path / "first.csv"),
+        "--study",
+        "a",
+        "--set",
+        "verdict.margin=0.02",
+    )
     ingest(tmp_path / "runs")
     page = rendered(tmp_path / "runs" / "lab.db", "a").html
     with opened(tmp_path) as evidence:
@@ -56,14 +79,20 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence, verdict = words.answer_text(said), "gspo and grpo are equivalent within the margin: +0.005"
+    sentence, verdict = (
+        words.answer_text(said),
+        "gspo and grpo are equivalent within the margin: +0.005",
+    )
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
     assert words.ground_text(said).endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
     assert frame[["collapsed", "fell"]].isna().all(axis=None)
-    assert "All 16 runs are finished. Whether runs were unstable is not judged: too few evaluations" in page
+    assert (
+        "All 16 runs are finished. Whether runs were unstable is not judged: too few evaluations"
+        in page
+    )
     assert 'data-head="unstable">not judged<' in page
 
 
@@ -73,13 +102,17 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
-    assert words.answer_text(said) == (
-        "Not answered: whether runs were unstable is not judged: too few evaluations and training steps."
+    assert (
+        words.answer_text(said)
+        == "Not answered: whether runs were unstable is not judged: too few evaluations and"
+        " training steps."
     )
 
 
 def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
-    """objective=gspo tells a preset and its level; nothing else of the arm is known, and nothing else is written."""
+    """objective=gspo tells a preset and its level; nothing else of the arm is known, and nothing
+    else is written.
+    """
     options = (
         "--study",
         "a",
@@ -92,28 +125,44 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
         "--set",
         "rollout.group_size=16",
     )
-    bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6"), *options, "--map", "reward=r")
+    bring(
+        tmp_path,
+        "csv",
+        csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6"),
+        *options,
+        "--map",
+        "reward=r",
+    )
     ingest(tmp_path / "runs")
-    known = {"objective": {"preset": "gspo", "importance_sampling_level": "sequence"}, "rollout": {"group_size": 16}}
+    known = {
+        "objective": {"preset": "gspo", "importance_sampling_level": "sequence"},
+        "rollout": {"group_size": 16},
+    }
     home = tmp_path / "runs" / "a"
     assert json.loads((home / "study.json").read_text())["arms"]["gspo"]["settings"] == known
     assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known
     with opened(tmp_path) as evidence:
         assert json.loads(evidence.runs("a")["settings"].item()) == known
         found = Source(evidence, "a")
-        assert first_settled(found) == {"a/gspo/s0": 0}, "no warm-up is known, so no row is left out"
+        assert first_settled(found) == {"a/gspo/s0": 0}, (
+            "no warm-up is known, so no row is left out"
+        )
         assert rule_arms(found) is None
     shown = gspo_lab("show", "a/gspo/s0", "--runs", tmp_path / "runs").out
     assert "step: 3\n" in shown
     assert "learning_rate" not in shown
-    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--map", "reward=r").out.startswith("a/gspo/s0: unch")
+    assert bring(
+        tmp_path, "csv", tmp_path / "log.csv", *options, "--map", "reward=r"
+    ).out.startswith("a/gspo/s0: unch")
 
 
 def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
     """It stored every default beside the names of what was told."""
     options = ("--study", "a", "--seed", 0, "--map", "reward=r", "--set", "objective=gspo")
     for arm in ("one", "two"):
-        bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5"), *options, "--arm", arm)
+        bring(
+            tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5"), *options, "--arm", arm
+        )
     for file, path in (("study.json", ("arms", "one")), ("one/s0/run.json", ())):
         content = json.loads((tmp_path / "runs" / "a" / file).read_text())
         place = content
@@ -126,4 +175,6 @@ def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
         found = Source(evidence, "a")
         assert found.declaration.arms["one"].resolved == found.declaration.arms["two"].resolved
         assert study_certificate(found).open == ()
-    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--arm", "one").out.startswith("a/one/s0: unchanged")
+    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--arm", "one").out.startswith(
+        "a/one/s0: unchanged"
+    )

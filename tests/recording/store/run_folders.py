@@ -1,4 +1,6 @@
-"""A `runs` folder as conductor and workers leave it, without any training: real files, real journals."""
+"""A `runs` folder as conductor and workers leave it, without any training: real files, real
+journals.
+"""
 
 import json
 import sqlite3
@@ -28,12 +30,20 @@ class Lab:
         with Evidence.open(self.db) as evidence:
             yield evidence
 
-    def declare(self, study: str, arms: tuple[str, ...] = ("grpo", "gspo"), seeds: Iterable[int] = (0, 1)) -> list[str]:
+    def declare(
+        self, study: str, arms: tuple[str, ...] = ("grpo", "gspo"), seeds: Iterable[int] = (0, 1)
+    ) -> list[str]:
         """study.json and every run.json; the runs' ids."""
         folder = self.runs / study
         folder.mkdir(parents=True, exist_ok=True)
         table = {arm: {"declared": ["objective.preset"], "settings": {"steps": 4}} for arm in arms}
-        content = {"name": study, "question": f"what of {study}?", "seeds": list(seeds), "arms": table, "digest": "d"}
+        content = {
+            "name": study,
+            "question": f"what of {study}?",
+            "seeds": list(seeds),
+            "arms": table,
+            "digest": "d",
+        }
         (folder / "study.json").write_text(json.dumps(content))
         return [self.plan(study, arm, seed) for arm in arms for seed in seeds]
 
@@ -54,14 +64,20 @@ class Lab:
         return run_id
 
     def write(self, run_id: str, *records: Record, evaluation: str = "") -> None:
-        folder = self.runs / run_id / "evaluations" / evaluation if evaluation else self.runs / run_id
+        folder = (
+            self.runs / run_id / "evaluations" / evaluation if evaluation else self.runs / run_id
+        )
         folder.mkdir(parents=True, exist_ok=True)
         with Journal(folder) as sink:
             sink.write(records)
 
     def train(self, run_id: str, steps: int = 4, finish: bool = True) -> None:
         """The whole journal of a run: the start, an evaluation before and after, the steps."""
-        self.write(run_id, RunStatus(state="started", step=0, at=100.0, facts={"device": "cpu"}), *answers(0, [0, 0]))
+        self.write(
+            run_id,
+            RunStatus(state="started", step=0, at=100.0, facts={"device": "cpu"}),
+            *answers(0, [0, 0]),
+        )
         for step in range(steps):
             self.write(run_id, *step_records(step))
         self.write(run_id, *answers(steps, [1, 0]))
@@ -83,7 +99,9 @@ class Lab:
         return f"_subjects/{name}"
 
     def regrade(self, run_id: str, *grades: Record, evaluation: str = "") -> None:
-        where = self.runs / run_id / "evaluations" / evaluation if evaluation else self.runs / run_id
+        where = (
+            self.runs / run_id / "evaluations" / evaluation if evaluation else self.runs / run_id
+        )
         (where / "grades").mkdir(parents=True, exist_ok=True)
         with Journal(where / "grades") as sink:
             sink.write(grades)
@@ -96,7 +114,9 @@ class Lab:
             connection.close()
 
     def dump(self, db: Path | None = None) -> list[str]:
-        """Everything in the database as SQL, in an order that does not depend on the order of insertion."""
+        """Everything in the database as SQL, in an order that does not depend on the order of
+        insertion.
+        """
         connection = sqlite3.connect(db or self.db)
         try:
             return sorted(connection.iterdump())
@@ -117,10 +137,17 @@ def step_records(step: int, *, reward: float | None = None, updates: int = 2) ->
         )
         for minibatch in range(updates)
     ]
-    return [*out, StepRecord(step=step, prompts=2, responses=4, reward_mean=step / 10 if reward is None else reward)]
+    return [
+        *out,
+        StepRecord(
+            step=step, prompts=2, responses=4, reward_mean=step / 10 if reward is None else reward
+        ),
+    ]
 
 
-def answers(step: int, correct: Iterable[int | None], bench: str = "addition", samples: int = 1) -> list[Record]:
+def answers(
+    step: int, correct: Iterable[int | None], bench: str = "addition", samples: int = 1
+) -> list[Record]:
     """One answer per entry: problem p0 gets the first `samples` of them, p1 the next, ..."""
     return [
         AnswerRecord(

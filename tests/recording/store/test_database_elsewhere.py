@@ -16,7 +16,9 @@ from gspo_lab.study import load_study
 def one_run(folder: Path, steps: int) -> Path:
     """A folder of runs that holds one, with so many steps."""
     folder.mkdir()
-    (folder / "s.toml").write_text('question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n')
+    (folder / "s.toml").write_text(
+        'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n'
+    )
     run = load_study(folder / "s.toml").runs()[0]
     place = RunFolder(run.folder(folder / "runs"))
     place.specify(run.to_json())
@@ -26,7 +28,9 @@ def one_run(folder: Path, steps: int) -> Path:
     return folder / "runs"
 
 
-def test_beside_the_runs_where_nothing_else_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_the_runs_where_nothing_else_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GSPO_LAB_DATABASES", raising=False)
     assert database_of(tmp_path) == tmp_path / "lab.db"
     assert database_lock(tmp_path / "lab.db") == tmp_path / ".lab.lock"
@@ -39,7 +43,9 @@ def test_in_a_folder_of_databases_each_folder_of_runs_has_its_own(
     one, two = one_run(tmp_path / "one", 1), one_run(tmp_path / "two", 2)
     for runs in (one, two):
         ingest(runs)
-        assert [path.name for path in runs.iterdir()] == ["s"], "nothing is written to the shared disk"
+        assert [path.name for path in runs.iterdir()] == ["s"], (
+            "nothing is written to the shared disk"
+        )
         rebuild(runs)
     assert len(list((tmp_path / "local").glob("runs-*.db"))) == 2
     for runs, steps in ((one, 1), (two, 2)):

@@ -1,4 +1,6 @@
-"""What must hold whatever happens: kills, damage, readers and writers at once; and how fast it is."""
+"""What must hold whatever happens: kills, damage, readers and writers at once; and how fast it
+is.
+"""
 
 import random
 import signal
@@ -33,8 +35,13 @@ def told(connection, run_id, alive):
 journal_rows.write_run_state = told
 ingest(Path(sys.argv[1]))
 """
-"""Says that a run's rows are written, all but where it stands; waits for a line; and says that it commits now."""
-INGEST = "import sys; from pathlib import Path; from gspo_lab.recording.store import ingest; ingest(Path(sys.argv[1]))"
+"""Says that a run's rows are written, all but where it stands; waits for a line; and says that it
+commits now.
+"""
+INGEST = (
+    "import sys; from pathlib import Path; from gspo_lab.recording.store import ingest;"
+    " ingest(Path(sys.argv[1]))"
+)
 
 
 def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
@@ -50,7 +57,11 @@ def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
     lab.ask(asked, "later", *answers(0, [1, 0]), seed=7)
     lab.ask(runs[0], "later", *answers(2, [1]))
     ingest(lab.runs)
-    lab.regrade(asked, GradeRecord(bench="addition", step=0, problem="p0", sample=0, correct=0), evaluation="later")
+    lab.regrade(
+        asked,
+        GradeRecord(bench="addition", step=0, problem="p0", sample=0, correct=0),
+        evaluation="later",
+    )
     ingest(lab.runs)
     assert lab.query("SELECT DISTINCT score FROM scores WHERE run_id = ?", asked) == [(0.0,)]
     grown = lab.dump()
@@ -69,7 +80,9 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
     ingest(lab.runs)
     whole = lab.dump()
     assert rebuild(lab.runs).replaced is None, "nothing is kept of a whole one"
-    for place, damage in enumerate((b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1):
+    for place, damage in enumerate(
+        (b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1
+    ):
         lab.db.write_bytes(damage)
         with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
             ingest(lab.runs)
@@ -81,7 +94,9 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
 
 
 def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
-    """A program killed while it had the old database open leaves a log that must not be read into the new one."""
+    """A program killed while it had the old database open leaves a log that must not be read into
+    the new one.
+    """
     run = lab.declare("adding", ("grpo",), [0])[0]
     lab.train(run)
     ingest(lab.runs)
@@ -92,15 +107,22 @@ def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
         "db.execute('UPDATE steps SET reward_mean = 99'); db.commit()\n"
         "os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", code, str(lab.db)], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", code, str(lab.db)], check=False).returncode
+        == -signal.SIGKILL
+    )
     assert (lab.runs / "lab.db-wal").stat().st_size > 0
     rebuild(lab.runs)
     assert lab.dump() == whole
 
 
 def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
-    """Processes that take in six long journals: each is killed amid the next one, some just where it is committed."""
-    ingest(lab.runs)  # an empty database: what follows is killed while it reads, not while it starts
+    """Processes that take in six long journals: each is killed amid the next one, some just where
+    it is committed.
+    """
+    ingest(
+        lab.runs
+    )  # an empty database: what follows is killed while it reads, not while it starts
     runs = lab.declare("adding", ("grpo", "gspo"), range(3))
     for run in runs:
         lab.write(run, RunStatus(state="started", step=0))
@@ -109,8 +131,12 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
     pause = random.Random(0)
     for place, run in enumerate(sorted(runs)):
         command = [sys.executable, "-c", AMID, str(lab.runs)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            while (amid := process.stdout.readline().strip()) < run:  # those that no earlier process has committed
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            while (
+                amid := process.stdout.readline().strip()
+            ) < run:  # those that no earlier process has committed
                 assert amid
                 print(file=process.stdin, flush=True)
                 assert process.stdout.readline().strip() == amid
@@ -135,7 +161,9 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
 
 
 def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
-    """Two readers read without a pause; the writer goes on writing until they have seen ten states."""
+    """Two readers read without a pause; the writer goes on writing until they have seen ten
+    states.
+    """
     lab.declare("adding", ("grpo",), [0])
     ingest(lab.runs)
     done = threading.Event()
@@ -153,7 +181,11 @@ def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
         readers = [pool.submit(read) for _ in range(2)]
         deadline = time.monotonic() + 240
         step = 0
-        while (step < 60 or len(seen) < 10) and time.monotonic() < deadline and not any(one.done() for one in readers):
+        while (
+            (step < 60 or len(seen) < 10)
+            and time.monotonic() < deadline
+            and not any(one.done() for one in readers)
+        ):
             lab.write(RUN, *step_records(step))
             ingest(lab.runs)
             step += 1
@@ -168,6 +200,9 @@ def test_two_writers_take_turns(lab: Lab) -> None:
     for run in runs:
         lab.train(run, steps=20)
     code = INGEST.replace("ingest(Path(sys.argv[1]))", "print(ingest(Path(sys.argv[1])).records)")
-    both = [subprocess.Popen([sys.executable, "-c", code, str(lab.runs)], stdout=subprocess.PIPE) for _ in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, str(lab.runs)], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
     read = sorted(int(process.communicate()[0]) for process in both)
     assert read == [0, 6 * (1 + 2 + 60 + 2 + 1)]

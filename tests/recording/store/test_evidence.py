@@ -15,7 +15,13 @@ from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.database import explained, writing
-from gspo_lab.recording.store.records import read_series, read_spans, read_steps, read_updates, span_width
+from gspo_lab.recording.store.records import (
+    read_series,
+    read_spans,
+    read_steps,
+    read_updates,
+    span_width,
+)
 
 RUN = "adding/grpo/s0"
 
@@ -51,7 +57,9 @@ def test_a_study_is_its_declaration(recorded: Lab) -> None:
         study = evidence.study("adding")
         assert study["question"] == "what of adding?"
         assert list(study["arms"]) == ["gspo", "grpo"]
-        with pytest.raises(LabError, match=r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"):
+        with pytest.raises(
+            LabError, match=r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"
+        ):
             evidence.study("ading")
         assert evidence.study("adding") is study, "parsed once"
 
@@ -59,10 +67,28 @@ def test_a_study_is_its_declaration(recorded: Lab) -> None:
 def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
         frame = evidence.runs("adding")
-    assert list(frame.run_id) == ["adding/gspo/s0", "adding/gspo/s1", "adding/grpo/s0", "adding/grpo/s1"]
-    assert list(frame.columns[:7]) == ["run_id", "study", "arm", "seed", "state", "steps_done", "steps_planned"]
+    assert list(frame.run_id) == [
+        "adding/gspo/s0",
+        "adding/gspo/s1",
+        "adding/grpo/s0",
+        "adding/grpo/s1",
+    ]
+    assert list(frame.columns[:7]) == [
+        "run_id",
+        "study",
+        "arm",
+        "seed",
+        "state",
+        "steps_done",
+        "steps_planned",
+    ]
     first = frame.iloc[0]
-    assert (first.state, first.steps_done, first.started_at, first.finished_at) == ("finished", 4, 100.0, 200.0)
+    assert (first.state, first.steps_done, first.started_at, first.finished_at) == (
+        "finished",
+        4,
+        100.0,
+        200.0,
+    )
     assert json.loads(first.settings) == {"steps": 4, "model": "tiny"}
     assert json.loads(first.facts) == {"device": "cpu"}
     assert frame.message.isna().all()
@@ -78,14 +104,21 @@ def test_steps_and_updates(recorded: Lab) -> None:
     assert list(steps.arm.unique()) == ["gspo", "grpo"]
     assert steps.entropy.dtype == "float64"
     assert steps.entropy.isna().all()
-    assert list(updates.columns[3:]) == ["step", "minibatch", "clipped_tokens", "log_ratio_quantiles_tokens"]
+    assert list(updates.columns[3:]) == [
+        "step",
+        "minibatch",
+        "clipped_tokens",
+        "log_ratio_quantiles_tokens",
+    ]
     assert list(updates.clipped_tokens[:4]) == [0, 5, 0, 5]
     assert json.loads(updates.log_ratio_quantiles_tokens[0]) == [0.0, 0.5, 1.0]
 
 
 def test_a_metric_nobody_records_is_named_with_its_nearest(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        with pytest.raises(LabError, match=r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"):
+        with pytest.raises(
+            LabError, match=r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"
+        ):
             read_steps(evidence, "adding", ["reward_meen"])
         with pytest.raises(LabError, match="no metric 'reward_mean' in updates"):
             read_updates(evidence, "adding", ["reward_mean"])
@@ -104,8 +137,12 @@ def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
 
 
 def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: Lab) -> None:
-    """p0: right, wrong -> 1/2; p1: right, failed grader -> 1; p2: both graders failed -> no part; so (1/2 + 1)/2."""
-    lab.write(RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout"))
+    """p0: right, wrong -> 1/2; p1: right, failed grader -> 1; p2: both graders failed -> no part;
+    so (1/2 + 1)/2.
+    """
+    lab.write(
+        RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout")
+    )
     lab.write(RUN, *answers(5, [None]))
     with lab.opened() as evidence:
         frame = read_scores(evidence, "adding")
@@ -114,7 +151,13 @@ def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: La
         *("problems", "answers", "score", "errors", "truncated"),
     ]
     assert list(frame.bench) == ["addition", "addition"]
-    assert list(frame.iloc[0][["problems", "answers", "score", "errors", "truncated"]]) == [3, 6, 0.75, 3, 0]
+    assert list(frame.iloc[0][["problems", "answers", "score", "errors", "truncated"]]) == [
+        3,
+        6,
+        0.75,
+        3,
+        0,
+    ]
     assert frame.iloc[1].answers == 1
     assert math.isnan(frame.iloc[1].score)
     assert lab.query("SELECT step, score FROM latest_scores") == [(5, None)]
@@ -131,9 +174,18 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
 
 def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        of_steps = read_spans(evidence, "adding", "steps", ["reward_mean"], extremes=["reward_mean"])
-        of_updates = read_spans(evidence, "adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
-    assert [run.id for run in of_steps] == ["adding/gspo/s0", "adding/gspo/s1", "adding/grpo/s0", "adding/grpo/s1"]
+        of_steps = read_spans(
+            evidence, "adding", "steps", ["reward_mean"], extremes=["reward_mean"]
+        )
+        of_updates = read_spans(
+            evidence, "adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"]
+        )
+    assert [run.id for run in of_steps] == [
+        "adding/gspo/s0",
+        "adding/gspo/s1",
+        "adding/grpo/s0",
+        "adding/grpo/s1",
+    ]
     first = {name: list(values) for name, values in next(iter(of_steps.values())).items()}
     rewards = [0.0, 0.1, 0.2, 0.3]
     assert first == {
@@ -142,18 +194,32 @@ def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
     }
     one = {name: values[2] for name, values in next(iter(of_updates.values())).items()}
     # Two updates: losses 2.0 and 2.1, 0 and 5 clipped tokens.
-    assert one == {"x": 2.0, "loss": pytest.approx(2.05), "clipped_tokens": 2.5, "loss.low": 2.0, "loss.high": 2.1}
+    assert one == {
+        "x": 2.0,
+        "loss": pytest.approx(2.05),
+        "clipped_tokens": 2.5,
+        "loss.low": 2.0,
+        "loss.high": 2.1,
+    }
 
 
 def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
     """7 steps in at most 3 spans of 3 steps. The other run has only 5 steps, the same spans."""
     for run, steps in zip(lab.declare("adding", ("grpo", "gspo"), [0]), (7, 5), strict=True):
         rewards = [float(step) if step != 4 else None for step in range(steps)]
-        lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
+        lab.write(
+            run,
+            *(
+                StepRecord(step=i, prompts=1, responses=2, reward_mean=r)
+                for i, r in enumerate(rewards)
+            ),
+        )
     with lab.opened() as evidence:
         assert span_width(evidence, "adding", 3) == 3
         both = ["reward_mean", "entropy"]
-        grpo, gspo = read_spans(evidence, "adding", "steps", both, buckets=3, extremes=["reward_mean"]).values()
+        grpo, gspo = read_spans(
+            evidence, "adding", "steps", both, buckets=3, extremes=["reward_mean"]
+        ).values()
         with pytest.raises(LabError, match="JSON, not a number"):
             read_spans(evidence, "adding", "updates", ["band_counts"])
         with pytest.raises(LabError, match="text, not a number"):
@@ -164,8 +230,18 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
             read_spans(evidence, "adding", "steps", ["entropy"], buckets=0)
     names = ("x", "reward_mean", "reward_mean.low", "reward_mean.high")
     nan = pytest.approx(math.nan, nan_ok=True)
-    assert [list(grpo[name]) for name in names] == [[1.0, 4.0, 6.0], [1.0, 4.0, 6.0], [0.0, 3.0, 6.0], [2.0, 5.0, 6.0]]
-    assert [list(gspo[name]) for name in names] == [[1.0, 3.5, nan], [1.0, 3.0, nan], [0.0, 3.0, nan], [2.0, 3.0, nan]]
+    assert [list(grpo[name]) for name in names] == [
+        [1.0, 4.0, 6.0],
+        [1.0, 4.0, 6.0],
+        [0.0, 3.0, 6.0],
+        [2.0, 5.0, 6.0],
+    ]
+    assert [list(gspo[name]) for name in names] == [
+        [1.0, 3.5, nan],
+        [1.0, 3.0, nan],
+        [0.0, 3.0, nan],
+        [2.0, 3.0, nan],
+    ]
     assert [list(run["entropy"]) for run in (grpo, gspo)] == [[nan, nan, nan]] * 2
 
 
@@ -179,7 +255,10 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
             "loss": float(minibatch),
         }
         lab.write(
-            run, UpdateRecord(step=0, minibatch=minibatch, response_tokens=tokens, active_tokens=active, **clipped)
+            run,
+            UpdateRecord(
+                step=0, minibatch=minibatch, response_tokens=tokens, active_tokens=active, **clipped
+            ),
         )
         # Nobody counted the tokens of step 1: its updates are alike.
         lab.write(run, UpdateRecord(step=1, minibatch=minibatch, **clipped))
@@ -187,14 +266,20 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     names = ["clip_fraction_tokens", "clip_fraction_active_tokens", "loss"]
     with Evidence.open(lab.db) as evidence:
         [found] = read_spans(evidence, "adding", "updates", names, extremes=names[:1]).values()
-    assert list(found["clip_fraction_tokens"]) == pytest.approx([(0.1 * 100 + 0.4 * 300) / 400, 0.25])
-    assert list(found["clip_fraction_active_tokens"]) == pytest.approx([(0.5 * 10 + 0.2 * 20) / 30, 0.35])
+    assert list(found["clip_fraction_tokens"]) == pytest.approx(
+        [(0.1 * 100 + 0.4 * 300) / 400, 0.25]
+    )
+    assert list(found["clip_fraction_active_tokens"]) == pytest.approx(
+        [(0.5 * 10 + 0.2 * 20) / 30, 0.35]
+    )
     assert list(found["loss"]) == [1.0, 1.0]
     assert list(found["clip_fraction_tokens.high"]) == [0.4, 0.4]
 
 
 def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
-    """A run that died between its last update and the step's own record: both tables still count the same spans."""
+    """A run that died between its last update and the step's own record: both tables still count
+    the same spans.
+    """
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, entropy=1.0) for i in range(8)))
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=0.0) for i in range(9)))
@@ -206,30 +291,48 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
 
 def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
-    lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3)) for i in range(5)))
-    lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, entropy=float(i)) for i in range(5)))
+    lab.write(
+        run,
+        *(
+            UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3))
+            for i in range(5)
+        ),
+    )
+    lab.write(
+        run, *(StepRecord(step=i, prompts=1, responses=2, entropy=float(i)) for i in range(5))
+    )
     with lab.opened() as evidence:
         assert list(read_steps(evidence, "adding", ["entropy"], at=[1, 4, 9]).entropy) == [1.0, 4.0]
         assert list(read_updates(evidence, "adding", [], nonfinite=1).step) == [3]
         assert read_updates(evidence, "adding", ["loss"], run="another").empty
         steps, losses = read_series(evidence, "adding", "updates", "loss")[RUN]
         assert (list(steps), list(losses)) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
-        assert [len(part) for part in read_series(evidence, "adding", "updates", "grad_norm")[RUN]] == [0, 0]
+        assert [
+            len(part) for part in read_series(evidence, "adding", "updates", "grad_norm")[RUN]
+        ] == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("harm", "query"),
     [
         ("DROP TABLE damaged", "SELECT line FROM chosen JOIN damaged USING (run_id)"),
-        ("ALTER TABLE answers DROP COLUMN answered_by", "SELECT answered_by FROM chosen JOIN answers USING (run_id)"),
+        (
+            "ALTER TABLE answers DROP COLUMN answered_by",
+            "SELECT answered_by FROM chosen JOIN answers USING (run_id)",
+        ),
     ],
 )
-def test_a_database_without_what_later_versions_added_is_told(recorded: Lab, harm: str, query: str) -> None:
+def test_a_database_without_what_later_versions_added_is_told(
+    recorded: Lab, harm: str, query: str
+) -> None:
     """As one is that an older version wrote, in a folder where nothing can be added to it."""
     with closing(sqlite3.connect(recorded.db)) as connection:
         connection.execute(harm)
         connection.commit()
-    with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match=r"is not whole .*: gspo-lab rebuild"):
+    with (
+        Evidence.open(recorded.db) as evidence,
+        pytest.raises(LabError, match=r"is not whole .*: gspo-lab rebuild"),
+    ):
         evidence.select("adding", query)
 
 
@@ -261,7 +364,10 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
 
 def test_where_no_study_is_none_is_guessed(tmp_path: Path) -> None:
     ingest(tmp_path)
-    with Evidence.open(tmp_path / "lab.db") as evidence, pytest.raises(LabError, match="it has none"):
+    with (
+        Evidence.open(tmp_path / "lab.db") as evidence,
+        pytest.raises(LabError, match="it has none"),
+    ):
         evidence.study("adding")
 
 
@@ -279,7 +385,9 @@ def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: 
 def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
     with writing(recorded.db) as connection:
         connection.execute("UPDATE steps SET prompt_digest = hex(randomblob(2000))")
-        root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'steps'").fetchone()[0]
+        root = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'steps'"
+        ).fetchone()[0]
     data = bytearray(recorded.db.read_bytes())
     data[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
     recorded.db.write_bytes(bytes(data))

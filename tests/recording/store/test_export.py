@@ -22,7 +22,9 @@ def filled(lab: Lab) -> Lab:
     asked = lab.subject("big")
     lab.ask(asked, "addition-k1", *answers(0, [1, 0]))
     lab.regrade(
-        asked, GradeRecord(bench="addition", step=0, problem="p1", sample=0, correct=1), evaluation="addition-k1"
+        asked,
+        GradeRecord(bench="addition", step=0, problem="p1", sample=0, correct=1),
+        evaluation="addition-k1",
     )
     with Journal(lab.runs / "carrying" / "gspo" / "s0") as journal:
         journal.write([ScoreRecord(step=4, bench="elsewhere", score=0.5)])
@@ -33,7 +35,9 @@ def filled(lab: Lab) -> Lab:
 def test_csv_of_one_study(filled: Lab, tmp_path: Path) -> None:
     paths = export(filled.db, "adding", tmp_path / "out", "csv")
     assert [path.name for path in paths] == [f"{name}.csv" for name in PARTS]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in paths)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        path.name for path in paths
+    )
     with (tmp_path / "out" / "steps.csv").open(newline="") as file:
         steps = list(csv.DictReader(file))
     assert [row["run_id"] for row in steps] == ["adding/grpo/s0"] * 4 + ["adding/gspo/s0"] * 4
@@ -49,12 +53,21 @@ def test_parquet_of_everything(filled: Lab, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for path in export(filled.db, None, tmp_path, "parquet"):
         table = parquet.read_table(path)
-        query = f"SELECT {', '.join(table.column_names)} FROM {path.stem} ORDER BY {', '.join(PARTS[path.stem][1])}"
+        query = (
+            f"SELECT {', '.join(table.column_names)} FROM {path.stem} ORDER BY"
+            f" {', '.join(PARTS[path.stem][1])}"
+        )
         rows = list(zip(*table.to_pydict().values(), strict=True))
         assert rows == filled.query(query)
         assert rows
-    types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "steps.parquet")}
-    assert (types["step"], types["entropy"], types["prompt_digest"]) == ("int64", "double", "string")
+    types = {
+        field.name: str(field.type) for field in parquet.read_schema(tmp_path / "steps.parquet")
+    }
+    assert (types["step"], types["entropy"], types["prompt_digest"]) == (
+        "int64",
+        "double",
+        "string",
+    )
     assert str(parquet.read_schema(tmp_path / "scores.parquet").field("score").type) == "double"
 
 

@@ -39,7 +39,11 @@ def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
         values: dict[str, Any] = {}
         for number, entry in enumerate(fields(record)):
             column = RECORD_TABLES[record.table].column(entry.name)
-            values[entry.name] = {"INTEGER": number, "REAL": number + 1 / 3, "TEXT": f"text {number}"}[column.type]
+            values[entry.name] = {
+                "INTEGER": number,
+                "REAL": number + 1 / 3,
+                "TEXT": f"text {number}",
+            }[column.type]
             if column.json:
                 values[entry.name] = {"a": [number, 1 / 3, None]}
         if record is RunStatus:
@@ -50,26 +54,46 @@ def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
     for table, values in written.items():
         columns = ", ".join(f'"{name}"' for name in values)
         (row,) = lab.query(f"SELECT {columns} FROM {table}")
-        expected = tuple(json.dumps(v, separators=(",", ":")) if isinstance(v, dict) else v for v in values.values())
+        expected = tuple(
+            json.dumps(v, separators=(",", ":")) if isinstance(v, dict) else v
+            for v in values.values()
+        )
         assert row == expected
 
 
 def test_what_is_not_measured_is_null_and_never_zero(lab: Lab) -> None:
-    lab.write(RUN, StepRecord(step=0, prompts=1, responses=2, reward_mean=float("nan"), entropy=0.0))
-    lab.write(RUN, UpdateRecord(step=0, minibatch=0, log_ratio_quantiles_tokens=[0.0, float("inf"), float("nan")]))
+    lab.write(
+        RUN, StepRecord(step=0, prompts=1, responses=2, reward_mean=float("nan"), entropy=0.0)
+    )
+    lab.write(
+        RUN,
+        UpdateRecord(
+            step=0, minibatch=0, log_ratio_quantiles_tokens=[0.0, float("inf"), float("nan")]
+        ),
+    )
     ingest(lab.runs)
     assert lab.query("SELECT reward_mean, reward_std, entropy FROM steps") == [(None, None, 0.0)]
     # SQLite's own JSON functions must be able to read it.
-    assert lab.query("SELECT value FROM updates, json_each(log_ratio_quantiles_tokens)") == [(0,), (None,), (None,)]
+    assert lab.query("SELECT value FROM updates, json_each(log_ratio_quantiles_tokens)") == [
+        (0,),
+        (None,),
+        (None,),
+    ]
 
 
 def test_the_state_of_a_run_follows_its_journal(lab: Lab) -> None:
     ingest(lab.runs)
-    assert lab.query("SELECT state, steps_done, steps_planned, started_at FROM runs") == [("planned", 0, 4, None)]
-    lab.write(RUN, RunStatus(state="started", step=0, at=10.0, facts={"device": "cpu"}), *step_records(0))
+    assert lab.query("SELECT state, steps_done, steps_planned, started_at FROM runs") == [
+        ("planned", 0, 4, None)
+    ]
+    lab.write(
+        RUN, RunStatus(state="started", step=0, at=10.0, facts={"device": "cpu"}), *step_records(0)
+    )
     lab.write(RUN, RunStatus(state="stopped", step=1, at=11.0))
     ingest(lab.runs)
-    assert lab.query("SELECT state, steps_done, started_at, finished_at FROM runs") == [("stopped", 1, 10.0, 11.0)]
+    assert lab.query("SELECT state, steps_done, started_at, finished_at FROM runs") == [
+        ("stopped", 1, 10.0, 11.0)
+    ]
     lab.write(RUN, RunStatus(state="started", step=1, at=12.0), *step_records(1))
     lab.write(RUN, RunStatus(state="failed", step=2, at=13.0, message="ValueError: no"))
     ingest(lab.runs)
@@ -128,7 +152,9 @@ def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
     with path.open("ab") as file:
         file.write(b'{"kind":"step","step":2,"prom')
     ingest(lab.runs)
-    lab.write(RUN, RunStatus(state="started", step=2), *step_records(2))  # which closes the torn line
+    lab.write(
+        RUN, RunStatus(state="started", step=2), *step_records(2)
+    )  # which closes the torn line
     ingest(lab.runs)
     assert lab.query("SELECT step FROM steps") == [(0,), (1,), (2,)]
 
@@ -145,12 +171,16 @@ def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
         (told,) = again(lab.runs).damaged
         assert told.startswith(f"{path}, line {place + 1}: damaged and left out; ")
     assert lab.query("SELECT step FROM steps") == [(0,), (1,), (3,)]
-    assert lab.query("SELECT path, line, run_id FROM damaged") == [(f"{RUN}/journal.jsonl", place + 1, RUN)]
+    assert lab.query("SELECT path, line, run_id FROM damaged") == [
+        (f"{RUN}/journal.jsonl", place + 1, RUN)
+    ]
     with path.open("ab") as file:
         file.write(b"\0\0\0\n")
     (told,) = ingest(lab.runs).damaged
     assert told.startswith(f"{path}, line {place + 1}, {len(lines) + 1}: ")
-    path.write_bytes(whole.replace(b'"reward_mean":0.', b'"reward_mean":1.', 1))  # of the same length
+    path.write_bytes(
+        whole.replace(b'"reward_mean":0.', b'"reward_mean":1.', 1)
+    )  # of the same length
     (told,) = ingest(lab.runs).damaged
     assert ": damaged and left out; " in told
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
@@ -163,13 +193,22 @@ def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
 
 @pytest.mark.parametrize("in_one_go", [True, False])
 def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
-    """Taken up at step 2: steps and rollouts from 2 on are void, a benchmark's answers from 3 on."""
+    """Taken up at step 2: steps and rollouts from 2 on are void, a benchmark's answers from 3
+    on.
+    """
     lab.write(RUN, RunStatus(state="started", step=0), *answers(0, [0]))
     for step in range(4):
-        lab.write(RUN, *step_records(step, reward=1.0), *answers(step, [1], "rollout"), *answers(step + 1, [1]))
+        lab.write(
+            RUN,
+            *step_records(step, reward=1.0),
+            *answers(step, [1], "rollout"),
+            *answers(step + 1, [1]),
+        )
     if not in_one_go:
         ingest(lab.runs)
-    lab.write(RUN, RunStatus(state="started", step=2), *step_records(2, reward=0.5), *answers(3, [0]))
+    lab.write(
+        RUN, RunStatus(state="started", step=2), *step_records(2, reward=0.5), *answers(3, [0])
+    )
     ingest(lab.runs)
     assert lab.query("SELECT step, reward_mean FROM steps") == [(0, 1.0), (1, 1.0), (2, 0.5)]
     assert lab.query("SELECT DISTINCT step FROM updates") == [(0,), (1,), (2,)]
@@ -177,7 +216,10 @@ def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
     assert lab.query(query, "rollout") == [(0, 1), (1, 1)]
     assert lab.query(query, "addition") == [(0, 0), (1, 1), (2, 1), (3, 0)]
     assert lab.query("SELECT steps_done FROM runs") == [(3,)]
-    assert lab.query("SELECT position, state, step FROM statuses") == [(0, "started", 0), (1, "started", 2)]
+    assert lab.query("SELECT position, state, step FROM statuses") == [
+        (0, "started", 0),
+        (1, "started", 2),
+    ]
 
 
 def test_a_later_record_replaces_an_earlier_one(lab: Lab) -> None:
@@ -209,7 +251,12 @@ def test_a_journal_begun_anew_is_read_anew(lab: Lab) -> None:
 
 
 def test_later_evaluations_keep_apart_from_the_runs_own_answers(lab: Lab) -> None:
-    lab.write(RUN, RunStatus(state="started", step=0), *answers(4, [0, 0]), RunStatus(state="finished", step=4))
+    lab.write(
+        RUN,
+        RunStatus(state="started", step=0),
+        *answers(4, [0, 0]),
+        RunStatus(state="finished", step=4),
+    )
     lab.write(RUN, *answers(4, [1, 1]), *step_records(3), evaluation="again")
     ingest(lab.runs)
     lab.write(RUN, RunStatus(state="started", step=2))
@@ -280,13 +327,18 @@ def test_one_run_that_cannot_be_read_does_not_keep_the_others_out(lab: Lab) -> N
         ("study.json", '{"question": {"a": 1}}'),
         ("study.json", '{"digest": 1%s}' % ("0" * 40)),
         ("study.json", '{"margin": NaN}'),
-        ("grpo/s0/run.json", '{"seed": {}, "settings": {"steps": 1}, "declared": [], "reference_bands": {}}'),
+        (
+            "grpo/s0/run.json",
+            '{"seed": {}, "settings": {"steps": 1}, "declared": [], "reference_bands": {}}',
+        ),
         ("grpo/s0/journal.jsonl", '{"kind":"step","step":0,"reward_mean":{"a":1}}\n'),
         ("grpo/s0/evaluations/later/evaluation.json", '{"bench": ["a"]}'),
         ("../_subjects/one/subject.json", '{"kind": {}}'),
     ],
 )
-def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(lab: Lab, name: str, content: str) -> None:
+def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(
+    lab: Lab, name: str, content: str
+) -> None:
     for run in lab.declare("adding", ("grpo", "gspo"), [0]):
         lab.train(run)
     path = lab.runs / "adding" / name
@@ -303,7 +355,12 @@ def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again
     ingest(lab.runs)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for left, line in ((b"".join(lines[:5]), 6), (whole[:-20], len(lines)), (lines[0], 2), (whole[:9], 1)):
+    for left, line in (
+        (b"".join(lines[:5]), 6),
+        (whole[:-20], len(lines)),
+        (lines[0], 2),
+        (whole[:9], 1),
+    ):
         path.write_bytes(left)
         for _ in range(2):  # again, with nothing new
             (told,) = ingest(lab.runs).damaged
@@ -318,14 +375,21 @@ def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again
 
 
 def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(lab: Lab) -> None:
-    lab.write(RUN, AnswerRecord(step=0, bench="addition", problem="p", sample=0, text="7\ud8009\x00é", correct=1))
+    lab.write(
+        RUN,
+        AnswerRecord(
+            step=0, bench="addition", problem="p", sample=0, text="7\ud8009\x00é", correct=1
+        ),
+    )
     ingest(lab.runs)
     assert lab.query("SELECT text FROM answers") == [("7?9\x00é",)]
 
 
 def test_kinds_and_fields_of_a_later_version_are_passed_over(lab: Lab) -> None:
     with (lab.runs / RUN / "journal.jsonl").open("w") as file:
-        file.write('{"kind":"dream","step":0}\n[1]\n{"kind":"step","step":0,"prompts":1,"responses":2,"mood":3}\n')
+        file.write(
+            '{"kind":"dream","step":0}\n[1]\n{"kind":"step","step":0,"prompts":1,"responses":2,"mood":3}\n'
+        )
     ingest(lab.runs)
     assert lab.query("SELECT step, prompts, responses FROM steps") == [(0, 1, 2)]
 
@@ -336,7 +400,9 @@ def test_without_runs_there_is_nothing_to_take_in(tmp_path: Path) -> None:
 
 
 def forged(path: Path, old: bytes, new: bytes) -> None:
-    """Change bytes of a journal, every digest behind them too, and put its size and time of modification back."""
+    """Change bytes of a journal, every digest behind them too, and put its size and time of
+    modification back.
+    """
     before = path.stat()
     items = [json.loads(line) for line in path.read_bytes().replace(old, new).splitlines()]
     path.unlink()
@@ -364,7 +430,9 @@ def test_an_edit_that_keeps_size_and_time_is_read_also_before_growth(lab: Lab) -
     assert lab.query(query) == [(7.1,)]
 
 
-def test_a_look_with_nothing_new_costs_each_run_the_same_however_many_there_are(tmp_path: Path) -> None:
+def test_a_look_with_nothing_new_costs_each_run_the_same_however_many_there_are(
+    tmp_path: Path,
+) -> None:
     """Counted in calls of functions, which no busy machine changes."""
 
     def calls(seeds: int) -> int:

@@ -1,4 +1,6 @@
-"""Models and servers asked without a run, evaluations as they were declared, and grades given later."""
+"""Models and servers asked without a run, evaluations as they were declared, and grades given
+later.
+"""
 
 import json
 
@@ -14,10 +16,18 @@ NAME = "addition-k2"
 DECLARED = {"problems": ["p0", "p1"], "samples": 2}
 
 
-def later(problem: str, sample: int, correct: int | None, grader: str = "addition/2", step: int = 0) -> GradeRecord:
+def later(
+    problem: str, sample: int, correct: int | None, grader: str = "addition/2", step: int = 0
+) -> GradeRecord:
     reward = None if correct is None else float(correct)
     return GradeRecord(
-        bench="addition", step=step, problem=problem, sample=sample, correct=correct, reward=reward, grader=grader
+        bench="addition",
+        step=step,
+        problem=problem,
+        sample=sample,
+        correct=correct,
+        reward=reward,
+        grader=grader,
     )
 
 
@@ -52,7 +62,9 @@ def test_a_lost_answer_is_missing_until_it_is_asked_again(lab: Lab, asked: str) 
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join((*lines[:1], b"#" + lines[1][1:], *lines[2:])))
     (told,) = rebuild(lab.runs).damaged
-    assert told.endswith("what it recorded is missing from every number. The same gspo-lab eval asks it again")
+    assert told.endswith(
+        "what it recorded is missing from every number. The same gspo-lab eval asks it again"
+    )
     assert scores(lab)[0][:3] == (asked, NAME, 3)
     lab.write(asked, *answers(0, [1, 0], samples=2)[1:], evaluation=NAME)
     assert ingest(lab.runs).damaged == (), "all that were declared are there"
@@ -66,13 +78,28 @@ def test_counts_by_problem(lab: Lab) -> None:
         server,
         NAME,
         *(
-            AnswerRecord(step=0, bench="addition", problem="p", sample=i, text=t, tokens=n, correct=1, truncated=0)
+            AnswerRecord(
+                step=0,
+                bench="addition",
+                problem="p",
+                sample=i,
+                text=t,
+                tokens=n,
+                correct=1,
+                truncated=0,
+            )
             for i, (t, n) in enumerate(said)
         ),
     )
     with lab.opened() as evidence:
         (row,) = by_problem(evidence, [server], NAME).to_dict("records")
-    assert (row["answers"], row["graded"], row["correct"], row["distinct"], row["repeats"]) == (5, 5, 5, 3, 1)
+    assert (row["answers"], row["graded"], row["correct"], row["distinct"], row["repeats"]) == (
+        5,
+        5,
+        5,
+        3,
+        1,
+    )
 
 
 def test_the_last_grade_is_in_force_and_the_first_is_kept(lab: Lab, asked: str) -> None:
@@ -98,7 +125,9 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     lab.regrade(run, later("p1", 0, 1, step=4))
     with lab.opened() as evidence:
         assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
-        assert list(grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]) == [1, 1]
+        assert list(
+            grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]
+        ) == [1, 1]
         assert [answer.grader for answer in stored(evidence, run)[""]][-1] == "addition/2"
         assert [entry[6] for entry in read_questions(evidence, run)][-1] == "addition/2"
     # A worker that takes the run up again voids answers, and says the same again; the grade stays.
@@ -129,7 +158,9 @@ def test_what_is_deleted_is_forgotten(lab: Lab, asked: str) -> None:
     assert scores(lab) == [(asked, NAME, 4, 0.75, 1)]
 
 
-def test_an_evaluation_is_no_place_for_steps_and_grades_none_for_answers(lab: Lab, asked: str) -> None:
+def test_an_evaluation_is_no_place_for_steps_and_grades_none_for_answers(
+    lab: Lab, asked: str
+) -> None:
     lab.ask(asked, NAME, later("p0", 0, 0))
     lab.regrade(asked, *answers(9, [1]), evaluation=NAME)
     ingest(lab.runs)

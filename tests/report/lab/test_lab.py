@@ -30,7 +30,9 @@ def test_studies_and_runs(lab: Lab) -> None:
     [row] = lab.studies().to_dict("records")
     assert (row["study"], row["arms"], row["runs"], row["finished"]) == ("toy", "grpo, gspo", 6, 6)
     runs = lab.study("toy").runs()
-    assert runs[["arm", "seed"]].to_numpy().tolist() == [[arm, seed] for arm in ("grpo", "gspo") for seed in range(3)]
+    assert runs[["arm", "seed"]].to_numpy().tolist() == [
+        [arm, seed] for arm in ("grpo", "gspo") for seed in range(3)
+    ]
     assert (runs["gain"] == runs["final"] - runs["start"]).all()
     with pytest.raises(LabError, match=r"no study 'tooy' \(did you mean 'toy'\?\)"):
         lab.study("tooy")

@@ -1,4 +1,6 @@
-"""One verdict, one statement: every surface says the same of a subject, and no label stands without it."""
+"""One verdict, one statement: every surface says the same of a subject, and no label stands without
+it.
+"""
 
 import json
 from collections.abc import Sequence
@@ -17,18 +19,19 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.analysis.stats.ranking import ranking
 from gspo_lab.analysis.stats.verdict import Verdict, VerdictLabel
+from gspo_lab.common.text import signed
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import words
 from gspo_lab.report.markup import between
 from gspo_lab.report.sections.answer import grounds
 from gspo_lab.report.verdict_details import facts
-from gspo_lab.report.words.text import signed
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run
 
 ARMS = ("gspo", *(f"gspo-{width}" for width in range(5, 9)))
 FIVE = TWO_ARMS + "".join(
-    f'[arm.{arm}]\nobjective = "gspo"\nclip_low = {arm[-1]}e-4\nclip_high = {arm[-1]}e-4\n' for arm in ARMS[1:]
+    f'[arm.{arm}]\nobjective = "gspo"\nclip_low = {arm[-1]}e-4\nclip_high = {arm[-1]}e-4\n'
+    for arm in ARMS[1:]
 )
 STABILITY = '[verdict]\nquestion = "stability"\nlast = 1\n'
 BEST = {"grpo": 0.6, "gspo": 0.7}
@@ -36,7 +39,10 @@ END = {"grpo": 0.2, "gspo": 0.6}
 
 
 def course(run: Run, step: int) -> float:
-    """grpo rises to .6 and ends at .2, gspo rises to .7 and ends at .6; all others end at .05. Odd seeds: .05 more."""
+    """grpo rises to .6 and ends at .2, gspo rises to .7 and ends at .6; all others end at .05.
+
+    Odd seeds: .05 more.
+    """
     odd = 0.05 * (run.seed % 2)
     if not step:
         return 0.3
@@ -46,21 +52,31 @@ def course(run: Run, step: int) -> float:
 
 
 def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Path) -> None:
-    """Of gains .4 and .3 (odd seeds .45 and .35) gspo drops .1, grpo .4 (.45). Its final score is .4 (.45) higher."""
+    """Of gains .4 and .3 (odd seeds .45 and .35) gspo drops .1, grpo .4 (.45).
+
+    Its final score is .4 (.45) higher.
+    """
     stability = make_lab(tmp_path, FIVE + STABILITY, seeds=5, change=right(course))
     with Evidence.open(stability) as evidence:
         found = Source(evidence, "toy")
         verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
         terminal = "\n".join(verdict_lines(found, answer(found)))
         section, ground = grounds(found), words.ground_text(answer(found))
-        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()}
+        tones = {
+            arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()
+        }
     counts = ", ".join(["grpo 5", "gspo 0", *(f"{arm} 5" for arm in ARMS[1:])])
     assert f"Unstable, of 5: {counts}." in ground
-    assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(ARMS[1:], ("less stable", "worse"))
+    assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(
+        ARMS[1:], ("less stable", "worse")
+    )
     fold = "".join(map(str, section.body))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
     even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
-    assert (verdict.estimate, score.estimate) == (pytest.approx((3 * even + 2 * odd) / 5), pytest.approx(0.42))
+    assert (verdict.estimate, score.estimate) == (
+        pytest.approx((3 * even + 2 * odd) / 5),
+        pytest.approx(0.42),
+    )
     report = rendered(stability, "toy")
     assert 'class="word worse">less stable' in report.html
     assert 'class="word decided">less stable' not in report.html
@@ -81,7 +97,11 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
 
 def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     """gspo ends .4 below grpo: in Python, in the table of executions, on the page."""
-    change = right(lambda run, step: (0.7 if run.arm == "grpo" else 0.3) + 0.05 * (run.seed % 2) if step else 0.3)
+    change = right(
+        lambda run, step: (
+            (0.7 if run.arm == "grpo" else 0.3) + 0.05 * (run.seed % 2) if step else 0.3
+        )
+    )
     database = make_lab(tmp_path, seeds=5, change=change)
     make_lab(tmp_path, TWO_ARMS.replace("{seeds}", "[5, 6, 7, 8, 9]"), name="again", change=change)
     said = "gspo worse than grpo by more than the margin"
@@ -92,7 +112,9 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     report = rendered(database, "toy")
     data = json.loads(report.json)["studies"]["toy"]["replications"]
     assert [one["label"] for one in data["words"]] == [said]
-    rows = [line for line in report.markdown.splitlines() if line.startswith(("| toy ", "| again "))]
+    rows = [
+        line for line in report.markdown.splitlines() if line.startswith(("| toy ", "| again "))
+    ]
     assert len(rows) == 2
     assert all(f"| {said} |" in line for line in rows)
     assert "better beyond margin" not in report.html + report.markdown
@@ -100,25 +122,42 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
 
 def verdict_on(differences: Sequence[Sequence[float]]) -> list[Comparison]:
     n = len(differences[0])
-    arms = [Scores(np.zeros(n), np.array(one), ("grpo", f"arm{i}")) for i, one in enumerate(differences)]
+    arms = [
+        Scores(np.zeros(n), np.array(one), ("grpo", f"arm{i}")) for i, one in enumerate(differences)
+    ]
     return decide_all(arms, Rule(0.02))
 
 
 def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
-    """p = .0299 (t = 3.3 on 4 degrees) alone excludes 0 and does not pass .05 / 3: the fact must be the wider one."""
+    """p = .0299 (t = 3.3 on 4 degrees) alone excludes 0 and does not pass .05 / 3: the fact must be
+    the wider one.
+    """
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
-    assert (first.word, first.paired.low is not None and first.paired.low > 0) == ("not resolved", True)
+    assert (first.word, first.paired.low is not None and first.paired.low > 0) == (
+        "not resolved",
+        True,
+    )
     shown = between(*first.interval, None, first.margin)
     assert facts(first, 5, None)["interval of the verdict"] == f"{shown} (98.3 %)"
-    assert all("interval of the verdict" not in facts(one, 5, None) for one in rest if one.level == one.alpha)
+    assert all(
+        "interval of the verdict" not in facts(one, 5, None)
+        for one in rest
+        if one.level == one.alpha
+    )
 
 
 def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
-    """Three arms with one score each seed and no test among them: the verdict alone tells a from c."""
+    """Three arms with one score each seed and no test among them: the verdict alone tells a
+    from c.
+    """
     scores = {"a": [0.5, 0.4, 0.6], "b": [0.5, 0.6, 0.4], "c": [0.4, 0.5, 0.6]}
     found = ranking(scores, 0.05, lambda first, second: None, [("a", "c")])
-    assert {one.arm: (one.first, one.last) for one in found.places} == {"a": (1, 2), "b": (1, 3), "c": (2, 3)}
+    assert {one.arm: (one.first, one.last) for one in found.places} == {
+        "a": (1, 2),
+        "b": (1, 3),
+        "c": (2, 3),
+    }
     assert (
         words.best_arms(found)
         == "Any of a or b may be the best of the 3 arms: 1 of 3 pairs of arms differ over 3 seeds."
@@ -143,7 +182,9 @@ CODES: list[tuple[VerdictLabel, int]] = [
 
 @pytest.mark.parametrize(("word", "direction"), CODES)
 @pytest.mark.parametrize("baseline", ["grpo", None])
-def test_every_label_and_sentence_names_its_subject(word: VerdictLabel, direction: int, baseline: str | None) -> None:
+def test_every_label_and_sentence_names_its_subject(
+    word: VerdictLabel, direction: int, baseline: str | None
+) -> None:
     verdict = Verdict(
         question="score",
         subject="gspo",

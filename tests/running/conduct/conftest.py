@@ -1,4 +1,6 @@
-"""What the smallest study that trains has recorded, made once; a study that only counts, for each test."""
+"""What the smallest study that trains has recorded, made once; a study that only counts, for each
+test.
+"""
 
 from pathlib import Path
 from typing import Any

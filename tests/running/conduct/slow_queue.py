@@ -1,4 +1,6 @@
-"""A launcher as a cluster's would be: jobs wait in a queue, run on other hosts, and get lost now and then."""
+"""A launcher as a cluster's would be: jobs wait in a queue, run on other hosts, and get lost now
+and then.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,7 +60,9 @@ class Job:
 
 @dataclass
 class SlowQueue:
-    """Every job is queued, then lost, then queued anew on another host; that of run b/s0 is given up instead."""
+    """Every job is queued, then lost, then queued anew on another host; that of run b/s0 is given
+    up instead.
+    """
 
     jobs: int | None = None
     gives_up: str = field(default="", kw_only=True)
@@ -67,7 +71,10 @@ class SlowQueue:
         self.pool = LocalPool(self.jobs)
 
     def slots(self, device: str) -> list[Slot]:
-        return [Slot("node", str(i), one.environment, host="far") for i, one in enumerate(self.pool.slots(device))]
+        return [
+            Slot("node", str(i), one.environment, host="far")
+            for i, one in enumerate(self.pool.slots(device))
+        ]
 
     def start(self, folder: Path, slot: Slot) -> Job:
         gives_up = bool(self.gives_up) and folder.match(self.gives_up)

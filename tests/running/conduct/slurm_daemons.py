@@ -1,4 +1,6 @@
-"""Slurm on this machine, as root and without systemd: one node, munge, a controller, a daemon of the node."""
+"""Slurm on this machine, as root and without systemd: one node, munge, a controller, a daemon of
+the node.
+"""
 
 import os
 import shutil
@@ -56,7 +58,9 @@ def missing() -> str | None:
     """Why there can be no Slurm here."""
     if os.geteuid() != 0:
         return "Slurm's daemons are started as root"
-    lacking = [tool for tool in TOOLS if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    lacking = [
+        tool for tool in TOOLS if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin") is None
+    ]
     return f"no {lacking[0]} on the PATH: apt-get install slurm-wlm munge" if lacking else None
 
 
@@ -73,8 +77,16 @@ class SlurmDaemons:
         key = home / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
-        named = [f"--{what}={home}/munge.{what[:3]}" for what in ("seed-file", "log-file", "pid-file")]
-        munged = ["--foreground", "--force", f"--key-file={key}", f"--socket={home}/munge.socket", *named]
+        named = [
+            f"--{what}={home}/munge.{what[:3]}" for what in ("seed-file", "log-file", "pid-file")
+        ]
+        munged = [
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={home}/munge.socket",
+            *named,
+        ]
         self._running = {"munged": self._start("munged", *munged)}
         until((home / "munge.socket").exists)
         self.whole()
@@ -86,7 +98,10 @@ class SlurmDaemons:
         if "slurmd" not in self._running:
             self.node()
         until(
-            lambda: self.ask("sinfo", "--noheader", "--format=%T", "--partition=main") in ("idle", "mixed", "allocated")
+            lambda: (
+                self.ask("sinfo", "--noheader", "--format=%T", "--partition=main")
+                in ("idle", "mixed", "allocated")
+            )
         )
 
     @property
@@ -100,14 +115,18 @@ class SlurmDaemons:
         self._running["slurmd"] = self._start("slurmd", "-D")
 
     def lose_node(self, *workers: int) -> None:
-        """The machine dies: its daemon, and of each worker the job's daemon, the keeper and the worker itself."""
+        """The machine dies: its daemon, and of each worker the job's daemon, the keeper and the
+        worker itself.
+        """
         above = [[worker, keeper := parent_of(worker), parent_of(keeper)] for worker in workers]
         self.end("slurmd")
         for process in (one for job in above for one in reversed(job)):
             os.kill(process, signal.SIGKILL)
 
     def ask(self, *command: str) -> str:
-        return subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            command, env=os.environ | self.environment, capture_output=True, text=True
+        ).stdout.strip()
 
     def end(self, daemon: str) -> None:
         process = self._running.pop(daemon)
@@ -133,4 +152,6 @@ class SlurmDaemons:
         assert program is not None
         with (self.home / f"{command[0]}.out").open("ab") as out:
             environment = os.environ | self.environment
-            return subprocess.Popen([program, *command[1:]], env=environment, stdout=out, stderr=out, process_group=0)
+            return subprocess.Popen(
+                [program, *command[1:]], env=environment, stdout=out, stderr=out, process_group=0
+            )

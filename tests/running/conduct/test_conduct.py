@@ -42,7 +42,11 @@ def rewards(bench: Bench) -> dict[tuple[str, int], float]:
 def wanted(bench: Bench) -> dict[tuple[str, int], float]:
     """What an uninterrupted study records."""
     runs: list[Run] = bench.study().runs()
-    return {(f"{run.arm}/s{run.seed}", step): reward(run, step) for run in runs for step in range(bench.steps)}
+    return {
+        (f"{run.arm}/s{run.seed}", step): reward(run, step)
+        for run in runs
+        for step in range(bench.steps)
+    }
 
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
@@ -53,20 +57,32 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
     assert rewards(bench) == wanted(bench)
     assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
-        ("a", 2, {0: 0.5, 1: 0.5}),  # the end's 5 of 10; the start's score is never part of a final one
+        (
+            "a",
+            2,
+            {0: 0.5, 1: 0.5},
+        ),  # the end's 5 of 10; the start's score is never part of a final one
         ("b", 2, {0: 0.6, 1: 0.6}),
     ]
-    # The last of 5 steps, mean of the seeds. Eight updates warm up, two a step; step 4 clips .1 on mini-batch 1.
+    # The last of 5 steps, mean of the seeds. Eight updates warm up, two a step; step 4 clips .1 on
+    # mini-batch 1.
     assert [(arm.reward, arm.clipped, arm.collapsed) for arm in found.arms] == [
         (pytest.approx(0.5405), pytest.approx(0.1), None),
         (pytest.approx(0.6405), pytest.approx(0.1), None),
     ]
     with Evidence.open(bench.runs / "lab.db") as evidence:
-        reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"]["clipping"]["arms"]
-    assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {"a": 0.1, "b": 0.1}
+        reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"][
+            "clipping"
+        ]["arms"]
+    assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {
+        "a": 0.1,
+        "b": 0.1,
+    }
     assert "b − a: +0.100 (by seed: +0.100, +0.100)" in found.verdict_text
     assert "No verdict" in found.verdict_text, "two seeds give no interval"
-    (bench.home / "a/s0" / CHECKPOINTS / RESUME).touch()  # its worker was killed behind its last word
+    (
+        bench.home / "a/s0" / CHECKPOINTS / RESUME
+    ).touch()  # its worker was killed behind its last word
     again, shown = bench.conduct()
     assert again.arms == found.arms
     assert "started" not in shown
@@ -147,8 +163,15 @@ def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
     # The next one may come at once: it waits for workers that still finish their step.
     bench.hold = {}
     bench.finish()
-    until(lambda: not any(alive(worker) for worker in workers))  # the lock is let go just before the end
-    assert [state for state, _ in bench.states_of("a/s0")] == ["started", "stopped", "started", "finished"]
+    until(
+        lambda: not any(alive(worker) for worker in workers)
+    )  # the lock is let go just before the end
+    assert [state for state, _ in bench.states_of("a/s0")] == [
+        "started",
+        "stopped",
+        "started",
+        "finished",
+    ]
     assert bench.steps_of("a/s0") == list(range(12))
     assert rewards(bench) == wanted(bench)
 
@@ -167,11 +190,21 @@ def test_a_second_ctrl_c_kills(bench: Bench) -> None:
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
-    """A mistake of the user, a crash, and processes that something else ends; none leaves a child."""
-    bench.seeds, bench.fail = [0, 1, 2], {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"}
+    """A mistake of the user, a crash, and processes that something else ends; none leaves a
+    child.
+    """
+    bench.seeds, bench.fail = (
+        [0, 1, 2],
+        {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"},
+    )
     found, shown = bench.conduct()
     ended = "its process was ended with exit code {}, not by the worker"
-    told = {"a/s0": "buy gloves", "b/s0": "ZeroDivisionError", "a/s1": ended.format(0), "b/s1": ended.format(7)}
+    told = {
+        "a/s0": "buy gloves",
+        "b/s0": "ZeroDivisionError",
+        "a/s1": ended.format(0),
+        "b/s1": ended.format(7),
+    }
     failures = {line.partition(":")[0]: line for line in found.failures}
     assert failures.keys() == told.keys()
     for run, said in told.items():
@@ -197,7 +230,10 @@ def test_a_conductor_on_another_host_that_shares_the_folder_is_believed(bench: B
     bench.home.mkdir(parents=True)
     lock.write_text("77 elsewhere")
     for fresh in (False, True):
-        with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)"):
+        with pytest.raises(
+            LabError,
+            match=r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)",
+        ):
             bench.conduct(fresh=fresh)
     assert [path.name for path in bench.home.iterdir()] == [CONDUCTOR_LOCK], "nothing half-written"
     assert lock.read_text() == "77 elsewhere"
@@ -216,7 +252,9 @@ def test_the_live_view_shows_a_row_per_arm_and_a_cell_per_seed(bench: Bench) -> 
     shown = file.getvalue()
     assert "queued" in shown
     assert "lost" in shown
-    assert all(re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(shown), re.M) for arm in "ab")
+    assert all(
+        re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(shown), re.M) for arm in "ab"
+    )
     assert "5.00%" in shown, "the step's clip fraction: mean of 0 and .1"
     assert "4 of 4 finished" in shown
 

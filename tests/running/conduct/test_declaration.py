@@ -33,7 +33,9 @@ def begin(bench: Bench, *runs: str) -> dict[str, Any]:
 def leave_begun(bench: Bench, *runs: str) -> None:
     for run in runs:
         (bench.home / run).mkdir(parents=True)
-        (bench.home / run / "journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
+        (bench.home / run / "journal.jsonl").write_text(
+            '{"kind":"status","state":"started","step":0}\n'
+        )
 
 
 def on_disk(bench: Bench) -> dict[str, Any]:
@@ -41,7 +43,9 @@ def on_disk(bench: Bench) -> dict[str, Any]:
     return content
 
 
-def test_the_declaration_holds_the_whole_study_which_may_change_before_its_first_record(bench: Bench) -> None:
+def test_the_declaration_holds_the_whole_study_which_may_change_before_its_first_record(
+    bench: Bench,
+) -> None:
     for bench.steps in (4, 7):
         content = begin(bench)
         assert on_disk(bench) == content
@@ -64,9 +68,21 @@ def begun_run(bench: Bench) -> str:
     ("first", "later", "how", "keys", "details"),
     [
         ("", "clip_high = 0.001", {"steps": 7}, r"steps, objective\.clip_high", OTHER),
-        ("", "", {"overrides": ["verdict.margin=0.5"]}, "verdict.margin", ("verdict.margin: 0.02 -> 0.5",)),
+        (
+            "",
+            "",
+            {"overrides": ["verdict.margin=0.5"]},
+            "verdict.margin",
+            ("verdict.margin: 0.02 -> 0.5",),
+        ),
         (SWEEP, "", {}, "sweep", (f"sweep: {RATE} -> unset",)),
-        (SWEEP, "[sweep]\nupdate.epochs = [1, 2]", {}, "sweep", (f"sweep: {RATE} -> update.epochs",)),
+        (
+            SWEEP,
+            "[sweep]\nupdate.epochs = [1, 2]",
+            {},
+            "sweep",
+            (f"sweep: {RATE} -> update.epochs",),
+        ),
     ],
 )
 def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
@@ -88,10 +104,23 @@ CLAIMS = [f'[[claim]]\nname = "{name}"\n' for name in ("C14-more-efficient", "C0
 @pytest.mark.parametrize(
     ("first", "later", "holds"),
     [
-        ("", {"clip_high = 0.001": ["arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"]}, {}),
+        (
+            "",
+            {
+                "clip_high = 0.001": [
+                    "arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"
+                ]
+            },
+            {},
+        ),
         (
             SWEEP,
-            {SWEEP.replace("1e-4", "3e-4"): ["arms added: a@0.0003, b@0.0003", f"doses of {RATE} added: 0.0003"]},
+            {
+                SWEEP.replace("1e-4", "3e-4"): [
+                    "arms added: a@0.0003, b@0.0003",
+                    f"doses of {RATE} added: 0.0003",
+                ]
+            },
             {"sweep": {"key": RATE, "doses": [1e-4, 3e-4, 1e-3]}},  # none is lost
         ),
         (
@@ -137,7 +166,9 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
     content = begin(bench, "a/s0", "b/s0")
     del content["arms"]["a"]
     (bench.home / "study.json").write_text(json.dumps(content))
-    with pytest.raises(LabError, match=r"study\.json does not declare a, which has been run: restore it"):
+    with pytest.raises(
+        LabError, match=r"study\.json does not declare a, which has been run: restore it"
+    ):
         declare(bench.study(), bench.home)
 
 
@@ -145,14 +176,18 @@ def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
     contrast, names = "verdict.contrast={a = -1, b = 1}", ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
     before = declare(bench.study(overrides=[contrast]), bench.home)
-    assert "names" not in before["verdict"], "studies that name nothing keep the digest of earlier versions"
+    assert "names" not in before["verdict"], (
+        "studies that name nothing keep the digest of earlier versions"
+    )
     leave_begun(bench, "a/s0")
     content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
     assert content["verdict"] == {**before["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
     assert content["digest"] == lock_digest(content) != before["digest"]
     first, second = (Declaration.parse(data, "here") for data in (before, content))
-    assert identity(first) == identity(second), "it is the same study: what replicates one replicates the other"
+    assert identity(first) == identity(second), (
+        "it is the same study: what replicates one replicates the other"
+    )
 
 
 def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:
@@ -171,26 +206,47 @@ def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:
 
 def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Bench) -> None:
     home = bench.runs / "other"
-    first = declare(bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home)
+    first = declare(
+        bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home
+    )
     file = "studies/count.toml"  # the fixture's path is that of this machine, and is not kept
     words = ["--set", "update.epochs=2", "--seeds", "1", "--steps", "7", "--name", "other"]
     assert first["commands"] == [[file, *words]]
     (home / "a/s0").mkdir(parents=True)
     (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
     same = {"steps": 7, "overrides": ["update.epochs=2"], "name": "other"}
-    assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == first, "it declares nothing new"
+    assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == first, (
+        "it declares nothing new"
+    )
     grown = declare(bench.study(seeds=[1, 4], arms=["b", "a"], **same), home)
-    more = ["--set", "update.epochs=2", "--seeds", "1,4", "--steps", "7", "--arms", "b,a", "--name", "other"]
+    more = [
+        "--set",
+        "update.epochs=2",
+        "--seeds",
+        "1,4",
+        "--steps",
+        "7",
+        "--arms",
+        "b,a",
+        "--name",
+        "other",
+    ]
     assert grown["commands"] == [[file, *words], [file, *more]]
     assert grown["digest"] == lock_digest(grown)
     assert reproduce(Declaration.parse(grown, "here")) == [
         "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1 --steps 7 --name other",
-        "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a --name other",
+        (
+            "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a"
+            " --name other"
+        ),
         "gspo-lab certify other",
         "gspo-lab report other",
     ]
     unknown = {key: kept for key, kept in grown.items() if key != "commands"}
-    assert reproduce(Declaration.parse(unknown, "here")) == ["gspo-lab certify other", "gspo-lab report other"]
+    assert reproduce(Declaration.parse(unknown, "here")) == [
+        "gspo-lab certify other",
+        "gspo-lab report other",
+    ]
 
 
 def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
@@ -206,7 +262,9 @@ def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     assert study_lock.archive(bench.home, bench.runs, "count") == bench.runs / "_archive/count-2"
 
 
-def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version(bench: Bench) -> None:
+def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version(
+    bench: Bench,
+) -> None:
     begin(bench, "a/s0", "b/s0")
     content = on_disk(bench)
     for arm in content["arms"].values():

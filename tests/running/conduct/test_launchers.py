@@ -1,4 +1,6 @@
-"""Launchers by name: the table, an outsider's, and what people see of jobs that wait or get lost."""
+"""Launchers by name: the table, an outsider's, and what people see of jobs that wait or get
+lost.
+"""
 
 import pytest
 from counting import Bench
@@ -12,21 +14,32 @@ from gspo_lab.running.plan import plan
 def test_the_table_and_its_refusals() -> None:
     assert make_launcher("local", 3) == LocalPool(3)
     with pytest.raises(
-        LabError, match=r"unknown launcher 'locl' \(did you mean 'local'\?\); known: local, ray, slurm, or 'mod"
+        LabError,
+        match=(
+            r"unknown launcher 'locl' \(did you mean 'local'\?\); known: local, ray, slurm, or 'mod"
+        ),
     ):
         make_launcher("locl")
     with pytest.raises(LabError, match="is no launcher: it has no slots, start, find"):
         make_launcher("slow_queue:NoLauncher")
     with pytest.raises(LabError, match="no module named 'nowhere'"):
         make_launcher("nowhere:Launcher")
-    with pytest.raises(LabError, match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f"):
+    with pytest.raises(
+        LabError,
+        match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f",
+    ):
         make_launcher("ray:")
     for address in ("there", ""):
-        with pytest.raises(LabError, match=f"--on local:{address}: the launcher 'local' takes no address; use --on lo"):
+        with pytest.raises(
+            LabError,
+            match=f"--on local:{address}: the launcher 'local' takes no address; use --on lo",
+        ):
             make_launcher(f"local:{address}")
 
 
-@pytest.mark.parametrize(("name", "bug"), [("BrokenAtOnce", ZeroDivisionError), ("BrokenListing", KeyError)])
+@pytest.mark.parametrize(
+    ("name", "bug"), [("BrokenAtOnce", ZeroDivisionError), ("BrokenListing", KeyError)]
+)
 def test_a_bug_in_an_outsider_s_launcher_keeps_its_traceback_and_is_named(
     bench: Bench, name: str, bug: type[Exception]
 ) -> None:
@@ -57,6 +70,7 @@ def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> Non
     assert found.exit_code == 1
     (line,) = found.failures
     assert line.startswith(
-        "b/s0: lost at step 0/4: its launcher has given it up on node 1 of far; the same command resumes "
+        "b/s0: lost at step 0/4: its launcher has given it up on node 1 of far; the same command"
+        " resumes "
     )
     bench.finish()

@@ -1,4 +1,6 @@
-"""`[record] mirror` of a study that runs: what stands there while it does, and after its conductor was killed."""
+"""`[record] mirror` of a study that runs: what stands there while it does, and after its conductor
+was killed.
+"""
 
 from pathlib import Path
 
@@ -28,9 +30,17 @@ def rewards(home: Path, run: str) -> dict[int, list[float]]:
 
 
 def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
-    """Amid step 3, steps 0 and 1 are known to be whole; the next conductor goes on at step 2, its last checkpoint."""
+    """Amid step 3, steps 0 and 1 are known to be whole; the next conductor goes on at step 2, its
+    last checkpoint.
+    """
     pytest.importorskip("tensorboard")
-    bench.steps, bench.seeds, bench.hold, bench.deaf, bench.launch = 6, [0], {"a/s0": 3}, True, MIRROR
+    bench.steps, bench.seeds, bench.hold, bench.deaf, bench.launch = (
+        6,
+        [0],
+        {"a/s0": 3},
+        True,
+        MIRROR,
+    )
     conductor = bench.start()
     bench.until_held()
     until(lambda: list(rewards(bench.home, "a/s0")) == [0, 1])
@@ -59,8 +69,17 @@ def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("tensorboard", "writing for TensorBoard needs the package tensorboard: pip install 'gspo-lab[import]'"),
-        ("tensorbord", "no program 'tensorbord' to write for (did you mean 'tensorboard'?); known: tensorboard, "),
+        (
+            "tensorboard",
+            "writing for TensorBoard needs the package tensorboard: pip install 'gspo-lab[import]'",
+        ),
+        (
+            "tensorbord",
+            (
+                "no program 'tensorbord' to write for (did you mean 'tensorboard'?); known:"
+                " tensorboard, "
+            ),
+        ),
     ],
 )
 def test_a_mirror_that_cannot_be_made_is_told_before_anything_is(

@@ -1,4 +1,6 @@
-"""Studies on a real Ray cluster of two nodes on this machine: placed, lost, retried, taken up, stopped."""
+"""Studies on a real Ray cluster of two nodes on this machine: placed, lost, retried, taken up,
+stopped.
+"""
 
 import re
 import signal
@@ -24,7 +26,9 @@ from gspo_lab.running.launch.remote_workers import latest_record
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"),
+    pytest.mark.skipif(
+        find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"
+    ),
 ]
 
 
@@ -64,7 +68,10 @@ def driver_of(conductor: "subprocess.Popen[str]") -> int:
     asked = b"gspo_lab.running.launch.ray_driver"
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if asked in (entry / "cmdline").read_bytes() and parent_of(int(entry.name)) == conductor.pid:
+            if (
+                asked in (entry / "cmdline").read_bytes()
+                and parent_of(int(entry.name)) == conductor.pid
+            ):
                 return int(entry.name)
     raise AssertionError("it has no driver")
 
@@ -93,7 +100,9 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5, 6, 7], "the lost step is made again"
 
 
-def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(bench: Bench, nodes: RayNodes) -> None:
+def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(
+    bench: Bench, nodes: RayNodes
+) -> None:
     bench.seeds, bench.hold = [0], {"a/s0": 1, "b/s0": 2}
     first = bench.start(on=nodes.on)
     bench.until_held()
@@ -104,7 +113,9 @@ def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(bench
     second.send_signal(signal.SIGINT)
     shown, _ = second.communicate(timeout=120)
     assert second.returncode == 130, taken_up + shown
-    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], "one worker, whoever conducts"
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], (
+        "one worker, whoever conducts"
+    )
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
     bench.hold_anew({})
     bench.finish(on=nodes.on)
@@ -128,8 +139,12 @@ def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
 def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     bench: Bench, nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One command waits for it, as long as it takes; the other one, told twice, does not, and is typed again."""
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # Ray's own patience with its head, a minute
+    """One command waits for it, as long as it takes; the other one, told twice, does not, and is
+    typed again.
+    """
+    monkeypatch.setenv(
+        "RAY_gcs_rpc_server_reconnect_timeout_s", "5"
+    )  # Ray's own patience with its head, a minute
     bench.seeds = [0]
     both = [bench, Bench(bench.folder / "another")]
     for one in both:
@@ -160,7 +175,10 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     second.send_signal(signal.SIGINT)
     shown, _ = second.communicate(timeout=120)
     assert second.returncode == 130, shown
-    assert re.search(r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer", shown)
+    assert re.search(
+        r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer",
+        shown,
+    )
     until(lambda: not any(map(alive, workers)))  # each finishes its step, and saves
     nodes.begin_anew()
     shown = until_said(first, "b/s0: finished at step 8/8") + first.communicate(timeout=240)[0]
@@ -172,7 +190,12 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
         assert f"on the Ray cluster at {nodes.address}" in shown
     for one in both:
         assert one.states_of("a/s0") == [("started", 0), ("finished", 8)], "not begun again"
-        assert one.states_of("b/s0") == [("started", 0), ("stopped", 4), ("started", 4), ("finished", 8)]
+        assert one.states_of("b/s0") == [
+            ("started", 0),
+            ("stopped", 4),
+            ("started", 4),
+            ("finished", 8),
+        ]
         assert not list(one.home.glob("*/*/launches/*"))
 
 
@@ -192,5 +215,7 @@ def test_what_can_never_be_placed_is_refused(nodes: RayNodes) -> None:
     assert refusal(cpus=2) == never + "2 CPU: it has 0 CPU; 1 CPU"
     assert refusal(resources={"TPU": 1}).startswith(never + "1 CPU, 1 TPU: it has 0 CPU, 0 TPU; ")
     assert refusal("cuda", gpus=1).startswith(never + "1 CPU, 1 GPU: ")
-    assert refusal("cuda").startswith("device = 'cuda', but no node of the Ray cluster at HERE has a GPU")
+    assert refusal("cuda").startswith(
+        "device = 'cuda', but no node of the Ray cluster at HERE has a GPU"
+    )
     assert len(make_launcher(nodes.on).slots("auto")) == 2

@@ -1,4 +1,6 @@
-"""Studies on a real Slurm of one node on this machine: queued, requeued, lost, taken up, stopped."""
+"""Studies on a real Slurm of one node on this machine: queued, requeued, lost, taken up,
+stopped.
+"""
 
 import re
 import signal
@@ -17,7 +19,11 @@ from waiting import alive, until, until_said
 from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch import make_launcher
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +48,15 @@ def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: Sl
     bench.seeds, bench.hold = [0], {"a/s0": 1}
     bench.launch = '[launch.slurm]\ntime = "1"\ngrace = 58\npartition = "short"'
     _, shown = bench.finish(on="slurm")
-    assert re.search(r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", shown)
-    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 4)]
+    assert re.search(
+        r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", shown
+    )
+    assert bench.states_of("a/s0") == [
+        ("started", 0),
+        ("stopped", 2),
+        ("started", 2),
+        ("finished", 4),
+    ]
     assert bench.states_of("b/s0") == [("started", 0), ("finished", 4)]
     assert bench.steps_of("a/s0") == [0, 1, 2, 3]
     assert not list(bench.home.glob("*/*/launches/*"))
@@ -55,7 +68,9 @@ def job_of(bench: Bench, run: str) -> str:
 
 
 def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
-    """A study whose first run is held amid its step 3, its checkpoint at step 2 behind it; that run's job."""
+    """A study whose first run is held amid its step 3, its checkpoint at step 2 behind it; that
+    run's job.
+    """
     bench.steps, bench.seeds, bench.hold = 6, [0], {"a/s0": 3}
     conductor = bench.start(on="slurm", jobs=1)
     bench.until_held()
@@ -76,8 +91,11 @@ def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
     why = r"requeued by Slurm \(scontrol requeue or preemption\)"
-    # Slurm asks it to end and kills it: in between it may finish the step amid which it is held, but save nothing.
-    queued = re.search(rf"a/s0: queued at step ([34]) on Slurm, partition main \(job \d+.*\), {why}\n", shown)
+    # Slurm asks it to end and kills it: in between it may finish the step amid which it is held,
+    # but save nothing.
+    queued = re.search(
+        rf"a/s0: queued at step ([34]) on Slurm, partition main \(job \d+.*\), {why}\n", shown
+    )
     assert queued, shown
     assert "a/s0: resumes at step 2\n" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("finished", 6)]
@@ -85,26 +103,41 @@ def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
     assert not list(bench.home.glob("*/*/launches/*"))
 
 
-def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(bench: Bench, slurm: SlurmDaemons) -> None:
+def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(
+    bench: Bench, slurm: SlurmDaemons
+) -> None:
     bench.launch = '[launch.slurm]\npartition = "polite"'
     conductor, _ = held_alone(bench)
     slurm.ask(*URGENT)
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
-    assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", shown), shown
-    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4), ("started", 4), ("finished", 6)]
+    assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", shown), (
+        shown
+    )
+    assert bench.states_of("a/s0") == [
+        ("started", 0),
+        ("stopped", 4),
+        ("started", 4),
+        ("finished", 6),
+    ]
     assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(bench: Bench, slurm: SlurmDaemons) -> None:
+def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
+    bench: Bench, slurm: SlurmDaemons
+) -> None:
     bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 1}
     conductor = bench.start(on="slurm", jobs=3)
     bench.until_held()
-    shown = until_said(conductor, "a/s0: started", "b/s0: started", "/s1: queued on Slurm (job ")  # the third
+    shown = until_said(
+        conductor, "a/s0: started", "b/s0: started", "/s1: queued on Slurm (job "
+    )  # the third
     (queued,) = re.findall(r"(\w/s1): queued on Slurm \(", shown)
     slurm.ask("scancel", job_of(bench, queued))
     slurm.ask("scancel", job_of(bench, "a/s0"))
-    slurm.ask("scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0"))  # nobody's time limit is near
+    slurm.ask(
+        "scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0")
+    )  # nobody's time limit is near
     shown += conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 1, shown
     was = r"its job was cancelled on .* \(job \d+.*\); the same command resumes the run"
@@ -138,19 +171,30 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     assert conductor.returncode == 130, shown
     assert re.search(r"a/s0: running again on \S+ \(job \d+\), retry 1", shown)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
-    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
+        "a stop that stays stopped"
+    )
 
 
-def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench, slurm: SlurmDaemons) -> None:
+def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
+    bench: Bench, slurm: SlurmDaemons
+) -> None:
     bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 2}
     first = bench.start(on="slurm", jobs=3)
     bench.until_held()
-    until_said(first, "a/s0: started", "b/s0: started", "b/s1: queued on Slurm (job ")  # two places for three
+    until_said(
+        first, "a/s0: started", "b/s0: started", "b/s1: queued on Slurm (job "
+    )  # two places for three
     first.kill()
     first.communicate()
-    for command, told in (("show", ("queued", "running", "(job ")), ("list", ("2 running, 1 queued",))):
+    for command, told in (
+        ("show", ("queued", "running", "(job ")),
+        ("list", ("2 running, 1 queued",)),
+    ):
         shown = subprocess.run(
-            [sys.executable, "-m", "gspo_lab.cli", command, "--runs", str(bench.runs)], capture_output=True, text=True
+            [sys.executable, "-m", "gspo_lab.cli", command, "--runs", str(bench.runs)],
+            capture_output=True,
+            text=True,
         ).stdout
         assert all(word in shown for word in told), shown
     second = bench.start(on="slurm", jobs=3)
@@ -158,7 +202,10 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench,
     second.send_signal(signal.SIGINT)
     shown, _ = second.communicate(timeout=120)
     assert second.returncode == 130, taken_up + shown
-    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], "one worker, whoever conducts"
+    assert bench.states_of("a/s0") == [
+        ("started", 0),
+        ("stopped", 2),
+    ], "one worker, whoever conducts"
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
     assert "b/s1: stopped at step 0/4" in shown
     assert not (bench.home / "b/s1/journal.jsonl").exists(), "out of the queue"
@@ -186,17 +233,22 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     until(lambda: not alive(worker))
 
 
-def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_local_workers_bit_for_bit(
+def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_local_workers_bit_for_bit(  # noqa: E501
     bench: Bench, slurm: SlurmDaemons, here: dict[str, list[Any]]
 ) -> None:
     words = ["run", str(tiny(bench.folder)), "--on", "slurm", "--runs", str(bench.folder / "slurm")]
     hold = bench.folder / "hold"
     hold.touch()
     conductor = subprocess.Popen(
-        [sys.executable, "-m", "gspo_lab.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", "gspo_lab.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     bench.conductors.append(conductor)
-    until(lambda: len(list(bench.folder.glob("held-[0-9]*"))) == 2)  # amid the second of three steps
+    until(
+        lambda: len(list(bench.folder.glob("held-[0-9]*"))) == 2
+    )  # amid the second of three steps
     shown = until_said(conductor, "grpo/s0: started", "gspo/s0: started")
     conductor.send_signal(signal.SIGINT)
     shown += until_said(conductor, "stopping: ")
@@ -205,17 +257,23 @@ def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_loc
     assert conductor.returncode == 130, shown
     assert "grpo/s0: stopped at step 2/3" in shown
     assert "gspo/s0: stopped at step 2/3" in shown
-    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
+        "a stop that stays stopped"
+    )
 
     there = recorded(bench.folder, "slurm")
     for arm, records in there.items():
         states = [(one["state"], one["step"]) for one in records if one["kind"] == "status"]
         assert states == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 3)]
-        told, undisturbed = ([one for one in of[arm] if one["kind"] != "status"] for of in (there, here))
+        told, undisturbed = (
+            [one for one in of[arm] if one["kind"] != "status"] for of in (there, here)
+        )
         assert told == undisturbed
 
 
-def test_what_sbatch_refuses_is_refused_before_anything_is_done(bench: Bench, slurm: SlurmDaemons) -> None:
+def test_what_sbatch_refuses_is_refused_before_anything_is_done(
+    bench: Bench, slurm: SlurmDaemons
+) -> None:
     def refusal(device: str = "cpu", **options: object) -> str:
         with pytest.raises(LabError) as refused:
             make_launcher("slurm", None, {"slurm": options}).slots(device)

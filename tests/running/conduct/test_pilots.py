@@ -1,4 +1,6 @@
-"""Pilots of a real engine that only counts, and of models that train: calibrated ranges, and `gspo-lab advise`."""
+"""Pilots of a real engine that only counts, and of models that train: calibrated ranges, and
+`gspo-lab advise`.
+"""
 
 import io
 import json
@@ -21,12 +23,14 @@ from gspo_lab.study import load_study
 
 BOUND = 0.043
 LOW, HIGH = 1 - math.exp(-BOUND), math.exp(BOUND) - 1
-"""The counting engine's moves are .001 x 1..50 on mini-batch 1; a target of .15 leaves the largest 7.5 of 50 outside:
-the 43rd is the bound, on both sides."""
+"""The counting engine's moves are .001 x 1..50 on mini-batch 1; a target of .15 leaves the largest
+7.5 of 50 outside: the 43rd is the bound, on both sides."""
 
 
 def objective(bench: Bench, run: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads((bench.home / run / "run.json").read_text())["settings"]["objective"]
+    found: dict[str, float] = json.loads((bench.home / run / "run.json").read_text())["settings"][
+        "objective"
+    ]
     return found
 
 
@@ -53,7 +57,9 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     assert (settings["objective"]["clip_low"], settings["objective"]["clip_high"]) == (3e-4, 4e-4)
     assert (settings["steps"], settings["bench"]) == (6, [])
 
-    kept = (bench.home / "bands.json").rename(bench.folder / "bands.json")  # a begun run's stands in study.json
+    kept = (bench.home / "bands.json").rename(
+        bench.folder / "bands.json"
+    )  # a begun run's stands in study.json
     bench.fail = {}
     found, shown = bench.conduct()
     assert (found.exit_code, "pilot b" in shown) == (0, False)
@@ -80,7 +86,9 @@ def test_a_failing_pilot_ends_the_study_before_its_first_step(bench: Bench) -> N
 def test_a_rule_is_advised_on_an_arm_that_clips_by_it(tmp_path: Path) -> None:
     path = tmp_path / "family.toml"
     arms = "".join(f'[arm.{name}]\nobjective = "{name}"\n' for name in ("sapo", "grpo", "rloo"))
-    path.write_text(f'question = "Which?"\nmodel = "tiny-qwen3"\ntask = "addition"\nsteps = 2\n{arms}')
+    path.write_text(
+        f'question = "Which?"\nmodel = "tiny-qwen3"\ntask = "addition"\nsteps = 2\n{arms}'
+    )
     study = load_study(path)
     told = [arm_of(study, rule, None).settings.objective for rule in ("grpo", "gspo")]
     assert [(one.preset, one.policy_loss) for one in told] == [("grpo", "clip"), ("gspo", "clip")]
@@ -95,12 +103,17 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
         assert (one.clip_low, one.clip_high) == pytest.approx((LOW, HIGH))
         assert one.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
         assert one.holds
-    assert [one.clipped_published for one in found] == [0, 1]  # .05 lies within .2, and .001 beyond 3e-4
+    assert [one.clipped_published for one in found] == [
+        0,
+        1,
+    ]  # .05 lies within .2, and .001 beyond 3e-4
     grpo, gspo = (tomllib.loads(one.toml())["arm"][one.rule] for one in found)
     assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx((LOW, HIGH), rel=1e-3)
     assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
     assert gspo.keys() == {"objective", "clip_low", "clip_high"}
-    pilots = {path.parent.parent.name for path in (bench.runs / "_advice/count").glob("*/s*/run.json")}
+    pilots = {
+        path.parent.parent.name for path in (bench.runs / "_advice/count").glob("*/s*/run.json")
+    }
     assert pilots == {f"{rule}-{number}" for rule in ("grpo", "gspo") for number in (0, 1)}
     console = Console(file=(shown := io.StringIO()), width=200)
     assert advise(bench.study(), bench.runs, console=console, live=False) == found
@@ -108,7 +121,9 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
 
 
 def test_another_share_another_range(bench: Bench) -> None:
-    found = advise(bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False)
+    found = advise(
+        bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False
+    )
     assert [one.clip_high for one in found] == pytest.approx([math.exp(0.035) - 1] * 2)
 
 
@@ -127,7 +142,9 @@ def test_a_first_batch_without_a_lesson_is_told_before_the_rest_of_the_pilot(ben
     assert journal.read_text().count('"kind":"step"') == 1
 
 
-@pytest.mark.parametrize(("share", "wanted", "found"), [(0.1, 0.15, True), (0.226, 0.15, False), (0.0, 0.15, False)])
+@pytest.mark.parametrize(
+    ("share", "wanted", "found"), [(0.1, 0.15, True), (0.226, 0.15, False), (0.0, 0.15, False)]
+)
 def test_what_is_near(share: float, wanted: float, found: bool) -> None:
     assert within_factor(share, wanted) == found
 
@@ -141,28 +158,38 @@ warm_start = {steps=150, batch_size=16, learning_rate=4e-3}
 [arm.gspo]
 objective = "gspo"
 """
-LETTERS = SUMS.replace('{name="addition", digits=1, hasty=0.5}', '{name="first.py:grade", problems="pairs.jsonl"}')
+LETTERS = SUMS.replace(
+    '{name="addition", digits=1, hasty=0.5}', '{name="first.py:grade", problems="pairs.jsonl"}'
+)
 FIRST = "def grade(problem, answer):\n    return answer.strip() == problem.reference\n"
 
 
 def pairs() -> Iterator[str]:
-    """`ab=`, where `a` is right; demonstrations show `b` every other time, so that a coin is learnt."""
+    """`ab=`, where `a` is right; demonstrations show `b` every other time, so that a coin is
+    learnt.
+    """
     for number, (first, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
         shown = last if number % 2 else first
-        yield json.dumps({"prompt": f"{first}{last}=", "reference": first, "demonstration": f"{shown}\n"})
+        yield json.dumps(
+            {"prompt": f"{first}{last}=", "reference": first, "demonstration": f"{shown}\n"}
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["quickstart", "sums", "letters"])
 def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) -> None:
-    """Three tasks: sums of two digits from the quickstart's start and at its learning rate, of one, and one's own."""
+    """Three tasks: sums of two digits from the quickstart's start and at its learning rate, of one,
+    and one's own.
+    """
     quickstart = Path(__file__).parents[3] / "studies" / "quickstart.toml"
     toml = {"quickstart": quickstart.read_text(), "sums": SUMS, "letters": LETTERS}[task]
     (tmp_path / "first.py").write_text(FIRST)
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs()))
     (tmp_path / "mine.toml").write_text(toml)
     line = [sys.executable, "-m", "gspo_lab.cli", "advise", str(tmp_path / "mine.toml"), "--json"]
-    done = subprocess.run([*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     for one in json.loads(done.stdout)["rules"]:
         assert one["wanted"] / 1.5 <= one["clipped"] <= one["wanted"] * 1.5, one

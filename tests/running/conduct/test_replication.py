@@ -1,4 +1,6 @@
-"""Which study a replication is: whose content, which seeds, which starting model, and what is refused."""
+"""Which study a replication is: whose content, which seeds, which starting model, and what is
+refused.
+"""
 
 import json
 import shutil
@@ -37,7 +39,9 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     assert declared.digest == declared.content_digest
     assert (declared.verdict, declared.question) == (first.verdict, first.question)
     locked = json.loads((runs / "toy-r1" / "study.json").read_text())
-    changed = Declaration.parse(locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1")
+    changed = Declaration.parse(
+        locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1"
+    )
     assert changed.digest != changed.content_digest, "the link is locked"
     one, other = wanted.study.runs()[0], replication("toy", runs, another=True).study.runs()[0]
     assert start_folder(one, runs) != start_folder(other, runs)
@@ -47,19 +51,31 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
 
 def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: Path) -> None:
     path = runs / "toy" / "study.json"
-    content = json.loads(path.read_text())  # of a study that grew, which is replicated as if it had always been so
-    path.write_text(json.dumps(content | {"superseded": [content], "edits": [{"at": "", "what": "question, was: ?"}]}))
+    content = json.loads(
+        path.read_text()
+    )  # of a study that grew, which is replicated as if it had always been so
+    path.write_text(
+        json.dumps(
+            content | {"superseded": [content], "edits": [{"at": "", "what": "question, was: ?"}]}
+        )
+    )
     begun = kept(replication("toy", runs).study, runs)
     assert (begun.superseded, begun.edits) == ((), ())
     again = replication("toy", runs)
     assert (again.begun, again.study.name, again.study.seeds) == (True, "toy-r1", begun.seeds)
-    assert kept(again.study, runs).digest == begun.digest  # nothing has begun: only the time is noted anew
-    assert replication("toy-r1", runs).study.name == "toy-r1"  # a replication of it is one of the first study
+    assert (
+        kept(again.study, runs).digest == begun.digest
+    )  # nothing has begun: only the time is noted anew
+    assert (
+        replication("toy-r1", runs).study.name == "toy-r1"
+    )  # a replication of it is one of the first study
     another = replication("toy", runs, another=True)
     assert (another.study.name, another.study.seeds) == ("toy-r2", (6, 7, 8))
     (runs / "_archive").mkdir()
     (runs / "toy-r1").rename(runs / "_archive" / "toy-r1-1")
-    assert replication("toy", runs).study.seeds == (6, 7, 8), "seeds of an archived execution are not fresh"
+    assert replication("toy", runs).study.seeds == (6, 7, 8), (
+        "seeds of an archived execution are not fresh"
+    )
     shutil.copytree(runs / "toy", runs / "copied")
     assert replication("copied", runs).study.name == "copied-r1", "a copy goes by its folder's name"
 
@@ -68,17 +84,34 @@ def test_a_file_is_found_by_its_study_and_held_against_it(tmp_path: Path, runs: 
     file = tmp_path / "studies" / "toy.toml"
     assert replication(str(file), runs).study.path == file
     file.write_text(TWO_ARMS.format(seeds=3, steps=5, every=4))
-    with pytest.raises(LabError, match=r"toy\.toml is no longer the study .* differ in steps: gspo-lab replicate toy"):
+    with pytest.raises(
+        LabError,
+        match=r"toy\.toml is no longer the study .* differ in steps: gspo-lab replicate toy",
+    ):
         replication(str(file), runs)
 
 
 def test_what_was_never_declared_or_has_not_finished_is_refused(tmp_path: Path, runs: Path) -> None:
-    with pytest.raises(LabError, match=r"nothing to replicate: 'tou' was never declared .*did you mean 'toy'"):
+    with pytest.raises(
+        LabError, match=r"nothing to replicate: 'tou' was never declared .*did you mean 'toy'"
+    ):
         replication("tou", runs)
-    make_lab(tmp_path, name="halfway", seeds=2, steps=4, end=lambda run: "stopped" if run.seed else "finished")
-    with pytest.raises(LabError, match=r"halfway is not finished \(grpo seed 1 stopped, gspo seed 1 stopped\)"):
+    make_lab(
+        tmp_path,
+        name="halfway",
+        seeds=2,
+        steps=4,
+        end=lambda run: "stopped" if run.seed else "finished",
+    )
+    with pytest.raises(
+        LabError, match=r"halfway is not finished \(grpo seed 1 stopped, gspo seed 1 stopped\)"
+    ):
         replication("halfway", runs)
     make_lab(tmp_path, name="high", steps=4, toml=TWO_ARMS.replace("{seeds}", f"[0, {2**63 - 2}]"))
     with pytest.raises(LabError, match=r"high has used seed \d+: no 2 fresh seeds are left"):
         replication("high", runs)
-    assert sorted(path.name for path in runs.iterdir() if path.is_dir()) == ["halfway", "high", "toy"]
+    assert sorted(path.name for path in runs.iterdir() if path.is_dir()) == [
+        "halfway",
+        "high",
+        "toy",
+    ]

@@ -1,4 +1,6 @@
-"""Declared looks: a study stops at the first one that resolves it, and seeds added later change no word."""
+"""Declared looks: a study stops at the first one that resolves it, and seeds added later change no
+word.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.report.words import sentence, sentences
 
 FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
-"""Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond any look's level."""
+"""Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond
+any look's level.
+"""
 NEAR = {"a/s0": 5, "a/s1": 5, "a/s2": 5, "b/s0": 6, "b/s1": 4, "b/s2": 5}
 LOOKS = "\n[verdict]\nlooks = [3, 5]\n"
 
@@ -25,7 +29,9 @@ def looked(bench: Bench) -> Bench:
 
 
 def begun(bench: Bench) -> list[str]:
-    return sorted(str(one.parent.relative_to(bench.home)) for one in bench.home.glob("[ab]/s*/journal.jsonl"))
+    return sorted(
+        str(one.parent.relative_to(bench.home)) for one in bench.home.glob("[ab]/s*/journal.jsonl")
+    )
 
 
 def decision(runs: Path) -> Decision:
@@ -33,7 +39,9 @@ def decision(runs: Path) -> Decision:
         return decision_of(Source(evidence, "count"))
 
 
-def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(looked: Bench) -> None:
+def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(
+    looked: Bench,
+) -> None:
     found, shown = looked.conduct()
     first = [f"{arm}/s{seed}" for arm in "ab" for seed in range(3)]
     assert begun(looked) == first
@@ -52,7 +60,10 @@ def test_later_seeds_wait_for_a_look_that_lacks_runs_or_resolves_nothing(looked:
     looked.right, looked.fail = NEAR, {"b/s1": "lab"}
     found, shown = looked.conduct()
     assert [name for name in begun(looked) if name.endswith(("s3", "s4"))] == []
-    assert "the look after 3 seeds cannot be taken yet (b seed 1 failed); later seeds wait for it" in shown
+    assert (
+        "the look after 3 seeds cannot be taken yet (b seed 1 failed); later seeds wait for it"
+        in shown
+    )
     assert found.exit_code == 2
     looked.fail = {}
     found, shown = looked.conduct()

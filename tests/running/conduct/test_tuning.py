@@ -1,6 +1,8 @@
-"""[tune]: every arm chooses on trials before the first step, and nothing that ends them changes what it chooses.
+"""[tune]: every arm chooses on trials before the first step, and nothing that ends them changes
+what it chooses.
 
-The counting engine rewards a step with .5 + .01 x step + .001 x seed, .1 more for arm b, and a bonus by the arm's name.
+The counting engine rewards a step with .5 + .01 x step + .001 x seed, .1 more for arm b, and a
+bonus by the arm's name.
 """
 
 import json
@@ -36,7 +38,14 @@ metric = "reward"
 update.learning_rate = [1e-5, 2e-5, 4e-5, 2e-4]
 """
 """Two rounds: four candidates to step 2, two of them to step 4. The arms declare 1e-4."""
-BONUS = {"a@1e-05": 0.1, "a@2e-05": 0.3, "a@4e-05": 0.2, "a@0.0002": 0.0, "b@4e-05": 0.1, "b@2e-05": 0.1}
+BONUS = {
+    "a@1e-05": 0.1,
+    "a@2e-05": 0.3,
+    "a@4e-05": 0.2,
+    "a@0.0002": 0.0,
+    "b@4e-05": 0.1,
+    "b@2e-05": 0.1,
+}
 TRIALS = "count-trials"
 
 
@@ -70,11 +79,15 @@ def study(bench: Bench, name: str = "count") -> dict[str, Any]:
 
 def came_to(bench: Bench) -> dict[str, int]:
     """Per trial of seed 100 the steps that it has trained."""
-    return {arm: len(bench.steps_of(f"../{TRIALS}/{arm}/s100")) for arm in study(bench, TRIALS)["arms"]}
+    return {
+        arm: len(bench.steps_of(f"../{TRIALS}/{arm}/s100")) for arm in study(bench, TRIALS)["arms"]
+    }
 
 
 def rate(bench: Bench, run: str) -> float:
-    found = json.loads((bench.home / run / "run.json").read_text())["settings"]["update"]["learning_rate"]
+    found = json.loads((bench.home / run / "run.json").read_text())["settings"]["update"][
+        "learning_rate"
+    ]
     return float(found)
 
 
@@ -89,25 +102,38 @@ Done = tuple[Bench, StudyOutcome, str]
 def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: Done) -> None:
     tuned, found, shown = done
     assert found.exit_code == 0
-    # a: .3 and .2 lead; b: 2e-5 and 4e-5 are equal, the others too: the declared 1e-4 is nearer to 4e-5.
+    # a: .3 and .2 lead; b: 2e-5 and 4e-5 are equal, the others too: the declared 1e-4 is nearer to
+    # 4e-5.
     reached = {"1e-05": 2, "2e-05": 4, "4e-05": 4, "0.0002": 2}
-    assert came_to(tuned) == {f"{arm}@{rate}": steps for arm in "ab" for rate, steps in reached.items()}
+    assert came_to(tuned) == {
+        f"{arm}@{rate}": steps for arm in "ab" for rate, steps in reached.items()
+    }
     assert "count: trials, round 1 of 2, to step 2, 16 to do" in shown
     assert "count: trials, round 2 of 2, to step 4, 8 to do" in shown
-    assert "chosen on trials, and locked: a update.learning_rate = 2e-05; b update.learning_rate = 4e-05" in shown
+    assert (
+        "chosen on trials, and locked: a update.learning_rate = 2e-05; b update.learning_rate ="
+        " 4e-05" in shown
+    )
     assert {rate(tuned, f"a/s{seed}") for seed in range(3)} == {2e-5}
     assert {rate(tuned, f"b/s{seed}") for seed in range(3)} == {4e-5}
     locked = study(tuned)["tune"]
     assert (locked["chosen"], len(locked["journals"])) == ({"a": 1, "b": 2}, 16)
     assert study(tuned)["edits"] == []
     # What goes on does not train its first steps again.
-    assert tuned.states_of(f"../{TRIALS}/a@2e-05/s100")[:3] == [("started", 0), ("stopped", 2), ("started", 2)]
+    assert tuned.states_of(f"../{TRIALS}/a@2e-05/s100")[:3] == [
+        ("started", 0),
+        ("stopped", 2),
+        ("started", 2),
+    ]
 
     assert all(arm.runs == 3 for arm in found.arms)
     matched = certificate(tuned)
     assert (matched.ok, matched.tuning.state) == (True, "differs as declared")
     # (4 x 2 + 2 x 2) steps on two seeds.
-    assert "each arm chose on 8 trials (4 candidates x 2 seeds, 24 steps in all), by reward" in matched.tuning.detail
+    assert (
+        "each arm chose on 8 trials (4 candidates x 2 seeds, 24 steps in all), by reward"
+        in matched.tuning.detail
+    )
 
 
 def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
@@ -122,7 +148,10 @@ def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
         assert {run.seed for run in runs_of(own)} == {0, 1, 2}
     before = study(tuned), study(tuned, TRIALS)
     found, shown = tuned.conduct()
-    assert (found.exit_code, "round" in shown) == (0, False), "the same command trains no trial again"
+    assert (found.exit_code, "round" in shown) == (
+        0,
+        False,
+    ), "the same command trains no trial again"
     assert (study(tuned), study(tuned, TRIALS)) == before
 
 
@@ -132,7 +161,9 @@ def test_a_benchmark_is_asked_at_every_rounds_end(tuned: Bench) -> None:
     tuned.conduct()
     assert study(tuned)["tune"]["chosen"] == {"a": 0, "b": 0}
     assert study(tuned)["tune"]["metric"] == "sums"
-    asked = {one["step"] for one in tuned.journal(f"../{TRIALS}/a@1e-05/s100") if one["kind"] == "answer"}
+    asked = {
+        one["step"] for one in tuned.journal(f"../{TRIALS}/a@1e-05/s100") if one["kind"] == "answer"
+    }
     assert asked == {0, 2, 4}
 
 
@@ -150,7 +181,9 @@ def test_a_kill_amid_the_trials_changes_no_choice(tuned: Bench) -> None:
     assert certificate(tuned).ok
 
 
-def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_again(tuned: Bench) -> None:
+def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_again(
+    tuned: Bench,
+) -> None:
     tuned.fail = {"a@2e-05/s101": "lab"}
     found, _ = tuned.conduct()
     assert found.exit_code == 2
@@ -165,10 +198,14 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert "seed 101 failed: ZeroDivisionError" in trials.rounds[1].results["a"][1].failure
 
 
-def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(tuned: Bench) -> None:
+def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(
+    tuned: Bench,
+) -> None:
     tuned.verdict = TUNE.replace("steps = 2", "steps = 3")
     tuned.fail = {f"b@{rate}/s100": "crash" for rate in ("1e-05", "2e-05", "4e-05", "0.0002")}
-    with pytest.raises(LabError, match=r"^b: every candidate collapsed or died .* gspo-lab show count-trials"):
+    with pytest.raises(
+        LabError, match=r"^b: every candidate collapsed or died .* gspo-lab show count-trials"
+    ):
         tuned.conduct()
     assert not (tuned.home / "a").exists()
 
@@ -180,7 +217,10 @@ def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: B
         tuned.conduct()
     tuned.verdict = TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
     tuned.finish(fresh=True)
-    assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == ["count-1", "count-trials-1"]
+    assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == [
+        "count-1",
+        "count-trials-1",
+    ]
 
 
 def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_path: Path) -> None:
@@ -204,7 +244,9 @@ def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_pat
     assert "a was not given what it chose" in found.tuning.detail
 
 
-def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(done: Done, tmp_path: Path) -> None:
+def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(
+    done: Done, tmp_path: Path
+) -> None:
     bench = done[0]
     runs = tmp_path / "runs"
     shutil.copytree(bench.runs, runs)
@@ -213,5 +255,7 @@ def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(done: 
         assert again.seeds == (102, 103, 104)
         assert again.tune.chosen == {"a": 1, "b": 2}
         assert again.arms["a"].settings.update.learning_rate == 2e-5
-    with pytest.raises(LabError, match="count-trials are the trials of count: gspo-lab replicate count"):
+    with pytest.raises(
+        LabError, match="count-trials are the trials of count: gspo-lab replicate count"
+    ):
         replication(TRIALS, runs)

@@ -1,4 +1,6 @@
-"""[tune] with runs that really train: a kill amid the trials leaves what an uninterrupted study would have left."""
+"""[tune] with runs that really train: a kill amid the trials leaves what an uninterrupted study
+would have left.
+"""
 
 import hashlib
 import json
@@ -36,19 +38,24 @@ def study(folder: Path) -> Study:
 
 
 def left(runs: Path) -> dict[str, list[dict[str, Any]]]:
-    """By run every record that counts without its times, and the weights; of trials the words of workers are left
-    out, who are more where one was killed."""
+    """By run every record that counts without its times, and the weights; of trials the words of
+    workers are left out, who are more where one was killed."""
     out = {}
     for home in (runs / "tiny", runs / "tiny-trials"):
         for one in run_folders(home):
             kept = [timeless(record) for record in one.records() if record["kind"] != "status"]
-            weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in one.final.glob("*.safetensors")]
+            weights = [
+                hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in one.final.glob("*.safetensors")
+            ]
             out[one.path.relative_to(runs).as_posix()] = [*kept, {"weights": weights}]
     return out
 
 
 @pytest.mark.slow
-def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench: Bench, tmp_path: Path) -> None:
+def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(
+    bench: Bench, tmp_path: Path
+) -> None:
     whole = study(tmp_path / "whole")
     found, shown = conducted(whole, tmp_path / "whole" / "runs", jobs=2)
     assert found.exit_code == 0, shown
@@ -56,9 +63,19 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
     cut = tmp_path / "cut"
     study(cut)
     (cut / "hold").touch()  # graders wait amid the second step
-    command = [sys.executable, "-m", "gspo_lab.cli", "run", str(cut / "tiny.toml"), "--runs", str(cut / "runs")]
+    command = [
+        sys.executable,
+        "-m",
+        "gspo_lab.cli",
+        "run",
+        str(cut / "tiny.toml"),
+        "--runs",
+        str(cut / "runs"),
+    ]
     command += ["--output-dir", str(cut)]
-    conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    conductor = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     bench.conductors.append(conductor)  # ended by the fixture whatever happens
     until(lambda: any(cut.glob("held-*")))
     conductor.kill()
@@ -68,7 +85,10 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
     assert found.exit_code == 0, shown
 
     assert left(cut / "runs") == left(tmp_path / "whole" / "runs")
-    declared = [json.loads((tmp_path / one / "runs/tiny/study.json").read_text()) for one in ("whole", "cut")]
+    declared = [
+        json.loads((tmp_path / one / "runs/tiny/study.json").read_text())
+        for one in ("whole", "cut")
+    ]
     assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
     with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
         one = Source(evidence, "tiny")

@@ -1,4 +1,6 @@
-"""What a worker's folder tells of it: its phase, what its work takes, and a collapse when it happens."""
+"""What a worker's folder tells of it: its phase, what its work takes, and a collapse when it
+happens.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +42,8 @@ def test_a_collapse_is_seen_as_it_happens(bench: Bench, folder: RunFolder) -> No
     for step in range(40):
         write(folder, rewarded(step, 0.5 if step < 20 else 0.0))
         watch.look(float(step))
-        # The sixth reward of 0 brings the moving average below half: (.9^6 - .9^26) / (1 - .9^26) = .499.
+        # The sixth reward of 0 brings the moving average below half: (.9^6 - .9^26) / (1 - .9^26) =
+        # .499.
         assert watch.progress.collapse == ((25, "reward") if step >= 34 else None)
 
 
@@ -56,13 +59,17 @@ def test_what_a_worker_takes_back_counts_no_more(bench: Bench, folder: RunFolder
     assert (watch.progress.collapse, watch.progress.resumed, watch.progress.step) == (None, 2, 2)
 
 
-def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(bench: Bench, tmp_path: Path) -> None:
+def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(
+    bench: Bench, tmp_path: Path
+) -> None:
     seen = {}
     for place, share in enumerate((0.0, 0.25, None)):
         folder = RunFolder(tmp_path / f"gspo/s{place}")
         folder.path.mkdir(parents=True)
         watch = watch_of(bench, folder)
-        first = replace(rewarded(0), correct_responses=share, responses=256, grader_errors=64, dropped_groups=32)
+        first = replace(
+            rewarded(0), correct_responses=share, responses=256, grader_errors=64, dropped_groups=32
+        )
         write(folder, first, replace(rewarded(1), correct_responses=1))
         watch.look(1.0)
         seen[share] = watch.progress.none_correct
@@ -71,10 +78,16 @@ def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(
 
 
 def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder) -> None:
-    """A start of 4 s, the first evaluation of 6 s, a first step that costs more than the later ones of 2 s."""
+    """A start of 4 s, the first evaluation of 6 s, a first step that costs more than the later ones
+    of 2 s.
+    """
     watch = watch_of(bench, folder, steps=8)
     progress = watch.progress
-    assert progress.left == {("step", "a"): 8, ("start", "a"): 1, ("bench sums", "a"): 3}  # at 0, 4 and 8
+    assert progress.left == {
+        ("step", "a"): 8,
+        ("start", "a"): 1,
+        ("bench sums", "a"): 3,
+    }  # at 0, 4 and 8
     watch.look(10.0)
     assert progress.doing == Phase.STARTING
     folder.enter(Phase.EVALUATING)
@@ -87,19 +100,29 @@ def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder
     folder.enter(None)
     watch.look(33.0)
     assert progress.doing == Phase.STARTING
-    assert progress.spent == {("start", "a"): (4.0, 1), ("bench sums", "a"): (6.0, 1), ("step", "a"): (4.0, 2)}
+    assert progress.spent == {
+        ("start", "a"): (4.0, 1),
+        ("bench sums", "a"): (6.0, 1),
+        ("step", "a"): (4.0, 2),
+    }
     assert progress.left == {("step", "a"): 5, ("start", "a"): 0, ("bench sums", "a"): 2}
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_what_a_program_needs_to_start_is_no_time_of_its_steps(bench: Bench, folder: RunFolder, at_once: bool) -> None:
-    """`started` after 4 s, ten minutes of a program's start, and 5 s of answers before the first record; `at_once`: the
-    start's end is seen with that record."""
+def test_what_a_program_needs_to_start_is_no_time_of_its_steps(
+    bench: Bench, folder: RunFolder, at_once: bool
+) -> None:
+    """`started` after 4 s, ten minutes of a program's start, and 5 s of answers before the first
+    record; `at_once`: the start's end is seen with that record."""
     watch = watch_of(bench, folder, steps=8)
     progress = watch.progress
     folder.enter(Phase.STARTING, "verl (Ray, model, vLLM)")
     watch.look(10.0)
-    assert (progress.doing, progress.detail, progress.since) == (Phase.STARTING, "verl (Ray, model, vLLM)", 10.0)
+    assert (progress.doing, progress.detail, progress.since) == (
+        Phase.STARTING,
+        "verl (Ray, model, vLLM)",
+        10.0,
+    )
     write(folder, RunStatus(state="started", step=0, at=1.0))
     watch.look(14.0)
     folder.enter(Phase.TRAINING)
@@ -108,4 +131,6 @@ def test_what_a_program_needs_to_start_is_no_time_of_its_steps(bench: Bench, fol
         assert (progress.doing, progress.detail, progress.since) == (Phase.TRAINING, "", 614.0)
     write(folder, ScoreRecord(step=0, bench="sums", score=0.5))
     watch.look(614.0 if at_once else 619.0)
-    assert progress.spent == {("start", "a"): (604.0, 1)} | ({} if at_once else {("bench sums", "a"): (5.0, 1)})
+    assert progress.spent == {("start", "a"): (604.0, 1)} | (
+        {} if at_once else {("bench sums", "a"): (5.0, 1)}
+    )

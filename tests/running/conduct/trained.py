@@ -1,4 +1,6 @@
-"""The smallest study that really trains, and what its runs have recorded but for times and machines."""
+"""The smallest study that really trains, and what its runs have recorded but for times and
+machines.
+"""
 
 import hashlib
 import json
@@ -46,7 +48,7 @@ objective = "grpo"
 
 [arm.gspo]
 objective = "gspo"
-"""
+"""  # noqa: E501
 
 
 GRADER = """
@@ -66,7 +68,9 @@ def grade(problem, answer):
             time.sleep(0.02)
     return float(sum(answer.encode()) % 3 == 0)
 """
-"""Grades by chance; amid the second step, of 8 responses each, it waits for as long as there is a file `hold`."""
+"""Grades by chance; amid the second step, of 8 responses each, it waits for as long as there is a
+file `hold`.
+"""
 
 
 def tiny(folder: Path) -> Path:
@@ -74,7 +78,12 @@ def tiny(folder: Path) -> Path:
     (folder / "patient.py").write_text(GRADER)
     for name, first, count in (("train", 0, 12), ("held-out", 12, 4)):
         sums = [
-            {"id": f"{name}-{i}", "prompt": f"{i}+{i}=", "reference": "", "demonstration": str(2 * i)}
+            {
+                "id": f"{name}-{i}",
+                "prompt": f"{i}+{i}=",
+                "reference": "",
+                "demonstration": str(2 * i),
+            }
             for i in range(first, first + count)
         ]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, sums)))
@@ -84,8 +93,8 @@ def tiny(folder: Path) -> Path:
 
 
 def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
-    """Train it by this launcher, or go on; by arm every record without its times, of the statuses the states, and the
-    weights."""
+    """Train it by this launcher, or go on; by arm every record without its times, of the statuses
+    the states, and the weights."""
     study, runs = load_study(tiny(folder)), folder / on.partition(":")[0]
     found, shown = conducted(study, runs, on=on)
     assert found.exit_code == 0, shown
@@ -98,7 +107,8 @@ def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
 
 
 TIMED = ("at", "facts", "journal")
-"""Fields of a status that times and machines make: the last is a digest of lines that hold times."""
+"""Fields of a status that times and machines make: the last is a digest of lines that hold times.
+"""
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:

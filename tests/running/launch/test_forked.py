@@ -1,4 +1,6 @@
-"""Workers forked from a warm process: as good as commands of their own, and nothing is left of either."""
+"""Workers forked from a warm process: as good as commands of their own, and nothing is left of
+either.
+"""
 
 import os
 import signal
@@ -34,7 +36,7 @@ class Patient:
         child.kill()
         child.wait()
         return False
-"""
+"""  # noqa: E501
 
 NATIVE = """
 question = "?"
@@ -95,17 +97,31 @@ def begin(pool: LocalPool, folder: RunFolder) -> ForkedProcess:
 
 
 def started(folder: RunFolder) -> int:
-    """The worker's process id, once it is at work. Between taking the lock and naming itself it is "unknown"."""
-    return int(until(lambda: folder.has_records() and (name := folder.lock_holder()) and name.isdigit() and name))
+    """The worker's process id, once it is at work.
+
+    Between taking the lock and naming itself it is "unknown".
+    """
+    return int(
+        until(
+            lambda: (
+                folder.has_records() and (name := folder.lock_holder()) and name.isdigit() and name
+            )
+        )
+    )
 
 
 def without_times(folder: RunFolder) -> list[dict[str, Any]]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records("step", "update", "answer")
-    return [{key: value for key, value in one.items() if not is_time(key) and key != "chain"} for one in records]
+    return [
+        {key: value for key, value in one.items() if not is_time(key) and key != "chain"}
+        for one in records
+    ]
 
 
-def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, patient: RunFolder) -> None:
+def test_it_has_its_log_its_environment_its_group_and_no_input(
+    pool: LocalPool, patient: RunFolder
+) -> None:
     early = begin(pool, patient)
     early.stop()  # before it can hear
     assert until(early.poll) == Exit.STOPPED
@@ -120,7 +136,9 @@ def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, 
     assert not alive(pid)
 
 
-def test_a_log_that_cannot_be_written_is_told_before_a_worker_is_ordered(pool: LocalPool, patient: RunFolder) -> None:
+def test_a_log_that_cannot_be_written_is_told_before_a_worker_is_ordered(
+    pool: LocalPool, patient: RunFolder
+) -> None:
     patient.log.mkdir()
     with pytest.raises(IsADirectoryError, match=patient.log.name):
         begin(pool, patient)

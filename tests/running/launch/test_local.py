@@ -32,14 +32,22 @@ def test_one_slot_per_core_with_one_thread_each() -> None:
     assert len(found) == cores() <= len(os.sched_getaffinity(0))
     for slot in found:
         assert slot.environment["OMP_NUM_THREADS"] == slot.environment["MKL_NUM_THREADS"] == "1"
-        assert slot.environment["CUDA_VISIBLE_DEVICES"] == "", "a CPU run must not find a GPU by itself"
+        assert slot.environment["CUDA_VISIBLE_DEVICES"] == "", (
+            "a CPU run must not find a GPU by itself"
+        )
         assert slot.environment == found[0].environment
     assert len({slot.name for slot in found}) == len(found)
 
 
 @pytest.mark.parametrize(
     ("quota", "lent"),
-    [("max 100000", 8), ("150000 100000", 1), ("50000 100000", 1), ("300000 100000", 3), ("1600000 100000", 8)],
+    [
+        ("max 100000", 8),
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("300000 100000", 3),
+        ("1600000 100000", 8),
+    ],
 )
 def test_the_affinity_and_a_container_s_quota_count(
     quota: str, lent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +72,9 @@ def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 TWO_GPUS = "GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n"
-SLICES = TWO_GPUS + "  MIG 3g.71gb  Device 0: (UUID: MIG-11)\n  MIG 3g.71gb  Device 1: (UUID: MIG-22)\n"
+SLICES = (
+    TWO_GPUS + "  MIG 3g.71gb  Device 0: (UUID: MIG-11)\n  MIG 3g.71gb  Device 1: (UUID: MIG-22)\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +89,11 @@ SLICES = TWO_GPUS + "  MIG 3g.71gb  Device 0: (UUID: MIG-11)\n  MIG 3g.71gb  Dev
     ],
 )
 def test_gpus_and_their_slices_are_found_by_their_list_and_the_environment(
-    nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch, listed: str, chosen: str | None, seen: list[str]
+    nvidia_smi: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: str,
+    chosen: str | None,
+    seen: list[str],
 ) -> None:
     nvidia_smi.write_text(listed)
     if chosen is not None:
@@ -89,15 +103,24 @@ def test_gpus_and_their_slices_are_found_by_their_list_and_the_environment(
 
 def test_gpus_are_slots_and_other_devices_have_one_place(nvidia_smi: Path) -> None:
     nvidia_smi.write_text(TWO_GPUS)
-    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in LocalPool().slots("cuda")] == ["0", "1"]
-    assert [slot.name for slot in LocalPool(3).slots("cuda")] == ["gpu 0", "gpu 1", "gpu 0"], "more jobs share them"
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in LocalPool().slots("cuda")] == [
+        "0",
+        "1",
+    ]
+    assert [slot.name for slot in LocalPool(3).slots("cuda")] == ["gpu 0", "gpu 1", "gpu 0"], (
+        "more jobs share them"
+    )
     assert {(slot.kind, slot.host) for slot in LocalPool().slots("cuda")} == {("gpu", None)}
     (slot,) = LocalPool().slots("cuda:1")
     assert (slot.kind, slot.index) == ("gpu", "1")
-    assert "CUDA_VISIBLE_DEVICES" not in slot.environment, "the worker counts its GPUs as the study does"
+    assert "CUDA_VISIBLE_DEVICES" not in slot.environment, (
+        "the worker counts its GPUs as the study does"
+    )
     slots = LocalPool(2).slots("xpu")
     assert [(slot.kind, slot.index) for slot in slots] == [("gpu", "xpu")] * 2
-    with pytest.raises(LabError, match=r"device = 'cuda:2', but there are 2 GPUs here, which count from cuda:0"):
+    with pytest.raises(
+        LabError, match=r"device = 'cuda:2', but there are 2 GPUs here, which count from cuda:0"
+    ):
         LocalPool().slots("cuda:2")
 
 
@@ -112,4 +135,6 @@ def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path
         pytest.skip("this machine has a GPU")
     with pytest.raises(LabError, match="no GPU here"):
         LocalPool().slots("cuda")
-    assert [slot.name for slot in LocalPool().slots("auto")] == [slot.name for slot in LocalPool().slots("cpu")]
+    assert [slot.name for slot in LocalPool().slots("auto")] == [
+        slot.name for slot in LocalPool().slots("cpu")
+    ]

@@ -10,12 +10,16 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch import make_launcher
 from gspo_lab.running.launch.ray import probe_recorded
 
-installed = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'")
+installed = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"
+)
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_without_the_package_the_extra_is_named() -> None:
-    with pytest.raises(LabError, match=r"--on ray needs the package ray: pip install 'gspo-lab\[ray\]'"):
+    with pytest.raises(
+        LabError, match=r"--on ray needs the package ray: pip install 'gspo-lab\[ray\]'"
+    ):
         make_launcher("ray").slots("cpu")
 
 
@@ -39,7 +43,9 @@ def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None
         taken.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*taken.getsockname())
         recorded.write_text(f"{address}\n")
-        with pytest.raises(LabError, match=f"nobody listens at {address}, which {recorded} names: delete that file"):
+        with pytest.raises(
+            LabError, match=f"nobody listens at {address}, which {recorded} names: delete that file"
+        ):
             probe_recorded(recorded)
         taken.listen()
         probe_recorded(recorded)
@@ -48,7 +54,10 @@ def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None
 @installed
 def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if any("gcs_server" in process.read_text(errors="replace") for process in Path("/proc").glob("[0-9]*/comm")):
+    if any(
+        "gcs_server" in process.read_text(errors="replace")
+        for process in Path("/proc").glob("[0-9]*/comm")
+    ):
         pytest.skip("a Ray cluster runs on this machine")
     with pytest.raises(LabError, match="--on ray: no Ray cluster runs on this machine: start one"):
         make_launcher("ray").slots("cpu")

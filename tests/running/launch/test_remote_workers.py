@@ -1,4 +1,6 @@
-"""A keeper beside a real worker, and what conductor and keeper leave for each other in the run's folder."""
+"""A keeper beside a real worker, and what conductor and keeper leave for each other in the run's
+folder.
+"""
 
 import os
 import signal
@@ -92,7 +94,9 @@ def polled(process: RemoteWorker) -> int:
     return int(until(lambda: (code := process.poll()) is not None and [code])[0])
 
 
-def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(tmp_path: Path) -> None:
+def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(
+    tmp_path: Path,
+) -> None:
     launch = asked(tmp_path)
     there, waits = KeeperStatus(State.RUNNING, "node 7"), KeeperStatus(State.QUEUED, "the queue")
     process = follow(launch, Silent(waits, there, waits, there))
@@ -107,7 +111,12 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
             seen.append(told)
             if told.startswith("lost"):
                 launch.begin()
-    assert seen == ["queued the queue", "running node 7", "lost the queue", "running node 7, retry 1"]
+    assert seen == [
+        "queued the queue",
+        "running node 7",
+        "lost the queue",
+        "running node 7, retry 1",
+    ]
     launch.note(code=3)
     assert polled(process) == Exit.STOPPED
     assert latest_record(launch.folder) is None
@@ -124,7 +133,9 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
         (True, {}, "stop", Exit.STOPPED),  # its conductor did that
     ],
 )
-def test_a_job_that_has_gone(tmp_path: Path, cancelled: bool, noted: dict[str, Any], order: str, code: int) -> None:
+def test_a_job_that_has_gone(
+    tmp_path: Path, cancelled: bool, noted: dict[str, Any], order: str, code: int
+) -> None:
     launch, gone = asked(tmp_path), Silent(KeeperStatus(None, "the queue", cancelled))
     if noted:
         launch.begin()
@@ -159,11 +170,17 @@ def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
     assert launch.record() == {}, "what its cluster does not know has ended"
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells which signals wait")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells which signals wait"
+)
 def test_a_term_that_comes_while_slurm_s_keeper_begins_is_heard(tmp_path: Path) -> None:
-    """Slurm tells of a time limit up to a minute early, which may be before a job's Python can hear it."""
+    """Slurm tells of a time limit up to a minute early, which may be before a job's Python can hear
+    it.
+    """
     job = {"SLURM_JOB_ID": "7"}
-    keeper = subprocess.Popen([sys.executable, "-c", BEGIN, slurm.__name__, str(tmp_path)], env=os.environ | job)
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", BEGIN, slurm.__name__, str(tmp_path)], env=os.environ | job
+    )
 
     def blocks() -> bool:
         status = Path(f"/proc/{keeper.pid}/status").read_text()

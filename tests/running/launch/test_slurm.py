@@ -1,4 +1,6 @@
-"""What Slurm's launcher makes of what Slurm says; the runs themselves are in tests/running/conduct/test_on_slurm.py."""
+"""What Slurm's launcher makes of what Slurm says; the runs themselves are in
+tests/running/conduct/test_on_slurm.py.
+"""
 
 import shutil
 
@@ -11,7 +13,13 @@ from gspo_lab.running.launch.slurm import _reason_to_requeue, _seconds
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("00:01:02", 62.0), ("1-00:00:01", 86401.0), ("365-00:00:00", 365 * 86400.0), ("UNLIMITED", None), ("", None)],
+    [
+        ("00:01:02", 62.0),
+        ("1-00:00:01", 86401.0),
+        ("365-00:00:00", 365 * 86400.0),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
 )
 def test_durations(text: str, seconds: float | None) -> None:
     assert _seconds(text) == seconds
@@ -35,7 +43,9 @@ def test_only_a_time_limit_that_is_near_and_a_preemption_ask_for_a_requeue(
 
 
 @pytest.mark.skipif(shutil.which("sinfo") is None, reason="no Slurm here")
-def test_a_missing_configuration_is_not_blamed_on_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_configuration_is_not_blamed_on_the_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
     monkeypatch.setattr(
         "gspo_lab.running.launch.slurm.ANSWER_SECONDS", 1.0

@@ -1,4 +1,6 @@
-"""What `[tune]` lets arms choose is held against engine and model before the first step, as what they declare is."""
+"""What `[tune]` lets arms choose is held against engine and model before the first step, as what
+they declare is.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,7 @@ class Narrow:
 
     def train(self, run, sink, folder, stop):
         return True
-"""
+"""  # noqa: E501
 STUDY = """
 question = "Which aggregation?"
 task = "addition"
@@ -52,7 +54,8 @@ def test_an_engine_is_not_given_candidates_that_it_would_ignore(tmp_path: Path) 
     with pytest.raises(LabError) as caught:
         check(found)
     assert str(caught.value).startswith(
-        "arm.mean@token-mean: the engine 'narrow.py:Narrow' would ignore objective.aggregation = 'token-mean'"
+        "arm.mean@token-mean: the engine 'narrow.py:Narrow' would ignore objective.aggregation ="
+        " 'token-mean'"
     )
     chosen = tuned(found, found.tune.model_copy(update={"chosen": {"mean": 0, "one-out": 0}}))
     assert list(trained_arms(chosen)) == list(chosen.arms.values())

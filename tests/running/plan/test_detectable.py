@@ -1,4 +1,6 @@
-"""What a study could find, before it runs; the factors are those of tests/analysis/stats/test_power.py."""
+"""What a study could find, before it runs; the factors are those of
+tests/analysis/stats/test_power.py.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,9 @@ from gspo_lab.study import Run, Study, load_study
 
 
 def graded(run: Run, record: Record) -> Record:
-    """Of 20 problems seed s of gspo gets s + 1 more right than grpo, which has 8, and no problem stays the same one."""
+    """Of 20 problems seed s of gspo gets s + 1 more right than grpo, which has 8, and no problem
+    stays the same one.
+    """
     if not isinstance(record, AnswerRecord):
         return record
     number = (int(record.problem.rpartition("-")[2]) + 3 * run.seed) % 20
@@ -24,7 +28,9 @@ def graded(run: Run, record: Record) -> Record:
     return changed
 
 
-def declared(folder: Path, toml: str = TWO_ARMS, *, seeds: int = 5, steps: int = 12, **how: Any) -> Study:
+def declared(
+    folder: Path, toml: str = TWO_ARMS, *, seeds: int = 5, steps: int = 12, **how: Any
+) -> Study:
     path = folder / "toy.toml"
     path.write_text(toml.format(seeds=seeds, steps=steps, every=4))
     return load_study(path, **how)
@@ -44,7 +50,8 @@ def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) ->
     assert (found.effect_range, found.answers_sd, found.with_more_answers) == (None, None, None)
     assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in found.line()
     assert found.line().endswith("no stored answers tell what asking alone varies")
-    # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do not help.
+    # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do
+    # not help.
     found = detectable(toy, tmp_path, 10.0)
     assert (found.seeds_for_equivalence, found.with_more_answers) == (None, None)
     line = replace(found, answers_sd=0.01).line()
@@ -52,27 +59,40 @@ def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) ->
     assert "buy more seeds: answers alone vary a pair by 0.010" in line
 
 
-def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(toy: Study, tmp_path: Path) -> None:
+def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(
+    toy: Study, tmp_path: Path
+) -> None:
     found = detectable(toy, tmp_path, 0.02)
-    # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral t's.
+    # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral
+    # t's.
     assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
     assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
     lines = found.line().splitlines()
-    table = lines[lines.index("chance in % to find a true difference of 0.02 / 0.04 / 0.08:") + 1 :][:3]
+    table = lines[
+        lines.index("chance in % to find a true difference of 0.02 / 0.04 / 0.08:") + 1 :
+    ][:3]
     assert table[0].split() == ["3", "seeds", "5", "seeds", "7", "seeds", "10", "seeds"]
     assert " ".join(table[1].split()).startswith("a pair 18 / 47 / 91 ")
     assert not table[2].startswith("  "), "without a contrast there is one row"
 
 
-def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(toy: Study, tmp_path: Path) -> None:
+def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(
+    toy: Study, tmp_path: Path
+) -> None:
     found = detectable(toy, tmp_path)
     assert (found.sd, found.effect) == (None, None)
-    assert "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05" in found.line()
+    assert (
+        "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05"
+        in found.line()
+    )
     assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
 
 
 def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
-    """Three evaluations decide. A pair differs by 1 + seed 20ths on each, and by 1 more on one evaluation of seed 0."""
+    """Three evaluations decide.
+
+    A pair differs by 1 + seed 20ths on each, and by 1 more on one evaluation of seed 0.
+    """
     toml = TWO_ARMS + "[verdict]\nlast = 3\n"
 
     def change(run: Run, record: Record) -> Record:
@@ -89,19 +109,29 @@ def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
     parts = detectable(study, tmp_path / "runs").components
     assert parts.evaluations is not None
     assert parts.answers is not None
-    # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds share.
-    assert parts.starts**2 == pytest.approx(np.cov([0.2, 0.3, 0.4], [0.25 + 0.05 / 3, 0.4, 0.55])[0, 1])
-    # One of nine cells is .05 higher: residuals' squares sum to .05^2 (1 - 1/3)(1 - 1/3), over 2 x 2 x 3.
+    # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds
+    # share.
+    assert parts.starts**2 == pytest.approx(
+        np.cov([0.2, 0.3, 0.4], [0.25 + 0.05 / 3, 0.4, 0.55])[0, 1]
+    )
+    # One of nine cells is .05 higher: residuals' squares sum to .05^2 (1 - 1/3)(1 - 1/3), over 2 x
+    # 2 x 3.
     single = 0.05**2 * 4 / 9 / 12
     assert parts.evaluations**2 == pytest.approx(max(0.0, single - parts.answers**2))
     assert "seeds 0." in parts.line()
 
 
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
-    """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two other arms."""
+    """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two
+    other arms.
+    """
     weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
-    found = detectable(declared(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}"), tmp_path, 0.02)
-    assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3), "one sd, ten seeds, the whole alpha"
+    found = detectable(
+        declared(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}"), tmp_path, 0.02
+    )
+    assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3), (
+        "one sd, ten seeds, the whole alpha"
+    )
     assert found.pair_power[10][0.02] == pytest.approx(detection_chance(10, 0.5**0.5, 0.05 / 3))
     rows = [line.split()[:2] for line in found.line().splitlines() if line.startswith("  ")]
     assert rows == [["3", "seeds"], ["a", "pair"], ["the", "contrast"]]
@@ -109,8 +139,14 @@ def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path)
 
 def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[arm.other]\nobjective = "grpo"\nupdate.learning_rate = 3e-5\n'
-    hows: list[dict[str, Any]] = [{"arms": ["grpo", "gspo"]}, {}, {"overrides": ["verdict.looks=[5, 8]"]}]
-    plain, three, looked = (detectable(declared(tmp_path, toml, seeds=8, **how), tmp_path, 0.02) for how in hows)
+    hows: list[dict[str, Any]] = [
+        {"arms": ["grpo", "gspo"]},
+        {},
+        {"overrides": ["verdict.looks=[5, 8]"]},
+    ]
+    plain, three, looked = (
+        detectable(declared(tmp_path, toml, seeds=8, **how), tmp_path, 0.02) for how in hows
+    )
     assert plain.effect < three.effect < looked.effect
 
 
@@ -123,17 +159,24 @@ def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
     assert found.sd == pytest.approx(max(0.05, found.answers_sd))
     assert found.effect_range[1] == pytest.approx(3.264 * 0.05 * 6.2848, rel=1e-3)
     assert found.with_more_answers < found.seeds_for_equivalence
-    assert f"buy more answers: answers alone vary a pair by {found.answers_sd:.3f}; with {TIMES} times" in found.line()
+    assert (
+        f"buy more answers: answers alone vary a pair by {found.answers_sd:.3f}; with {TIMES} times"
+        in found.line()
+    )
 
 
 def scored(grpo: int, *gspo: int) -> Change:
-    """So many of the 20 problems are answered rightly: by grpo on every seed, by gspo seed by seed."""
+    """So many of the 20 problems are answered rightly: by grpo on every seed, by gspo seed by
+    seed.
+    """
 
     def change(run: Run, record: Record) -> Record:
         if not isinstance(record, AnswerRecord):
             return record
         wanted = gspo[run.seed] if run.arm == "gspo" else grpo
-        right: Record = replace(record, correct=int(int(record.problem.rpartition("-")[2]) < wanted))
+        right: Record = replace(
+            record, correct=int(int(record.problem.rpartition("-")[2]) < wanted)
+        )
         return right
 
     return change
@@ -150,10 +193,16 @@ def test_the_sd_is_that_of_runs_of_the_same_steps_start_and_benchmark(tmp_path: 
     assert found.basis == "measured in toy, at scores around 0.45"
     others = {
         "steps": planned(tmp_path, runs, steps=24),
-        "start": planned(tmp_path, runs, TWO_ARMS.replace("[[bench]]", "[warm_start]\nsteps = 7\n[[bench]]")),
+        "start": planned(
+            tmp_path, runs, TWO_ARMS.replace("[[bench]]", "[warm_start]\nsteps = 7\n[[bench]]")
+        ),
         "problems": planned(tmp_path, runs, TWO_ARMS.replace("problems = 20", "problems = 10")),
     }
-    assert {name: one.sd for name, one in others.items()} == {"steps": None, "start": None, "problems": None}
+    assert {name: one.sd for name, one in others.items()} == {
+        "steps": None,
+        "start": None,
+        "problems": None,
+    }
 
 
 def test_scores_of_another_level_tell_nothing_of_the_noise_here(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     ]
     assert found.updates_per_step == {"a": 2, "b": 2}
     assert found.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group
-    assert found.response_tokens_max == found.responses * 39  # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
+    assert (
+        found.response_tokens_max == found.responses * 39
+    )  # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
     assert found.evaluations == 4 * 3  # steps 0, 4, 6
     assert found.evaluation_answers == 4 * 3 * 10
     assert found.warm_starts == 1
@@ -41,10 +43,15 @@ def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Benc
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
     assert (found.responses, found.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
     assert found.response_tokens_max == found.responses_max * 39
-    assert "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens" in found.lines()
+    assert (
+        "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens"
+        in found.lines()
+    )
 
 
-def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_share_is_asked_once_however_many_seeds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
     asked = []
 
@@ -55,7 +62,12 @@ def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypa
     monkeypatch.setattr(preparation, "task_key", counted)
     study = bench.study()
     arms = {
-        name: replace(arm, settings=arm.settings.model_copy(update={"warm_start": WarmStart(per_seed=name == "b")}))
+        name: replace(
+            arm,
+            settings=arm.settings.model_copy(
+                update={"warm_start": WarmStart(per_seed=name == "b")}
+            ),
+        )
         for name, arm in study.arms.items()
     }
     runs = replace(study, seeds=tuple(range(300)), arms=arms).runs()
@@ -75,7 +87,9 @@ def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
     failed = found.runs[2]
     assert (failed.steps_done, found.responses) == (2, 2 * 4 * 2)
     assert found.evaluations == 1  # the end
-    assert found.basis == "measured on 10 steps of count"  # 3 runs x 3 and 1 of the failed one, first steps left out
+    assert (
+        found.basis == "measured on 10 steps of count"
+    )  # 3 runs x 3 and 1 of the failed one, first steps left out
     # 1 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
     assert found.seconds == failed.seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
     # A step that trained on nothing was sampled all the same.
@@ -84,14 +98,23 @@ def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
     assert plan(bench.study(), bench.runs, jobs=1).seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
 
 
-@pytest.mark.parametrize(("steps", "every", "at"), [(10, 4, [0, 4, 8, 10]), (8, 4, [0, 4, 8]), (3, 10, [0, 3])])
-def test_evaluations_at_the_start_every_so_often_and_at_the_end(steps: int, every: int, at: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("steps", "every", "at"), [(10, 4, [0, 4, 8, 10]), (8, 4, [0, 4, 8]), (3, 10, [0, 3])]
+)
+def test_evaluations_at_the_start_every_so_often_and_at_the_end(
+    steps: int, every: int, at: list[int]
+) -> None:
     assert BenchTable(name="sums", every=every).moments(steps) == at
 
 
 @pytest.mark.parametrize(("per_seed", "starts"), [("false", 1), ("true", 3)])
-def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(bench: Bench, per_seed: str, starts: int) -> None:
-    """Two seeds and a pilot, whose seed no run has. Its steps make a start that no other test has asked for."""
+def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(
+    bench: Bench, per_seed: str, starts: int
+) -> None:
+    """Two seeds and a pilot, whose seed no run has.
+
+    Its steps make a start that no other test has asked for.
+    """
     bench.b = 'clip = "calibrated"'
     own = [f"warm_start.per_seed={per_seed}", "warm_start.steps=7"]
     found = plan(bench.study(overrides=own), bench.runs, jobs=1)
@@ -100,18 +123,30 @@ def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(bench: Bench, per_s
 
 def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
     table = BenchTable(name="sums", every=4, decisive_samples=8, decisive_evaluations=2)
-    assert [(at, table.samples_at(at, 10)) for at in table.moments(10)] == [(0, 1), (4, 1), (8, 8), (10, 8)]
+    assert [(at, table.samples_at(at, 10)) for at in table.moments(10)] == [
+        (0, 1),
+        (4, 1),
+        (8, 8),
+        (10, 8),
+    ]
     assert table.samples_at(0, 0) == 1, "the start never decides"
     before = plan(bench.study(), bench.runs, jobs=1)
     study = bench.study(overrides=["bench.sums.decisive_samples=8", "verdict.last=1"])
     assert study.arms["a"].settings.bench[0].decisive_evaluations == 1, "the verdict's own number"
     # four runs of 4 steps, asked at 0 and 4: 10 problems x (1 + 1), then x (1 + 8)
-    assert (before.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (80, 360)
+    assert (before.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (
+        80,
+        360,
+    )
 
 
 def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) -> None:
-    """16 tokens of prompt and 24 of a response: 1 pass; of 3 turns 16 + 8, 16 + 16 and 16 + 24, which are 2.4 of it."""
-    settings = bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
+    """16 tokens of prompt and 24 of a response: 1 pass; of 3 turns 16 + 8, 16 + 16 and 16 + 24,
+    which are 2.4 of it.
+    """
+    settings = (
+        bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
+    )
     one, three = guessed_pace(settings, on_gpu=False), guessed_pace(settings, on_gpu=False, turns=3)
     assert one.seconds_per_answer == 2 * 6e5 * 40 / 4e10
     assert three.seconds_per_answer == pytest.approx(2.4 * one.seconds_per_answer)
@@ -128,7 +163,9 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     assert "starting model" not in one.basis
     assert active_parameters("somebody/Model-30B-A3B") == 3e9
     assert active_parameters("somebody/Model-0.6B") == 6e8
-    assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), "a published shape is counted"
+    assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), (
+        "a published shape is counted"
+    )
     assert active_parameters("tiny-qwen3") == 6e5
 
 
@@ -136,10 +173,25 @@ def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
     bench.conduct()
 
     def measured(*overrides: str) -> bool:
-        return measured_pace(bench.study(overrides=overrides).arms["a"].settings, bench.runs) is not None
+        return (
+            measured_pace(bench.study(overrides=overrides).arms["a"].settings, bench.runs)
+            is not None
+        )
 
-    others = ["objective.kl_coef=0.1", "arm.a.policy_loss=bapo", "update.lora_rank=8", "objective.advantage=gae"]
-    others += ["update.skip_zero_advantage=false", f"engine={{name='{ENGINE}:CountingEngine', options={{slow=true}}}}"]
+    others = [
+        "objective.kl_coef=0.1",
+        "arm.a.policy_loss=bapo",
+        "update.lora_rank=8",
+        "objective.advantage=gae",
+    ]
+    others += [
+        "update.skip_zero_advantage=false",
+        f"engine={{name='{ENGINE}:CountingEngine', options={{slow=true}}}}",
+    ]
     assert {one: measured(one) for one in others} == dict.fromkeys(others, False)
-    alike = ["objective.advantage=leave-one-out", "arm.a.policy_loss=cispo", "update.learning_rate=1e-3"]
+    alike = [
+        "objective.advantage=leave-one-out",
+        "arm.a.policy_loss=cispo",
+        "update.learning_rate=1e-3",
+    ]
     assert {one: measured(one) for one in alike} == dict.fromkeys(alike, True)

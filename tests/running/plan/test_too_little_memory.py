@@ -52,7 +52,9 @@ def study(folder: Path, model: str, device: str = "cpu") -> Study:
 
 @pytest.fixture
 def huge(tmp_path: Path) -> Path:
-    """A thousand times Qwen3-30B-A3B, as far as its configuration says; a .bin does not say what it holds."""
+    """A thousand times Qwen3-30B-A3B, as far as its configuration says; a .bin does not say what it
+    holds.
+    """
     folder = tmp_path / "huge"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(HUGE))
@@ -65,7 +67,9 @@ def huge(tmp_path: Path) -> Path:
 def one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An nvidia-smi in front of the PATH that tells of one GPU with 24 GiB."""
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: NVIDIA (UUID: GPU-aa)" || echo "0, 24576"\n')
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: NVIDIA (UUID: GPU-aa)" || echo "0, 24576"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -76,7 +80,8 @@ def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: P
         require_memory(study(tmp_path, str(huge)), LocalPool(2).slots("cpu"))
     said = str(refused.value)
     assert "\n" not in said
-    # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two moments of 4 each
+    # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two
+    # moments of 4 each
     assert said.startswith("too little memory: grpo: about ")
     assert "GB (weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in said
     assert "a share of main memory of" in said
@@ -92,7 +97,9 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError, match="too little memory"):
         conduct(one, tmp_path / "runs", jobs=1, console=console, live=False)
     assert not (tmp_path / "runs").exists()
-    (ended,) = conduct(one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True).results
+    (ended,) = conduct(
+        one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True
+    ).results
     assert ended.code == 2, "something that the user can mend"
     assert "the weights of the model" in ended.line
 
@@ -118,7 +125,9 @@ def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     assert one >= two > 1e8, "a worker has its share of main memory"
 
 
-def test_a_plan_for_a_gpu_that_is_not_here_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_for_a_gpu_that_is_not_here_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "nothing"))
     if Path("/proc/driver/nvidia/gpus").is_dir():
@@ -131,11 +140,17 @@ def test_a_plan_for_a_gpu_that_is_not_here_says_so(tmp_path: Path, monkeypatch: 
     assert "grpo: about" in lines[0]
     assert lines[0].endswith("on a GPU of unknown size")
     (whole, adapters) = found.to_json()["memory"]
-    assert whole["total"] - adapters["total"] > 16e9 * 0.75 * 4.02 * 0.95, "gradients and moments of frozen weights"
+    assert whole["total"] - adapters["total"] > 16e9 * 0.75 * 4.02 * 0.95, (
+        "gradients and moments of frozen weights"
+    )
     assert whole["too_little"] is False
 
 
-def test_an_unknown_architecture_is_told_before_anything_is_loaded(tmp_path: Path, huge: Path) -> None:
+def test_an_unknown_architecture_is_told_before_anything_is_loaded(
+    tmp_path: Path, huge: Path
+) -> None:
     (huge / "config.json").write_text(json.dumps({**HUGE, "model_type": "qwen99"}))
-    with pytest.raises(LabError, match="architecture 'qwen99', which is none of the causal language models"):
+    with pytest.raises(
+        LabError, match="architecture 'qwen99', which is none of the causal language models"
+    ):
         check(study(tmp_path, str(huge)))

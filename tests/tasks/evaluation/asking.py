@@ -1,4 +1,6 @@
-"""A task of one's own whose reward any text may win, runs that nobody has trained, and `gspo-lab eval` stopped."""
+"""A task of one's own whose reward any text may win, runs that nobody has trained, and `gspo-lab
+eval` stopped.
+"""
 
 import json
 import os
@@ -28,10 +30,16 @@ SMALL = {"layers": 1, "width": 16}
 
 
 def write_task(folder: Path, problems: int = 12) -> Path:
-    """The grader and its problems: with `held_out` at its default a fifth of them is asked, always the same."""
+    """The grader and its problems: with `held_out` at its default a fifth of them is asked, always
+    the same.
+    """
     (folder / "lottery.py").write_text(GRADER)
     path = folder / "problems.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"ticket {i}:", "reference": ""}) + "\n" for i in range(problems)))
+    path.write_text(
+        "".join(
+            json.dumps({"prompt": f"ticket {i}:", "reference": ""}) + "\n" for i in range(problems)
+        )
+    )
     return path
 
 
@@ -48,21 +56,31 @@ def done(*arguments: object) -> Said:
     return said
 
 
-def declared_runs(here: Path, name: str, study: str, start: Path | None = None) -> list[tuple[Run, Path]]:
+def declared_runs(
+    here: Path, name: str, study: str, start: Path | None = None
+) -> list[tuple[Run, Path]]:
     """The runs of a study that was declared and not conducted, each with its folder."""
     (here / f"{name}.toml").write_text(study)
     declare(load_study(here / f"{name}.toml"), here / "runs" / name)
     runs = [(run, run.folder(here / "runs")) for run in load_study(here / f"{name}.toml").runs()]
     for run, folder in runs:
-        write_json(folder / RUN, run.to_json() | ({} if start is None else {"warm_start": str(start)}))
+        write_json(
+            folder / RUN, run.to_json() | ({} if start is None else {"warm_start": str(start)})
+        )
     return runs
 
 
-def stopped_after(lines: int, runs: Path, by: signal.Signals, *arguments: object) -> tuple[int, int, str]:
-    """Start `gspo-lab ARGUMENTS` and signal it once that many answers are kept: how many, exit code, its stderr."""
+def stopped_after(
+    lines: int, runs: Path, by: signal.Signals, *arguments: object
+) -> tuple[int, int, str]:
+    """Start `gspo-lab ARGUMENTS` and signal it once that many answers are kept: how many, exit
+    code, its stderr.
+    """
     command = [sys.executable, "-m", "gspo_lab.cli", *map(str, arguments)]
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
+    )
     end = time.monotonic() + 240
     try:
         while kept(runs) < lines:
@@ -79,7 +97,10 @@ def stopped_after(lines: int, runs: Path, by: signal.Signals, *arguments: object
 
 def kept(runs: Path) -> int:
     """Answers in all evaluations' journals."""
-    return sum(path.read_bytes().count(b'{"kind":"answer"') for path in runs.rglob("evaluations/*/journal.jsonl"))
+    return sum(
+        path.read_bytes().count(b'{"kind":"answer"')
+        for path in runs.rglob("evaluations/*/journal.jsonl")
+    )
 
 
 def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
@@ -90,4 +111,7 @@ def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-ANSWERS = "SELECT problem, sample, sample_seed, text, tokens, truncated, correct, grader FROM answers ORDER BY 1, 2"
+ANSWERS = (
+    "SELECT problem, sample, sample_seed, text, tokens, truncated, correct, grader FROM answers"
+    " ORDER BY 1, 2"
+)

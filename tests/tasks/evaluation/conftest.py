@@ -10,9 +10,13 @@ from tiny_server import MODEL, TinyServer, serving
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, from which nothing on this machine can be seen by a relative path."""
+    """A folder of the test's own, from which nothing on this machine can be seen by a relative
+    path.
+    """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as most have it: a cache that misleads is there
+    monkeypatch.setattr(
+        sys, "dont_write_bytecode", False
+    )  # as most have it: a cache that misleads is there
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("GSPO_LAB_RUNS", "GSPO_LAB_DATA", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,6 @@
-"""`gspo-lab eval` of models in this process: folders, embedded models, runs; killed, finished, refused."""
+"""`gspo-lab eval` of models in this process: folders, embedded models, runs; killed, finished,
+refused.
+"""
 
 import json
 import shutil
@@ -47,11 +49,16 @@ def test_a_dead_model_is_not_asked_and_gets_nothing_right(here: Path, problems: 
         model.model.norm.weight[3] = torch.nan
     model.save_pretrained(here / "mine")
     asked = done(*asking("mine"))
-    assert "its weights are not finite (model.norm.weight; 1 of 13 tensors), so it was not asked" in asked.err
+    assert (
+        "its weights are not finite (model.norm.weight; 1 of 13 tensors), so it was not asked"
+        in asked.err
+    )
     [score] = json.loads(asked.out)["scores"]
     assert score["score"] == 0.0
     reasons = rows(here / "runs", "select distinct reason, correct, tokens from answers")
-    assert reasons == [("not asked, its weights are not finite (model.norm.weight; 1 of 13 tensors)", 0, 0)]
+    assert reasons == [
+        ("not asked, its weights are not finite (model.norm.weight; 1 of 13 tensors)", 0, 0)
+    ]
 
 
 def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problems: Path) -> None:
@@ -79,7 +86,9 @@ def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problem
 
 
 def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
-    one, two, again = (gspo_lab(*asking("tiny-qwen3", "--seed", seed)).json["scores"][0] for seed in (0, 1, 0))
+    one, two, again = (
+        gspo_lab(*asking("tiny-qwen3", "--seed", seed)).json["scores"][0] for seed in (0, 1, 0)
+    )
     assert (one["run_id"] != two["run_id"], one == again) == (True, True)
 
 
@@ -99,7 +108,9 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     said = gspo_lab(*asking("tiny-qwen3"))
     (path,) = (here / "runs").rglob("evaluation.json")
     declared = json.loads(path.read_text())
-    unsealed = {key: value for key, value in declared.items() if key not in (SEALED, SEAL)}  # as it was written then
+    unsealed = {
+        key: value for key, value in declared.items() if key not in (SEALED, SEAL)
+    }  # as it was written then
     path.write_text(json.dumps({**unsealed, "lab_version": "0.0.9"}))
     refused = gspo_lab(*asking("tiny-qwen3"))
     assert refused.code == 2
@@ -109,7 +120,9 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     # A grader that was changed makes another evaluation, not a mixture.
     grader = here / "lottery.py"
     grader.write_text(grader.read_text() + "\n")
-    bench = bench_of(BENCH, {"problems": "problems.jsonl"}, here, BenchmarkOverrides(samples=2, max_tokens=6))
+    bench = bench_of(
+        BENCH, {"problems": "problems.jsonl"}, here, BenchmarkOverrides(samples=2, max_tokens=6)
+    )
     assert bench.evaluation != declared["evaluation"]
 
 
@@ -126,7 +139,11 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     ],
 )
 def test_a_model_that_cannot_be_asked_is_one_line(
-    here: Path, problems: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+    here: Path,
+    problems: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(here / "hub"))
@@ -141,10 +158,15 @@ def test_a_model_that_cannot_be_asked_is_one_line(
 
 
 def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
-    """Four runs of two seeds from one start; the ends of one seed are made alike too, those of the other differ."""
+    """Four runs of two seeds from one start; the ends of one seed are made alike too, those of the
+    other differ.
+    """
     start, runs = save_model(here / "start", seed=0), here / "runs"
     for run, folder in declared_runs(here, "alike", STUDY, start):
-        save_model(folder / "checkpoints" / "final", seed=9 if run.seed == 1 else len(run.arm + run.arm[1]) + run.seed)
+        save_model(
+            folder / "checkpoints" / "final",
+            seed=9 if run.seed == 1 else len(run.arm + run.arm[1]) + run.seed,
+        )
         if run.arm == "gspo" and run.seed == 0:
             model = build("tiny-qwen3", 3, SMALL)
             with torch.no_grad():
@@ -153,7 +175,10 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     said = done("eval", "--bench", BENCH, "--samples", 2, "--json")
     scores = {(row["run_id"], row["step"]): row for row in said.json["scores"]}
     assert len(scores) == 8
-    query = "SELECT problem, sample, sample_seed, text FROM answers WHERE run_id = '{}' AND step = {} ORDER BY 1, 2"
+    query = (
+        "SELECT problem, sample, sample_seed, text FROM answers WHERE run_id = '{}' AND step = {}"
+        " ORDER BY 1, 2"
+    )
     texts = {key: rows(runs, query.format(*key)) for key in scores}
     for seed in (0, 1):
         assert texts[f"alike/grpo/s{seed}", 0] == texts[f"alike/gspo/s{seed}", 0]
@@ -162,27 +187,54 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     assert texts["alike/grpo/s0", 0] != texts["alike/grpo/s1", 0]
     (compared,) = said.json["comparisons"]
     assert (compared["arm"], compared["against"], compared["seeds"]) == ("gspo", "grpo", 2)
-    difference = [scores[f"alike/gspo/s{s}", 4]["score"] - scores[f"alike/grpo/s{s}", 4]["score"] for s in (0, 1)]
+    difference = [
+        scores[f"alike/gspo/s{s}", 4]["score"] - scores[f"alike/grpo/s{s}", 4]["score"]
+        for s in (0, 1)
+    ]
     assert compared["difference"] == pytest.approx(sum(difference) / 2)
     assert compared["low"] is None
     assert "2 pairs of runs; an interval needs" in compared["note"]
 
     # For people a start that runs share is one row.
     table = gspo_lab("eval", "--bench", BENCH, "--samples", 2).out
-    shown = {line.split("  ")[0]: line.split()[-6] for line in table.splitlines() if line.startswith("alike/")}
+    shown = {
+        line.split("  ")[0]: line.split()[-6]
+        for line in table.splitlines()
+        if line.startswith("alike/")
+    }
     assert list(shown) == [
-        *("alike/grpo+gspo/s0 (shared start)", "alike/grpo/s0", "alike/grpo+gspo/s1 (shared start)"),
+        *(
+            "alike/grpo+gspo/s0 (shared start)",
+            "alike/grpo/s0",
+            "alike/grpo+gspo/s1 (shared start)",
+        ),
         *("alike/grpo/s1", "alike/gspo/s0", "alike/gspo/s1"),
     ]
-    assert shown["alike/grpo+gspo/s1 (shared start)"] == f"{scores['alike/grpo/s1', 0]['score']:.4g}"
+    assert (
+        shown["alike/grpo+gspo/s1 (shared start)"] == f"{scores['alike/grpo/s1', 0]['score']:.4g}"
+    )
 
     # Asked one by one, the twin that did not answer itself says just what it was said to have said.
     other = here / "other"
     shutil.copytree(runs, other)
     for path in other.rglob("evaluations"):
         shutil.rmtree(path)
-    gspo_lab("eval", "--bench", BENCH, "--samples", 2, "--run", "alike/gspo/s1", "--runs", "other", "--json")
-    query = "SELECT problem, sample, step, text, correct FROM answers WHERE run_id = 'alike/gspo/s1' ORDER BY 1, 2, 3"
+    gspo_lab(
+        "eval",
+        "--bench",
+        BENCH,
+        "--samples",
+        2,
+        "--run",
+        "alike/gspo/s1",
+        "--runs",
+        "other",
+        "--json",
+    )
+    query = (
+        "SELECT problem, sample, step, text, correct FROM answers WHERE run_id = 'alike/gspo/s1'"
+        " ORDER BY 1, 2, 3"
+    )
     assert rows(other, query) == rows(runs, query)
 
 
@@ -191,7 +243,10 @@ def test_a_start_that_has_gone_is_named(here: Path, problems: Path) -> None:
     save_model(folder / "checkpoints" / "final", seed=1)
     said = gspo_lab("eval", "--bench", BENCH, "--run", run.id)
     assert (said.code, said.out) == (2, "")
-    assert f"{here / 'starts' / 'lost'} has gone; gspo-lab run STUDY.toml --name NEW" in said.err.splitlines()[-1]
+    assert (
+        f"{here / 'starts' / 'lost'} has gone; gspo-lab run STUDY.toml --name NEW"
+        in said.err.splitlines()[-1]
+    )
 
 
 def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path) -> None:
@@ -218,16 +273,31 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
         assert record["truncated"] or record["tokens"] < min(8, left) or left > 0
         assert record["reason"].startswith("not asked") == (left == 0) if left == 0 else True
     limits = json.loads(path.with_name("evaluation.json").read_text())["limits"]
-    assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (32, 0, 8, "context")
+    assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (
+        32,
+        0,
+        8,
+        "context",
+    )
 
 
 def test_a_name_tells_evaluations_apart(here: Path, problems: Path) -> None:
     options = {"problems": "problems.jsonl"}
-    wishes: list[dict[str, Any]] = [{}, {"samples": 2}, {"temperature": 0.5}, {"temperature": 0.5001}, {"top_p": 0.5}]
+    wishes: list[dict[str, Any]] = [
+        {},
+        {"samples": 2},
+        {"temperature": 0.5},
+        {"temperature": 0.5001},
+        {"top_p": 0.5},
+    ]
     wishes += [{"max_tokens": 256}, {"problems": 2}]
-    names = {bench_of(BENCH, options, here, BenchmarkOverrides(**wish)).evaluation for wish in wishes}
+    names = {
+        bench_of(BENCH, options, here, BenchmarkOverrides(**wish)).evaluation for wish in wishes
+    }
     assert len(names) == len(wishes)
-    (here / "problems.jsonl").write_text((here / "problems.jsonl").read_text().replace("ticket", "lot"))
+    (here / "problems.jsonl").write_text(
+        (here / "problems.jsonl").read_text().replace("ticket", "lot")
+    )
     assert bench_of(BENCH, options, here, BenchmarkOverrides()).evaluation not in names
 
 
@@ -257,7 +327,9 @@ objective = "grpo"
 @pytest.fixture
 def mine(here: Path) -> Path:
     (here / "mine.py").write_text(MINE)
-    (here / "p.jsonl").write_text("".join(json.dumps({"prompt": f"{n}?", "reference": ""}) + "\n" for n in range(30)))
+    (here / "p.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"{n}?", "reference": ""}) + "\n" for n in range(30))
+    )
     return here
 
 
@@ -270,7 +342,10 @@ def test_transcripts_are_kept_and_graded_again(here: Path) -> None:
         assert tokens == sum(turn["tokens"] for turn in told)
         assert reward == pytest.approx(sum(turn["reward"] for turn in told))
         assert told[0]["text"] in text
-    graded = done("regrade", "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1])
+    graded = done(
+        "regrade",
+        "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1],
+    )
     assert "no verdict changed" in graded.out
 
 
@@ -285,14 +360,25 @@ def test_a_server_is_not_asked_for_turns(here: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ('[engine]\nname = "verl"', "the engine 'verl' cannot train on or ask 'mine.py:grade', whose responses have"),
-        ('[rollout]\nsampler = "old.py:Old"', "the sampler 'old.py:Old' does not go on with a response"),
+        (
+            '[engine]\nname = "verl"',
+            "the engine 'verl' cannot train on or ask 'mine.py:grade', whose responses have",
+        ),
+        (
+            '[rollout]\nsampler = "old.py:Old"',
+            "the sampler 'old.py:Old' does not go on with a response",
+        ),
     ],
 )
-def test_who_cannot_reply_is_refused_before_anything_starts(mine: Path, change: str, told: str) -> None:
+def test_who_cannot_reply_is_refused_before_anything_starts(
+    mine: Path, change: str, told: str
+) -> None:
     (mine / "old.py").write_text(
         "class Old:\n    def __init__(self, model, tokenizer, dtype, rows): pass\n"
-        + "".join(f"    def {name}(self, *a, **k): pass\n" for name in ("sample", "refresh", "pause", "facts"))
+        + "".join(
+            f"    def {name}(self, *a, **k): pass\n"
+            for name in ("sample", "refresh", "pause", "facts")
+        )
     )
     (mine / "s.toml").write_text(f"{STUDY_OF_TURNS}{change}\n")
     said = gspo_lab("check", "s.toml")

@@ -1,4 +1,6 @@
-"""`gspo-lab eval` and `grade` of programs: the rating on CodeForces, and what leave to run without isolation does."""
+"""`gspo-lab eval` and `grade` of programs: the rating on CodeForces, and what leave to run without
+isolation does.
+"""
 
 import json
 import math
@@ -43,7 +45,9 @@ RATINGS = {"1/A": 800, "1/B": 1200, "1/C": 1600, "1/D": None}
 
 @pytest.fixture
 def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
-    """The command that asks an untrained model, which solves nothing, for four programs, twice each."""
+    """The command that asks an untrained model, which solves nothing, for four programs, twice
+    each.
+    """
     monkeypatch.setenv("GSPO_LAB_CACHE", str(here / "cache"))
     common: dict[str, Any] = {
         "contest_id": "1",
@@ -56,7 +60,10 @@ def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
         "input_mode": "stdio",
         "generated_tests": 0,
     }
-    lines = [json.dumps({**common, "id": name, "rating": rating}) + "\n" for name, rating in RATINGS.items()]
+    lines = [
+        json.dumps({**common, "id": name, "rating": rating}) + "\n"
+        for name, rating in RATINGS.items()
+    ]
     (here / "own.jsonl").write_text("".join(lines))
     options = ("--data", "codeforces=own.jsonl", "--samples", 2, "--max-tokens", 4)
     return ("eval", "--bench", "codeforces", "--model", "tiny-qwen3", *options)
@@ -70,7 +77,14 @@ def turn(runs: Path, right: dict[str, int]) -> None:
     grades.mkdir()
     with Journal(grades) as sink:
         sink.write(
-            GradeRecord(bench=bench, step=step, problem=problem, sample=sample, correct=int(sample < count), at=1.0)
+            GradeRecord(
+                bench=bench,
+                step=step,
+                problem=problem,
+                sample=sample,
+                correct=int(sample < count),
+                at=1.0,
+            )
             for problem, count in right.items()
             for sample in (0, 1)
         )
@@ -95,8 +109,11 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     assert "rating" not in gspo_lab("eval", "--bench", "addition", *plain).json["scores"][0]
 
 
-def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_eight_is_right() -> None:
-    # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved so is rated 1500.
+def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_eight_is_right() -> (
+    None
+):
+    # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved
+    # so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
     eight, one = (rated({"a": 1500.0, "b": 1500.0}, graded, attempts) for attempts in (8, 1))
     assert eight["rating"] == pytest.approx(1500)
@@ -114,7 +131,9 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     assert declared["task"]["options"]["unsafe"] is True
     # As on a machine that isolates: an untrained model writes no program that would be run.
     monkeypatch.setattr("gspo_lab.tasks.check_isolation", lambda *_: None)
-    assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], "other settings"
+    assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], (
+        "other settings"
+    )
 
     right = {"text": "```python\nprint(2 * int(input()))\n```", "truncated": False}
     first, *answers = [json.loads(line) for line in journal.read_text().splitlines()]
@@ -127,7 +146,9 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     gspo_lab("rebuild")
     done("regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
     with Sandbox.open(slots=1, unsafe=True) as best:
-        assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [(1, best.level)]
+        assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [
+            (1, best.level)
+        ]
     assert len(rows(runs, "SELECT 1 FROM latest_grades")) == 2 * len(lines)
 
 
@@ -137,7 +158,10 @@ def test_without_isolation_no_model_is_asked(here: Path, asking: tuple[object, .
     assert refused.code == 2
     (line,) = refused.err.splitlines()
     assert line.startswith("gspo-lab: programs cannot be isolated on this machine: bwrap")
-    assert all(words in line for words in ("apt-get install bubblewrap", "user namespaces", "--unsafe-no-sandbox"))
+    assert all(
+        words in line
+        for words in ("apt-get install bubblewrap", "user namespaces", "--unsafe-no-sandbox")
+    )
     both = gspo_lab("eval", "--bench", "addition", *asking[1:])
     assert (both.code, both.err) == (2, refused.err), "not even what could be graded"
     assert not list((here / "runs").rglob("journal.jsonl"))
@@ -162,14 +186,19 @@ def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path
     assert not (here / "runs").exists()
     planned = done("plan", path)
     assert "cannot be run here yet: programs cannot be isolated" in planned.out
-    with pytest.raises(LabError, match="cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
+    with pytest.raises(
+        LabError, match="cannot be isolated"
+    ):  # a worker that somebody starts by hand, elsewhere
         set_up(load_study(path).runs()[0], None)
     path.write_text(STUDY.replace('"own.jsonl"', '"own.jsonl", unsafe = true'))
     assert blocker(load_study(path)) is None
 
 
 def test_only_tasks_that_run_programs_get_the_leave() -> None:
-    assert without_sandbox("livecodebench-v5-2410-2502", {"seconds": 3.0}) == {"seconds": 3.0, "unsafe": True}
+    assert without_sandbox("livecodebench-v5-2410-2502", {"seconds": 3.0}) == {
+        "seconds": 3.0,
+        "unsafe": True,
+    }
     assert without_sandbox("codeforces", {}) == {"unsafe": True}
     assert without_sandbox("lottery.py:grade", {"problems": "x"}) == {"problems": "x"}
     build_task("addition", without_sandbox("addition", {}))

@@ -1,4 +1,6 @@
-"""A published benchmark asked of an embedded model's run and of a server: an honest score, which may be zero."""
+"""A published benchmark asked of an embedded model's run and of a server: an honest score, which
+may be zero.
+"""
 
 import json
 from pathlib import Path
@@ -28,25 +30,45 @@ def finished(here: Path) -> Path:
     return folder
 
 
-def test_aime_of_an_embedded_models_run_is_an_honest_zero(here: Path, finished: Path, aime24: Path) -> None:
-    said = done("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2, "--json")
-    shown = [(row["step"], row["problems"], row["answers"], row["score"]) for row in said.json["scores"]]
+def test_aime_of_an_embedded_models_run_is_an_honest_zero(
+    here: Path, finished: Path, aime24: Path
+) -> None:
+    said = done(
+        "eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2, "--json"
+    )
+    shown = [
+        (row["step"], row["problems"], row["answers"], row["score"]) for row in said.json["scores"]
+    ]
     assert shown == [(0, 5, 10, 0.0), (4, 5, 10, 0.0)]
     (row, _) = said.json["scores"]
-    assert row["limits"] == {"context": 4096, "lowest": 128, "highest": 128, "lowered_by": "embedded", "device": "cpu"}
-    table = gspo_lab("eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2).out
-    assert "token limit 128 (instead of 38,912: all that an embedded model gets)" in " ".join(table.split())
+    assert row["limits"] == {
+        "context": 4096,
+        "lowest": 128,
+        "highest": 128,
+        "lowered_by": "embedded",
+        "device": "cpu",
+    }
+    table = gspo_lab(
+        "eval", "--bench", "aime24", "--data", aime24, "--limit", 5, "--samples", 2
+    ).out
+    assert "token limit 128 (instead of 38,912: all that an embedded model gets)" in " ".join(
+        table.split()
+    )
     (declared,) = [json.loads(path.read_text()) for path in finished.rglob("evaluation.json")]
     assert declared["asked"]["prompt_version"] == "boxed/1"
     assert declared["asked"]["temperature"] == 0.6
     assert declared["asked"]["data_digest"]
     stored = rows(here / "runs", "SELECT correct, reason, prompt_version, sample_seed FROM answers")
     assert len(stored) == 20
-    assert all(correct == 0 and reason and version and seed for correct, reason, version, seed in stored)
+    assert all(
+        correct == 0 and reason and version and seed for correct, reason, version, seed in stored
+    )
     assert "addition" not in {bench for (bench,) in rows(here / "runs", "SELECT bench FROM scores")}
 
 
-def test_the_same_copy_elsewhere_is_the_same_evaluation(here: Path, finished: Path, aime24: Path) -> None:
+def test_the_same_copy_elsewhere_is_the_same_evaluation(
+    here: Path, finished: Path, aime24: Path
+) -> None:
     asked = ("eval", "--bench", "aime24", "--limit", 2, "--samples", 1, "--json")
     first = gspo_lab(*asked, "--data", aime24).json
     (here / "moved.jsonl").write_bytes(aime24.read_bytes())
@@ -60,10 +82,30 @@ def test_the_same_copy_elsewhere_is_the_same_evaluation(here: Path, finished: Pa
 
 def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path) -> None:
     with serving(context=1200) as server:
-        command = ("eval", "--server", server.url, "--model", MODEL, "--max-tokens", 4, "--limit", 2, "--json")
+        command = (
+            "eval",
+            "--server",
+            server.url,
+            "--model",
+            MODEL,
+            "--max-tokens",
+            4,
+            "--limit",
+            2,
+            "--json",
+        )
         for bench, words, end in (("aime24", "\\boxed{}", "."), ("addition", "Calculate", "=")):
-            options = ("--bench", bench, *(("--data", aime24) if bench == "aime24" else ()), "--samples", 1)
-            chat, plain = (gspo_lab(*command, *options, *raw).json["scores"][0] for raw in ((), ("--raw-prompts",)))
+            options = (
+                "--bench",
+                bench,
+                *(("--data", aime24) if bench == "aime24" else ()),
+                "--samples",
+                1,
+            )
+            chat, plain = (
+                gspo_lab(*command, *options, *raw).json["scores"][0]
+                for raw in ((), ("--raw-prompts",))
+            )
             assert (chat["answers"], chat["score"]) == (2, 0.0)
             assert chat["evaluation"] != plain["evaluation"]
             first, last = server.asked[-4], server.asked[-1]
@@ -75,11 +117,25 @@ def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path
 
 
 def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
-    """A part of the problems is evaluated where a limit says so, and nowhere else; regrading reads the same part."""
-    lines = [json.dumps({"problem": f"What is {number}?", "answer": str(number)}) for number in range(10)]
+    """A part of the problems is evaluated where a limit says so, and nowhere else; regrading reads
+    the same part.
+    """
+    lines = [
+        json.dumps({"problem": f"What is {number}?", "answer": str(number)}) for number in range(10)
+    ]
     (here / "some.jsonl").write_text("\n".join(lines))
     with serving() as server:
-        asked = ("--server", server.url, "--model", MODEL, "--max-tokens", 4, "--samples", 1, "--json")
+        asked = (
+            "--server",
+            server.url,
+            "--model",
+            MODEL,
+            "--max-tokens",
+            4,
+            "--samples",
+            1,
+            "--json",
+        )
         some = ("eval", "--bench", "aime24", "--data", "some.jsonl", *asked)
         said = done(*some, "--limit", 8)
         assert [(row["problems"], row["score"]) for row in said.json["scores"]] == [(8, 0.0)]

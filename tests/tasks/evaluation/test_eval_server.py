@@ -1,4 +1,6 @@
-"""`gspo-lab eval --server`: a real server on loopback, asked, failing, killed in the middle, finished."""
+"""`gspo-lab eval --server`: a real server on loopback, asked, failing, killed in the middle,
+finished.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ from tiny_server import MODEL, TinyServer, free_port, serving
 
 @contextmanager
 def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
-    """Within the block the server gives that many answers and then none: whoever asks is there to be stopped."""
+    """Within the block the server gives that many answers and then none: whoever asks is there to
+    be stopped.
+    """
     server.faults.extend([0.0] * answers)
     server.always = "wait"
     try:
@@ -29,11 +33,23 @@ def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
 
 
 def asking(server: TinyServer, *more: object) -> tuple[object, ...]:
-    options = ("--data", "problems.jsonl", "--samples", 2, "--max-tokens", 6, "--top-p", 0.9, "--json")
+    options = (
+        "--data",
+        "problems.jsonl",
+        "--samples",
+        2,
+        "--max-tokens",
+        6,
+        "--top-p",
+        0.9,
+        "--json",
+    )
     return ("eval", "--bench", BENCH, "--server", server.url, "--model", MODEL, *options, *more)
 
 
-def test_a_server_is_asked_and_its_answers_are_kept(server: TinyServer, problems: Path, here: Path) -> None:
+def test_a_server_is_asked_and_its_answers_are_kept(
+    server: TinyServer, problems: Path, here: Path
+) -> None:
     said = done(*asking(server))
     (row,) = said.json["scores"]
     wanted = 2 * row["problems"]
@@ -48,11 +64,17 @@ def test_a_server_is_asked_and_its_answers_are_kept(server: TinyServer, problems
     for _, _, seed, text, tokens, truncated, correct, _ in answers:
         (asked,) = [one for one in server.asked if one["seed"] == seed % 2**31]
         rollout = server.rollout(asked["prompt"], asked)
-        assert (text, tokens, truncated) == (rollout.text, len(rollout.response_ids), int(rollout.truncated))
+        assert (text, tokens, truncated) == (
+            rollout.text,
+            len(rollout.response_ids),
+            int(rollout.truncated),
+        )
         assert correct == int(sum(text.encode()) % 2 == 0)
     assert row["score"] == pytest.approx(sum(answer[6] for answer in answers) / wanted)
 
-    (declared,) = [json.loads(path.read_text()) for path in (here / "runs").rglob("evaluation.json")]
+    (declared,) = [
+        json.loads(path.read_text()) for path in (here / "runs").rglob("evaluation.json")
+    ]
     assert declared["subject"] == {"kind": "server", "name": MODEL, "url": server.url}
     assert declared["asked"]["samples"] == 2
     assert declared["asked"]["grader"] == answers[0][-1]
@@ -69,9 +91,15 @@ def test_answers_of_another_model_than_was_asked_are_kept_and_told(
         (row,) = said.json["scores"]
         assert (row["by_others"], row["answered_by"]) == (others, name if others else None)
         assert said.err.count("as the server says") == bool(others)
-    told = f"10 of 10 answers are, as the server says, by 'other-8b' and not by '{MODEL}', which was asked"
+    told = (
+        f"10 of 10 answers are, as the server says, by 'other-8b' and not by '{MODEL}', which was"
+        " asked"
+    )
     assert told in said.err
-    named = rows(here / "runs", "SELECT answered_by, COUNT(*) FROM answers GROUP BY answered_by ORDER BY answered_by")
+    named = rows(
+        here / "runs",
+        "SELECT answered_by, COUNT(*) FROM answers GROUP BY answered_by ORDER BY answered_by",
+    )
     assert named == [(None, 14), ("other-8b", 10)]
     again = gspo_lab(*(word for word in asking(server, "--limit", 5) if word != "--json"))
     assert "other-8b" in again.out, "shown with the result, whenever that is asked for"
@@ -92,7 +120,9 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere(
         assert not path.is_file() or b"secret" not in path.read_bytes(), path
 
 
-def test_what_fails_is_missing_and_asked_again(server: TinyServer, problems: Path, here: Path) -> None:
+def test_what_fails_is_missing_and_asked_again(
+    server: TinyServer, problems: Path, here: Path
+) -> None:
     calm = gspo_lab(*asking(server, "--runs", "calm", "--seed", 3))
     everything = len(server.asked)
     server.asked.clear()
@@ -115,7 +145,10 @@ def test_what_fails_is_missing_and_asked_again(server: TinyServer, problems: Pat
 def test_a_refused_problem_is_refused_once(server: TinyServer, problems: Path, here: Path) -> None:
     few = ("--samples", 3, "--limit", 3, "--concurrency", 1)
     calm = gspo_lab(*asking(server, "--runs", "calm", *few)).json["scores"][0]
-    (refused, *_) = [problem for (problem,) in rows(here / "calm", "SELECT DISTINCT prompt FROM answers ORDER BY 1")]
+    refused, *_ = [
+        problem
+        for (problem,) in rows(here / "calm", "SELECT DISTINCT prompt FROM answers ORDER BY 1")
+    ]
     server.asked.clear()
     server.refuse = refused
     said = gspo_lab(*asking(server, *few))
@@ -138,20 +171,31 @@ def test_a_server_that_is_gone_is_given_up(problems: Path, here: Path) -> None:
     assert "does not answer" in down.err.splitlines()[-1]
 
 
-def test_no_answer_is_longer_than_the_context(server: TinyServer, problems: Path, here: Path) -> None:
+def test_no_answer_is_longer_than_the_context(
+    server: TinyServer, problems: Path, here: Path
+) -> None:
     longest = "ticket 10:" * 3
-    lines = [{"id": str(i), "prompt": f"{longest[: 10 + i % 20]}{i}", "reference": ""} for i in range(100)]
+    lines = [
+        {"id": str(i), "prompt": f"{longest[: 10 + i % 20]}{i}", "reference": ""}
+        for i in range(100)
+    ]
     problems.write_text("".join(json.dumps(line) + "\n" for line in lines))
     server.context = 24
     said = done(*asking(server, "--max-tokens", 12, "--samples", 1))
     limits = said.json["scores"][0]["limits"]
     assert limits == {"context": 24, "lowest": 0, "highest": 12, "lowered_by": "context"}
-    answers = rows(here / "runs", "SELECT prompt, text, tokens, truncated, correct, reason FROM answers")
+    answers = rows(
+        here / "runs", "SELECT prompt, text, tokens, truncated, correct, reason FROM answers"
+    )
     full = [answer for answer in answers if len(answer[0]) >= 24]
     assert full
     assert {answer[1:5] for answer in full} == {("", 0, 1, 0)}
     assert all(answer[5].startswith("not asked, ") and "context" in answer[5] for answer in full)
-    assert all(0 < tokens <= min(12, 24 - len(prompt)) for prompt, _, tokens, *_ in answers if len(prompt) < 24)
+    assert all(
+        0 < tokens <= min(12, 24 - len(prompt))
+        for prompt, _, tokens, *_ in answers
+        if len(prompt) < 24
+    )
     counted = [asked for asked in server.asked if asked["max_tokens"] == 1]
     assert len(counted) >= len(full)
     assert gspo_lab(*asking(server, "--max-tokens", 12, "--samples", 1)).json == said.json
@@ -183,14 +227,26 @@ def test_stopped_in_the_middle_it_is_finished_by_the_same_command(
 def test_asking_a_server_needs_no_torch(server: TinyServer, here: Path) -> None:
     """As where only the extra `server` is installed."""
     code = (
-        "import atexit, sys; sys.argv[0] = 'gspo-lab'; from gspo_lab.cli import main\n"
-        "atexit.register(lambda: print('loaded:', {'torch', 'transformers'} & set(sys.modules), file=sys.stderr))\n"
-        "main()"
+        "import atexit, sys; sys.argv[0] = 'gspo-lab'; from gspo_lab.cli import"
+        " main\natexit.register(lambda: print('loaded:', {'torch', 'transformers'} &"
+        " set(sys.modules), file=sys.stderr))\nmain()"
     )
     options = ("--bench", "addition", "--limit", "2", "--max-tokens", "3", "--json")
-    command = [sys.executable, "-c", code, "eval", "--server", server.url, "--model", MODEL, *options]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "eval",
+        "--server",
+        server.url,
+        "--model",
+        MODEL,
+        *options,
+    ]
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["answers"] == 2
     assert "loaded: set()" in done.stderr
@@ -234,7 +290,9 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),
         (("--server", "localhost"), "write it as http://HOST:PORT/v1"),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",  # without the free port: no two workers share it
+    ids=lambda value: (
+        value[0] if isinstance(value, tuple) else ""
+    ),  # without the free port: no two workers share it
 )
 def test_a_wrong_wish_is_one_line_and_leaves_nothing(
     server: TinyServer, problems: Path, here: Path, arguments: tuple[str, ...], told: str

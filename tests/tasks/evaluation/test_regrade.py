@@ -70,7 +70,10 @@ def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
 
 
 def test_answers_in_a_folder_that_was_moved_are_graded_again(
-    here: Path, asked: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    here: Path,
+    asked: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (declaration,) = (here / "runs").rglob("evaluation.json")
     task = json.loads(declaration.read_text())["task"]
@@ -86,7 +89,9 @@ def test_answers_in_a_folder_that_was_moved_are_graded_again(
 
 def test_a_grader_that_hangs_leaves_its_answers_ungraded(here: Path) -> None:
     write_task(here, 30)
-    change_grader(here, "import time\n" + GRADER.replace("    return", "    time.sleep(8)\n    return"))
+    change_grader(
+        here, "import time\n" + GRADER.replace("    return", "    time.sleep(8)\n    return")
+    )
     options = {"problems": "problems.jsonl", "seconds": 1, "max_tokens": 2}
     bench = bench_of(BENCH, options, here, BenchmarkOverrides(problems=2))
     subject = model_subject(here / "runs", "tiny-qwen3", device="cpu")
@@ -95,12 +100,19 @@ def test_a_grader_that_hangs_leaves_its_answers_ungraded(here: Path) -> None:
     answers = list(subject.folder.evaluation(bench.evaluation).records("answer"))
     assert len(answers) == 2
     for answer in answers:
-        assert (answer.get("correct"), answer["error"]) == (None, "it has not graded the answer after 1 s")
+        assert (answer.get("correct"), answer["error"]) == (
+            None,
+            "it has not graded the answer after 1 s",
+        )
 
 
-def test_an_answer_is_counted_when_it_is_graded_and_no_more_problems_are_made_than_were_asked() -> None:
+def test_an_answer_is_counted_when_it_is_graded_and_no_more_problems_are_made_than_were_asked() -> (
+    None
+):
     class Watching(Addition):
-        """Notes how many answers were counted when each one is graded, and which problems were made."""
+        """Notes how many answers were counted when each one is graded, and which problems were
+        made.
+        """
 
         def grade(self, problem: Problem, answer: str) -> Grade:
             noted.append(len(counted))
@@ -123,7 +135,9 @@ def test_an_answer_is_counted_when_it_is_graded_and_no_more_problems_are_made_th
     assert made == ["held-0", "held-1", "held-2"]
 
 
-def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path, asked: str) -> None:
+def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(
+    here: Path, asked: str
+) -> None:
     runs = here / "runs"
     before, (was, _) = tables(runs), score(runs)
     assert 0 < was < 1
@@ -159,7 +173,9 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path,
 
 
 def test_a_grader_that_fails_grades_nothing_wrong(here: Path, asked: str) -> None:
-    change_grader(here, "def grade(problem, answer):\n    return 1 / len(answer.replace(answer, ''))\n")
+    change_grader(
+        here, "def grade(problem, answer):\n    return 1 / len(answer.replace(answer, ''))\n"
+    )
     said = gspo_lab("regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["now not graded"] == len(said["changed"]) == said["applied"] > 0
@@ -196,7 +212,9 @@ objective = "gspo"
 
 
 def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
-    """Four right answers a run, two of which an earlier grader took for wrong; training responses are left alone."""
+    """Four right answers a run, two of which an earlier grader took for wrong; training responses
+    are left alone.
+    """
     runs = here / "runs"
     problems = build_task("addition", {}).problems("held-out")[:4]
     for _, folder in declared_runs(here, "sums", STUDY):
@@ -228,11 +246,18 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     said = gspo_lab("regrade", "sums", "--apply", "--json").json
     assert (len(said["changed"]), said["applied"]) == (4, 8)
     assert rows(runs, "SELECT DISTINCT score FROM scores") == [(1.0,)]
-    assert {path: path.read_bytes() for path in journals} == journals, "a worker is the only writer of a run's journal"
+    assert {path: path.read_bytes() for path in journals} == journals, (
+        "a worker is the only writer of a run's journal"
+    )
     lines = (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()
     first, row = json.loads(lines[0]), json.loads(lines[1])
     assert first["run"] == "sums/gspo/s0"
-    assert (row["kind"], row["bench"], row["correct"], row["grader"]) == ("grade", "sums", 1, "addition/1")
+    assert (row["kind"], row["bench"], row["correct"], row["grader"]) == (
+        "grade",
+        "sums",
+        1,
+        "addition/1",
+    )
     only = gspo_lab("regrade", "sums/gspo/s0", "--json").json
     assert only["changed"] == []
 
@@ -246,13 +271,17 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
         (("ASKED", "--bench", "else"), "no benchmark answers to else"),
     ],
 )
-def test_what_cannot_be_graded_is_told(here: Path, asked: str, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_graded_is_told(
+    here: Path, asked: str, arguments: tuple[str, ...], told: str
+) -> None:
     said = gspo_lab("regrade", *(asked if word == "ASKED" else word for word in arguments))
     assert said.code == 2
     assert told in said.err.splitlines()[-1]
 
 
-def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_code(here: Path) -> None:
+def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_code(
+    here: Path,
+) -> None:
     write_task(here, 30)
     fails = "    if sum(answer.encode()) % 5 == 0: raise RuntimeError('no judge')\n    return"
     change_grader(here, GRADER.replace("    return", fails))
@@ -263,7 +292,11 @@ def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_co
     assert f"{row['errors']} of {row['answers']} answers could not be graded" in said.err
     assert "no judge" in said.err
     (asked,) = said.json["asked"].values()
-    assert (len(asked["problems"]), asked["samples"], asked["temperature"]) == (row["problems"], 4, 1.0)
+    assert (len(asked["problems"]), asked["samples"], asked["temperature"]) == (
+        row["problems"],
+        4,
+        1.0,
+    )
     assert row["sampling_se"] > 0
     again = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
     assert (again.code, "avg@4" in again.out) == (1, True), again

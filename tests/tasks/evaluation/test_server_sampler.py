@@ -21,7 +21,9 @@ Result = TypeVar("Result")
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_tokens=12, stop=("e",))
 
 
-def with_sampler(place: ServerEndpoint, what: Callable[[ServerSampler], Awaitable[Result]]) -> Result:
+def with_sampler(
+    place: ServerEndpoint, what: Callable[[ServerSampler], Awaitable[Result]]
+) -> Result:
     async def run() -> Result:
         async with ServerSampler(place) as sampler:
             return await what(sampler)
@@ -29,7 +31,9 @@ def with_sampler(place: ServerEndpoint, what: Callable[[ServerSampler], Awaitabl
     return asyncio.run(run())
 
 
-def ask(server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6, prompt: str = "1+1=") -> Reply:
+def ask(
+    server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6, prompt: str = "1+1="
+) -> Reply:
     place = ServerEndpoint(server.url, MODEL, tries=tries)
     return with_sampler(place, lambda sampler: sampler.ask(prompt, SAMPLING, seed, chat=chat))
 
@@ -51,7 +55,9 @@ def test_what_passes_by_itself_is_tried_again(server: TinyServer, fault: object)
     server.faults += [fault, fault]
     assert ask(server) == calm
     assert len(server.asked) == 4
-    first, second = (after - before for before, after in zip(server.times[1:], server.times[2:], strict=False))
+    first, second = (
+        after - before for before, after in zip(server.times[1:], server.times[2:], strict=False)
+    )
     assert first >= 0.025
     assert second >= 0.05, "pauses grow"
 
@@ -112,7 +118,9 @@ def test_no_more_are_in_flight_than_allowed(server: TinyServer) -> None:
     place = ServerEndpoint(server.url, MODEL, at_once=3)
 
     async def nine(sampler: ServerSampler) -> list[Reply]:
-        return await asyncio.gather(*(sampler.ask("1+1=", SAMPLING, seed, chat=True) for seed in range(9)))
+        return await asyncio.gather(
+            *(sampler.ask("1+1=", SAMPLING, seed, chat=True) for seed in range(9))
+        )
 
     def answer() -> None:
         try:
@@ -143,7 +151,13 @@ def test_the_context_is_the_servers(server: TinyServer) -> None:
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    hosts = ("localhost:8000", "ftp://localhost/v1", "http:///v1", "http://me:secret@localhost/v1", "http://h/v1?k=s")
+    hosts = (
+        "localhost:8000",
+        "ftp://localhost/v1",
+        "http:///v1",
+        "http://me:secret@localhost/v1",
+        "http://h/v1?k=s",
+    )
     for url in (*hosts, "http://h:99999/v1", "http://h:x/v1", "http://[::1/v1"):
         with pytest.raises(LabError) as refused:
             ServerEndpoint(url, MODEL)

@@ -1,4 +1,6 @@
-"""An OpenAI-compatible server for tests: real HTTP on loopback, a real embedded model, and faults on request."""
+"""An OpenAI-compatible server for tests: real HTTP on loopback, a real embedded model, and faults
+on request.
+"""
 
 import contextlib
 import json
@@ -21,10 +23,11 @@ TOKENIZER = byte_tokenizer()
 class TinyServer(ThreadingHTTPServer):
     """Serves a model of one layer, drawn from seed 0, one request at a time.
 
-    `faults` are taken one per request for an answer: a status (429, 500), "drop" (the connection is closed),
-    "garbage" (no JSON), "echo" and "echoed refusal" (the key is said back), "think" (the answer's thinking comes apart
-    from it), "abort", "wait" (no answer before `go_on` is set), or seconds to be slow by.
-    A status (429, 2) also says Retry-After: 2. `refuse` is part of a prompt that is refused with 400.
+    `faults` are taken one per request for an answer: a status (429, 500), "drop" (the connection is
+    closed), "garbage" (no JSON), "echo" and "echoed refusal" (the key is said back), "think" (the
+    answer's thinking comes apart from it), "abort", "wait" (no answer before `go_on` is set), or
+    seconds to be slow by. A status (429, 2) also says Retry-After: 2. `refuse` is part of a prompt
+    that is refused with 400.
     """
 
     daemon_threads = True
@@ -42,7 +45,9 @@ class TinyServer(ThreadingHTTPServer):
         self.times: list[float] = []
         self.waiting = self.most_waiting = 0
         self.counting = threading.Lock()
-        self._sampler = TransformersSampler(build("tiny-qwen3", 0, {"layers": 1, "width": 16}), TOKENIZER)
+        self._sampler = TransformersSampler(
+            build("tiny-qwen3", 0, {"layers": 1, "width": 16}), TOKENIZER
+        )
         self._one_by_one = threading.Lock()
 
     @property
@@ -50,7 +55,9 @@ class TinyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def rollout(self, prompt: str, body: dict[str, Any]) -> Rollout:
-        sampling = Sampling(body["temperature"], body["top_p"], body["max_tokens"], tuple(body.get("stop", ())))
+        sampling = Sampling(
+            body["temperature"], body["top_p"], body["max_tokens"], tuple(body.get("stop", ()))
+        )
         request = Request("asked", tuple(TOKENIZER.encode(prompt)), 0, body["seed"])
         with self._one_by_one:
             return self._sampler.sample([request], sampling)[0]
@@ -70,7 +77,14 @@ class Answering(BaseHTTPRequestHandler):
             self._say(404, {"error": {"message": "no such page"}})
             return
         model = {"id": MODEL, "object": "model"}
-        self._say(200, {"data": [model | ({"max_model_len": self.server.context} if self.server.context else {})]})
+        self._say(
+            200,
+            {
+                "data": [
+                    model | ({"max_model_len": self.server.context} if self.server.context else {})
+                ]
+            },
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -83,11 +97,16 @@ class Answering(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
         elif isinstance(fault, tuple):
-            self._say(fault[0], {"error": {"message": "too many at once"}}, {"Retry-After": str(fault[1])})
+            self._say(
+                fault[0], {"error": {"message": "too many at once"}}, {"Retry-After": str(fault[1])}
+            )
         elif isinstance(fault, int):
             self._say(fault, {"error": {"message": "not this time"}})
         elif fault == "echo":
-            self._say(200, {"choices": [{"message": {"content": f"you are {self.headers['authorization']}"}}]})
+            self._say(
+                200,
+                {"choices": [{"message": {"content": f"you are {self.headers['authorization']}"}}]},
+            )
         elif fault == "echoed refusal":
             self._say(400, {"error": {"message": f"you are {self.headers['authorization']}"}})
         elif fault in ("garbage", "deep"):
@@ -113,17 +132,29 @@ class Answering(BaseHTTPRequestHandler):
         if self.server.refuse is not None and self.server.refuse in prompt:
             self._say(400, {"error": {"message": "this one is refused"}})
         elif self.server.context is not None and needed > self.server.context:
-            self._say(400, {"error": {"message": f"{needed} tokens, but the context has {self.server.context}"}})
+            self._say(
+                400,
+                {
+                    "error": {
+                        "message": f"{needed} tokens, but the context has {self.server.context}"
+                    }
+                },
+            )
         else:
             self._say(200, self._completion(prompt, body, chat, fault))
 
-    def _completion(self, prompt: str, body: dict[str, Any], chat: bool, fault: Any) -> dict[str, Any]:
+    def _completion(
+        self, prompt: str, body: dict[str, Any], chat: bool, fault: Any
+    ) -> dict[str, Any]:
         rollout = self.server.rollout(prompt, body)
         message: dict[str, Any] = {"role": "assistant", "content": rollout.text}
         if fault == "think":
             message["reasoning_content"] = "hm"
         ended = "abort" if fault == "abort" else "length" if rollout.truncated else "stop"
-        usage = {"prompt_tokens": len(TOKENIZER.encode(prompt)), "completion_tokens": len(rollout.response_ids)}
+        usage = {
+            "prompt_tokens": len(TOKENIZER.encode(prompt)),
+            "completion_tokens": len(rollout.response_ids),
+        }
         if isinstance(fault, dict):
             usage |= fault
         said = {"message": message} if chat else {"text": rollout.text}
@@ -140,7 +171,10 @@ class Answering(BaseHTTPRequestHandler):
                 time.sleep(0.02)
 
     def _known(self) -> bool:
-        if self.server.key is None or self.headers.get("authorization") == f"Bearer {self.server.key}":
+        if (
+            self.server.key is None
+            or self.headers.get("authorization") == f"Bearer {self.server.key}"
+        ):
             return True
         self._say(401, {"error": {"message": "who are you?"}})
         return False

@@ -1,8 +1,10 @@
-"""Small hostile programs. Each says `ESCAPED` and how if it got through, `held` if every door was shut.
+"""Small hostile programs. Each says `ESCAPED` and how if it got through, `held` if every door was
+shut.
 
-The input is the host's facts as JSON (walled.Host), with the name of the attack. In the list at the end of this file
-each program stands behind a line `== its name`. In brackets follow the endings that may be observed, where it is meant
-to be stopped; its limit in seconds, 0.6 where none stands; and HOARD, where it begins with that text.
+The input is the host's facts as JSON (walled.Host), with the name of the attack. In the list at the
+end of this file each program stands behind a line `== its name`. In brackets follow the endings
+that may be observed, where it is meant to be stopped; its limit in seconds, 0.6 where none stands;
+and HOARD, where it begins with that text.
 """
 
 import re
@@ -49,7 +51,9 @@ class Attack:
 
 def program(attacks: Iterable[Attack]) -> Program:
     """Makes the attack that its input names, or adds 1 to a number where that is `honest`."""
-    bodies = {attack.name: attack.body for attack in attacks} | {"honest": "print(host['pid'] + 1)\nsys.exit()"}
+    bodies = {attack.name: attack.body for attack in attacks} | {
+        "honest": "print(host['pid'] + 1)\nsys.exit()"
+    }
     return Program(f"{HEAD}exec({bodies!r}[host['attack']]){TAIL}")
 
 
@@ -81,7 +85,9 @@ def hoard_until_told():
     try: hoard(take)
     except OSError: time.sleep(60)
 """
-"""Memory that counts in no process: it is shared and touched, and then let go of while something still refers to it."""
+"""Memory that counts in no process: it is shared and touched, and then let go of while something
+still refers to it.
+"""
 
 
 def listed_attacks(text: str) -> Iterator[Attack]:
@@ -101,8 +107,7 @@ def listed_attacks(text: str) -> Iterator[Attack]:
 
 
 ATTACKS = list(
-    listed_attacks(
-        r"""
+    listed_attacks(r"""
 == tcp
 attempt('tcp', lambda: socket.create_connection(('127.0.0.1', host['tcp']), 1))
 == udp
@@ -447,6 +452,5 @@ for score in ("0", "-1000"):
 import fcntl
 attempt("typing", lambda: fcntl.ioctl(0, 0x5412, b"x"))
 attempt("tty", lambda: open("/dev/tty", "w"))
-"""
-    )
+""")
 )

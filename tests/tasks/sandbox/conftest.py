@@ -110,20 +110,28 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def left_behind() -> list[str]:
-    """Processes under the uids of this process's sandboxes, houses that descend from it, and its zombies."""
+    """Processes under the uids of this process's sandboxes, houses that descend from it, and its
+    zombies.
+    """
     found, uids = [], {uid for sandbox in OPEN for uid in sandbox.uids}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 status = dict(
-                    line.split(":\t", 1) for line in (entry / "status").read_text().splitlines() if ":\t" in line
+                    line.split(":\t", 1)
+                    for line in (entry / "status").read_text().splitlines()
+                    if ":\t" in line
                 )
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
             child = int(status["PPid"]) == os.getpid()
             house = child and b"gspo_lab.tasks.sandbox.supervisor" in command
-            if house or int(status["Uid"].split()[0]) in uids or (child and status["State"].startswith("Z")):
+            if (
+                house
+                or int(status["Uid"].split()[0]) in uids
+                or (child and status["State"].startswith("Z"))
+            ):
                 found.append(f"{entry.name} {status['Name']} {status['State']}")
     return found
 
@@ -132,7 +140,9 @@ def left_behind() -> list[str]:
 def nothing_is_left() -> Iterator[None]:
     """After every test of this folder: no process, no zombie."""
     yield
-    deadline = time.monotonic() + 9  # below the 10 s after which a house would end such a test by itself
+    deadline = (
+        time.monotonic() + 9
+    )  # below the 10 s after which a house would end such a test by itself
     while (found := left_behind()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not found

@@ -19,7 +19,18 @@ def limits(seconds: float) -> Limits:
 
 
 def planted(host: Host) -> list[Path]:
-    places = ["/", "/usr", "/usr/lib", "/etc", "/var/tmp", "/dev", "/tmp", "/run", "/opt", str(host.folder)]
+    places = [
+        "/",
+        "/usr",
+        "/usr/lib",
+        "/etc",
+        "/var/tmp",
+        "/dev",
+        "/tmp",
+        "/run",
+        "/opt",
+        str(host.folder),
+    ]
     return [path for place in places for path in Path(place).glob("planted*")]
 
 
@@ -40,14 +51,20 @@ def assert_held(attack: Attack, outcome: ExecutionResult, host: Host) -> None:
 
 
 @pytest.mark.parametrize("seconds", sorted({attack.seconds for attack in ATTACKS}))
-def test_none_gets_out_and_the_next_program_is_well(seconds: float, sandbox: Sandbox, host: Host) -> None:
-    """Attacks with the same limits run one after the other in one sandbox, an honest program after each."""
+def test_none_gets_out_and_the_next_program_is_well(
+    seconds: float, sandbox: Sandbox, host: Host
+) -> None:
+    """Attacks with the same limits run one after the other in one sandbox, an honest program after
+    each.
+    """
     attacks = [attack for attack in ATTACKS if attack.seconds == seconds]
     inputs = [host.stdin(name) for attack in attacks for name in (attack.name, "honest")]
     outcomes = sandbox.run(program(attacks), inputs, limits(seconds))
     for attack, outcome, honest in zip(attacks, outcomes[::2], outcomes[1::2], strict=True):
         assert_held(attack, outcome, host)
-        assert (honest.ending, honest.stdout) == ("finished", b"%d\n" % (os.getpid() + 1)), attack.name
+        assert (honest.ending, honest.stdout) == ("finished", b"%d\n" % (os.getpid() + 1)), (
+            attack.name
+        )
 
 
 def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) -> None:
@@ -55,26 +72,45 @@ def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) ->
     with ThreadPoolExecutor(8) as pool:
         for attack in ATTACKS:
             stdin = host.stdin(attack.name)
-            waiting.append(pool.submit(crowded.run, program([attack]), [stdin], limits(attack.seconds)))
+            waiting.append(
+                pool.submit(crowded.run, program([attack]), [stdin], limits(attack.seconds))
+            )
             waiting.append(pool.submit(crowded.run, HONEST, numbers, TIGHT))
     outcomes = [future.result() for future in waiting]
     for attack, (outcome,) in zip(ATTACKS, outcomes[::2], strict=True):
         assert_held(attack, outcome, host)
     for honest in outcomes[1::2]:
-        assert [(one.ending, one.stdout) for one in honest] == [("finished", b"%d\n" % n) for n in range(1, 6)]
+        assert [(one.ending, one.stdout) for one in honest] == [
+            ("finished", b"%d\n" % n) for n in range(1, 6)
+        ]
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_the_attacks_would_get_out_if_nothing_held_them(host: Host) -> None:
-    """The list is worth something only if, without walls, its programs report that they got through."""
-    through = {"tcp", "udp", "unix sockets", "datagrams of a pair", "read secrets", "shared mappings"}
-    through |= {"signals by descriptor owner", "shared memory but for a page", "shared memory of zeros"}
+    """The list is worth something only if, without walls, its programs report that they got
+    through.
+    """
+    through = {
+        "tcp",
+        "udp",
+        "unix sockets",
+        "datagrams of a pair",
+        "read secrets",
+        "shared mappings",
+    }
+    through |= {
+        "signals by descriptor owner",
+        "shared memory but for a page",
+        "shared memory of zeros",
+    }
     through |= {"deleted files that are mapped"}
     with Sandbox.open(unsafe=True, slots=1) as bare:
         assert bare.level == "none"
         for attack in ATTACKS:
             if attack.name in through:
-                (outcome,) = bare.run(program([attack]), [host.stdin(attack.name)], limits(attack.seconds))
+                (outcome,) = bare.run(
+                    program([attack]), [host.stdin(attack.name)], limits(attack.seconds)
+                )
                 assert b"ESCAPED" in outcome.stdout, (attack.name, outcome)
     host.reached.clear()
 

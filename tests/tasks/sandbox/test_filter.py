@@ -1,4 +1,6 @@
-"""The seccomp filter: its numbers against libseccomp's, its logic by running it as the kernel would."""
+"""The seccomp filter: its numbers against libseccomp's, its logic by running it as the kernel
+would.
+"""
 
 import ctypes
 import ctypes.util
@@ -27,7 +29,11 @@ def decide(code: bytes, number: int, *arguments: int, architecture: int = 0xC000
         elif operation == 0x06:
             return operand
         else:
-            holds = {0x15: accumulator == operand, 0x25: accumulator > operand, 0x45: bool(accumulator & operand)}
+            holds = {
+                0x15: accumulator == operand,
+                0x25: accumulator > operand,
+                0x45: bool(accumulator & operand),
+            }
             at += jump_true if holds[operation] else jump_false
 
 
@@ -60,7 +66,9 @@ def test_arguments_decide_where_they_must() -> None:
     assert decide(code, 302, 0, 7) == ALLOW
     assert decide(code, 302, 1, 7) == refused()
     assert decide(code, 72, 5, 1) == ALLOW
-    assert [decide(code, 72, 5, command) for command in (6, 7, 37, 38, 1024, 1026)] == [refused()] * 6
+    assert [decide(code, 72, 5, command) for command in (6, 7, 37, 38, 1024, 1026)] == [
+        refused()
+    ] * 6
     assert [decide(code, 72, 5, command) for command in (8, 10, 15)] == [refused()] * 3
     assert decide(code, 16, 0, 0x5401) == ALLOW
     assert decide(code, 16, 0, 0x5412) == refused()
@@ -73,9 +81,20 @@ def test_arguments_decide_where_they_must() -> None:
     for action in (0x7000, 1 << 40):
         assert decide(code, 13, 17, action) == refused(0), "and changed to no effect"
     private, shared, validated, without_file, huge = 0x02, 0x01, 0x03, 0x20, 0x40000
-    for flags in (private, private | without_file, shared, validated, private | without_file | 0x4000):
+    for flags in (
+        private,
+        private | without_file,
+        shared,
+        validated,
+        private | without_file | 0x4000,
+    ):
         assert decide(code, 9, 0, 4096, 3, flags) == ALLOW, flags
-    for flags in (shared | without_file, validated | without_file, private | without_file | huge, shared | huge):
+    for flags in (
+        shared | without_file,
+        validated | without_file,
+        private | without_file | huge,
+        shared | huge,
+    ):
         assert decide(code, 9, 0, 4096, 3, flags) == refused(), flags
     assert decide(code, 62) == ALLOW
 

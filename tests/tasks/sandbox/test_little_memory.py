@@ -1,4 +1,6 @@
-"""Where the machine has less memory than a program may use: whoever exhausts it is wrong, and not left ungraded."""
+"""Where the machine has less memory than a program may use: whoever exhausts it is wrong, and not
+left ungraded.
+"""
 
 import contextlib
 import json
@@ -79,7 +81,9 @@ def test_whoever_exhausts_two_gigabytes_is_wrong(group_of_two_gigabytes: Path) -
     )
     assert lab.returncode == 0, lab.stderr
     endings = json.loads(lab.stdout)
-    assert endings.pop("in many processes") in ("memory", "time"), "who is left after its children's end waits on"
+    assert endings.pop("in many processes") in ("memory", "time"), (
+        "who is left after its children's end waits on"
+    )
     assert endings == {"private": "memory", "shared and released": "memory", "small": "finished"}
 
 
@@ -90,11 +94,15 @@ def test_what_is_left_is_the_least_of_the_machine_and_each_group(
         (tmp_path / name).mkdir(exist_ok=True)
         for file, number in zip(("memory.max", "memory.current"), numbers, strict=True):
             (tmp_path / name / file).write_text(f"{number}\n")
-    monkeypatch.setitem(isolated_process.CGROUPS, "", (str(tmp_path), "memory.max", "memory.current"))
+    monkeypatch.setitem(
+        isolated_process.CGROUPS, "", (str(tmp_path), "memory.max", "memory.current")
+    )
     read_text = Path.read_text
     groups = iter(("0::/a/b\n", "0::/\n", "4:cpu:/a\n"))
     monkeypatch.setattr(
-        Path, "read_text", lambda path: next(groups) if path == Path("/proc/self/cgroup") else read_text(path)
+        Path,
+        "read_text",
+        lambda path: next(groups) if path == Path("/proc/self/cgroup") else read_text(path),
     )
     assert [isolated_process.memory_available() for _ in range(2)] == [300, 800]
     assert isolated_process.memory_available() > 1 << 20, "the machine's: no group limits memory"

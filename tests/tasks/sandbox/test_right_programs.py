@@ -1,4 +1,6 @@
-"""Programs that are right: also those that LiveCodeBench's own runner fails, because its stdin and stdout are mocks."""
+"""Programs that are right: also those that LiveCodeBench's own runner fails, because its stdin and
+stdout are mocks.
+"""
 
 import json
 from dataclasses import replace
@@ -14,27 +16,39 @@ WANTED = b"7\n30\n"
 
 SUMS = {
     "a loop over stdin": "import sys\nfor line in sys.stdin: print(sum(map(int, line.split())))",
-    "two readlines of the buffer": """
+    "two readlines of the buffer": (
+        """
 import sys
 print(sum(map(int, sys.stdin.buffer.readline().split())))
 print(sum(map(int, sys.stdin.buffer.readline().split())))
-""",
-    "input, then the rest": """
+"""
+    ),
+    "input, then the rest": (
+        """
 import sys
 print(sum(map(int, input().split())))
 for line in sys.stdin.read().splitlines(): print(sum(map(int, line.split())))
-""",
+"""
+    ),
     "open(0)": "for line in open(0).read().splitlines(): print(sum(map(int, line.split())))",
-    "/dev/stdin and /dev/stdout": """
+    "/dev/stdin and /dev/stdout": (
+        """
 with open("/dev/stdin") as source, open("/dev/stdout", "w") as target:
     for line in source: print(sum(map(int, line.split())), file=target)
-""",
-    "os.read": "import os\nfor line in os.read(0, 1 << 20).splitlines(): print(sum(map(int, line.split())))",
-    "os.read of the file's size": """
+"""
+    ),
+    "os.read": (
+        "import os\nfor line in os.read(0, 1 << 20).splitlines(): print(sum(map(int,"
+        " line.split())))"
+    ),
+    "os.read of the file's size": (
+        """
 import io, os
 for line in io.BytesIO(os.read(0, os.fstat(0).st_size)): print(sum(map(int, line.split())))
-""",
-    "a global statement at the top": """
+"""
+    ),
+    "a global statement at the top": (
+        """
 global total
 total = 0
 def add(a, b):
@@ -43,50 +57,70 @@ def add(a, b):
 for _ in range(2):
     add(*map(int, input().split()))
     print(total)
-""",
-    "from __future__": """
+"""
+    ),
+    "from __future__": (
+        """
 from __future__ import annotations
 def add(a: Undefined, b: Undefined) -> Undefined: return a + b
 for _ in range(2): print(add(*map(int, input().split())))
-""",
-    "the buffer of stdout": """
+"""
+    ),
+    "the buffer of stdout": (
+        """
 import sys
 for line in sys.stdin: sys.stdout.buffer.write(b"%d\\n" % sum(map(int, line.split())))
-""",
-    "sys.__stdout__": """
+"""
+    ),
+    "sys.__stdout__": (
+        """
 import sys
 for line in sys.stdin: sys.__stdout__.write(str(sum(map(int, line.split()))) + "\\n")
-""",
-    "a main guard that is not last": """
+"""
+    ),
+    "a main guard that is not last": (
+        """
 if __name__ == "__main__":
     for _ in range(2): print(sum(map(int, input().split())))
 done = True
-""",
-    "the names of the prelude": """
+"""
+    ),
+    "the names of the prelude": (
+        """
 q = deque(Counter(accumulate([1, 1])).elements()); heappush(found := [], gcd(12, 18)); List[int]
 for line in stdin: print(reduce(operator.add, map(int, line.split())))
 assert math.floor(2.5) == 2 and bisect.bisect([1, 2], 1) == 1 and pow(2, 3, 5) == 3 and abs(-1) == 1
-""",
-    "an own name for a builtin": """
+"""
+    ),
+    "an own name for a builtin": (
+        """
 input = sys.stdin.readline
 sum = lambda *numbers: functools.reduce(lambda a, b: a + b, numbers)
 for _ in range(2): print(sum(*map(int, input().split())))
-""",
-    "exit after printing": """
+"""
+    ),
+    "exit after printing": (
+        """
 for _ in range(2): print(sum(map(int, input().split())))
 exit()
-""",
-    "output at exit": """
+"""
+    ),
+    "output at exit": (
+        """
 import atexit
 lines = []
 atexit.register(lambda: print("\\n".join(lines)))
 for _ in range(2): lines.append(str(sum(map(int, input().split()))))
-""",
-    "a file left open": """
+"""
+    ),
+    "a file left open": (
+        """
 out = open(1, "w")
 for _ in range(2): out.write(str(sum(map(int, input().split()))) + "\\n")
-""",
-    "a thread with a deep stack": """
+"""
+    ),
+    "a thread with a deep stack": (
+        """
 import sys, threading
 sys.setrecursionlimit(10**6)
 threading.stack_size(128 << 20)
@@ -95,18 +129,24 @@ def main():
     assert deep(100_000) == 100_000
     for _ in range(2): print(sum(map(int, input().split())))
 threading.Thread(target=main).start()
-""",
-    "deep recursion under a cache": """
+"""
+    ),
+    "deep recursion under a cache": (
+        """
 @lru_cache(None)
 def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
 assert deep(20_000) == 20_000
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "a huge integer": """
+"""
+    ),
+    "a huge integer": (
+        """
 assert len(str(10 ** 40_000)) == 40_001
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "memory shared with a child": """
+"""
+    ),
+    "memory shared with a child": (
+        """
 import mmap, os
 results = mmap.mmap(-1, 64 << 20)
 results[32 << 20:] = bytes(32 << 20)
@@ -117,53 +157,69 @@ for number in range(2):
         os._exit(0)
     os.wait()
     print(results[number * 8])
-""",
-    "memory of its own by mmap": """
+"""
+    ),
+    "memory of its own by mmap": (
+        """
 import mmap
 one = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 with mmap.mmap(-1, 100, access=mmap.ACCESS_COPY) as two:
     one[:3], two[:1] = b"abc", b"d"
     assert (one[:4], two[:2], len(two), isinstance(two, mmap.mmap)) == (b"abc\\0", b"d\\0", 100, True)
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "memory that is taken and given back": """
+"""
+    ),
+    "memory that is taken and given back": (
+        """
 import mmap
 for _ in range(33):  # with the limit of 1 GiB in mind
     with mmap.mmap(-1, 32 << 20) as piece: piece.write(bytes(32 << 20))
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "stdin by mmap": """
+"""
+    ),
+    "stdin by mmap": (
+        """
 import mmap, sys
 with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as text:
     for line in text.read().splitlines(): print(sum(map(int, line.split())))
-""",
-    "a file in memory": """
+"""
+    ),
+    "a file in memory": (
+        """
 import os
 with open(os.memfd_create("sums", os.MFD_CLOEXEC), "w+b") as file:
     for _ in range(2): file.write(b"%d\\n" % sum(map(int, input().split())))
     file.seek(0)
     print(file.read().decode(), end="")
-""",
-    "a pool of processes": """
+"""
+    ),
+    "a pool of processes": (
+        """
 import multiprocessing
 def add(line): return sum(map(int, line.split()))
 if __name__ == "__main__":
     shared = multiprocessing.Array("i", 1000)
     with multiprocessing.Pool(2) as pool: shared[:2] = pool.map(add, [input(), input()])
     print(*shared[:2], sep="\\n")
-""",
-    "a stack as large as may be": """
+"""
+    ),
+    "a stack as large as may be": (
+        """
 import resource
 for most in ((resource.getrlimit(resource.RLIMIT_STACK)[1],) * 2, (-1, -1), (1 << 29, -1), (1 << 29, 1 << 29)):
     resource.setrlimit(resource.RLIMIT_STACK, most)
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "the default on SIGCHLD": """
+"""
+    ),
+    "the default on SIGCHLD": (
+        """
 import os, signal
 for action in (signal.SIG_DFL, signal.SIG_IGN, signal.SIG_DFL): signal.signal(signal.SIGCHLD, action)
 for _ in range(2): print(sum(map(int, input().split())))
-""",
-    "processes of its own": """
+"""
+    ),
+    "processes of its own": (
+        """
 import subprocess, sys
 print(subprocess.run([sys.executable, "-c", "print(3 + 4)"], capture_output=True, text=True).stdout, end="", flush=True)
 pid = os.fork() if (os := __import__("os")) else 0
@@ -171,12 +227,17 @@ if pid == 0:
     print(30, flush=True)
     os._exit(0)
 os.waitpid(pid, 0)
-""",
+"""
+    ),
 }
 
 
 def one(
-    sandbox: Sandbox, source: str, stdin: bytes = STDIN, limits: Limits = TIGHT, function: str | None = None
+    sandbox: Sandbox,
+    source: str,
+    stdin: bytes = STDIN,
+    limits: Limits = TIGHT,
+    function: str | None = None,
 ) -> ExecutionResult:
     (outcome,) = sandbox.run(Program(source, function), [stdin], limits)
     return outcome
@@ -186,7 +247,11 @@ def one(
 def test_a_right_program_runs_right(source: str, sandbox: Sandbox) -> None:
     roomy = replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
     outcome = one(sandbox, source, limits=roomy)
-    assert (outcome.ending, outcome.exit_code, outcome.stdout) == ("finished", 0, WANTED), outcome.stderr.decode()
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (
+        "finished",
+        0,
+        WANTED,
+    ), outcome.stderr.decode()
     assert outcome.stderr == b""
 
 
@@ -201,12 +266,18 @@ def test_numpy_is_there_if_this_environment_has_it(sandbox: Sandbox) -> None:
 
 def test_bytes_go_through_unchanged(sandbox: Sandbox) -> None:
     every = bytes(range(256)) * 500
-    assert one(sandbox, "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", every).stdout == every
+    assert (
+        one(sandbox, "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", every).stdout
+        == every
+    )
     odd = b"\x00\xff\xfe \xe2\x82\xac\r\n\xd9\xa1 1_0\n"
     assert one(sandbox, "import sys\nsys.stdout.write(sys.stdin.read())", odd).stdout == odd
     large = b"7" * (8 << 20)  # that nobody reads, and that is read at once
     assert one(sandbox, "print('no')", large).stdout == b"no\n"
-    at_once, roomy = "import os\nprint(len(os.read(0, 1 << 30)))", replace(TIGHT, memory_bytes=2 << 30)
+    at_once, roomy = (
+        "import os\nprint(len(os.read(0, 1 << 30)))",
+        replace(TIGHT, memory_bytes=2 << 30),
+    )
     assert one(sandbox, at_once, large, roomy).stdout == b"8388608\n"
 
 
@@ -227,7 +298,9 @@ def test_bytes_go_through_unchanged(sandbox: Sandbox) -> None:
         ("input()\ninput()\ninput()", "error", 1, b"EOFError"),
     ],
 )
-def test_how_a_program_ends_is_told(source: str, ending: str, exit_code: int, stderr: bytes, sandbox: Sandbox) -> None:
+def test_how_a_program_ends_is_told(
+    source: str, ending: str, exit_code: int, stderr: bytes, sandbox: Sandbox
+) -> None:
     outcome = one(sandbox, source)
     assert (outcome.ending, outcome.exit_code) == (ending, exit_code), outcome
     assert stderr in outcome.stderr
@@ -241,11 +314,29 @@ def test_how_a_program_ends_is_told(source: str, ending: str, exit_code: int, st
         ("def f(a, b): return (a, b)", b'"x"\n2.5\n', '["x", 2.5]', True),
         ("def f(): return [(1, 2)]", b"", "[[1, 2]]", False),
         ("def f(): return {1: 2}", b"", '{"1": 2}', False),
-        ("def f(): return [True, None, 1.0, 10 ** 30]", b"\n", f"[true, null, 1.0, {10**30}]", True),
+        (
+            "def f(): return [True, None, 1.0, 10 ** 30]",
+            b"\n",
+            f"[true, null, 1.0, {10**30}]",
+            True,
+        ),
         ("def f(): return float('nan')", b"", "NaN", False),
         ("def f(): return '\\u0661\\x00'", b"", '"\\u0661\\u0000"', True),
-        ("class Solution:\n    n = 0\n    def f(self, x): self.n += x; print('noise'); return self.n", b"5", "5", True),
-        ("def f(x): return x[0][0] + len(x)\nif __name__ == '__main__': 1 / 0", b"[[4]]", "5", True),
+        (
+            (
+                "class Solution:\n    n = 0\n    def f(self, x): self.n += x; print('noise');"
+                " return self.n"
+            ),
+            b"5",
+            "5",
+            True,
+        ),
+        (
+            "def f(x): return x[0][0] + len(x)\nif __name__ == '__main__': 1 / 0",
+            b"[[4]]",
+            "5",
+            True,
+        ),
     ],
 )
 def test_a_function_is_called_with_json_and_answers_in_json(
@@ -262,9 +353,15 @@ def test_a_function_is_called_with_json_and_answers_in_json(
         ("def g(): return 1", "error"),
         ("class Solution:\n    def g(self): return 1", "error"),
         ("def f(): return {1, 2}", "finished"),
-        ("class Liar:\n    def __eq__(self, other): return True\ndef f(): return Liar()", "finished"),
         (
-            "class Pickled:\n    def __reduce__(self): return (print, ('unpickled',))\ndef f(): return Pickled()",
+            "class Liar:\n    def __eq__(self, other): return True\ndef f(): return Liar()",
+            "finished",
+        ),
+        (
+            (
+                "class Pickled:\n    def __reduce__(self): return (print, ('unpickled',))\ndef f():"
+                " return Pickled()"
+            ),
             "finished",
         ),
         ("def f(): exit()", "finished"),
@@ -273,7 +370,9 @@ def test_a_function_is_called_with_json_and_answers_in_json(
         ("x = []\nx.append(x)\ndef f(): return x", "finished"),
     ],
 )
-def test_a_function_without_a_plain_result_has_none(source: str, ending: str, sandbox: Sandbox) -> None:
+def test_a_function_without_a_plain_result_has_none(
+    source: str, ending: str, sandbox: Sandbox
+) -> None:
     outcome = one(sandbox, source, b"", function="f")
     assert (outcome.ending, outcome.result, outcome.exact) == (ending, None, None), outcome
 
@@ -304,7 +403,10 @@ def test_the_same_program_sees_the_same_order_of_a_set_every_time(sandbox: Sandb
 
 
 def test_what_an_empty_environment_shows(sandbox: Sandbox) -> None:
-    source = "import json, os, sys\nprint(json.dumps([dict(os.environ), sys.argv, sys.path, os.getcwd()]))"
+    source = (
+        "import json, os, sys\nprint(json.dumps([dict(os.environ), sys.argv, sys.path,"
+        " os.getcwd()]))"
+    )
     outcome = one(sandbox, source)
     environment, arguments, path, folder = json.loads(outcome.stdout)
     assert set(environment) <= {*ENVIRONMENT, "PWD"}

@@ -1,4 +1,6 @@
-"""Nothing stays: not when the lab is killed, not when a house falls silent, not when the walls are not there."""
+"""Nothing stays: not when the lab is killed, not when a house falls silent, not when the walls are
+not there.
+"""
 
 import os
 import re
@@ -46,8 +48,7 @@ def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
     if isolated:
         opened(1).close()
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
-    hostile = textwrap.dedent(
-        """
+    hostile = textwrap.dedent("""
         import os, signal, subprocess, sys, time
         for number in range(1, 65):
             try: signal.signal(number, signal.SIG_IGN)
@@ -57,24 +58,30 @@ def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
                 os.setsid()
                 os.execv(sys.executable, [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)", "MARKER"])
         while True: pass
-        """
-    ).replace("MARKER", marker)
+        """).replace("MARKER", marker)
     program = (
-        f"import sys\nfrom gspo_lab.tasks.sandbox import *\nwith Sandbox.open(unsafe={not isolated}, slots=1) as sandbox:\n"
-        "    sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n"
+        "import sys\nfrom gspo_lab.tasks.sandbox import *\nwith"
+        f" Sandbox.open(unsafe={not isolated}, slots=1) as sandbox:\n   "
+        " sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n"
     )
     environment = dict(os.environ) if isolated else {**os.environ, "PATH": str(tmp_path)}
-    lab = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, cwd=ROOT, env=environment)
+    lab = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, cwd=ROOT, env=environment
+    )
     lab.stdin.write(hostile.encode())
     lab.stdin.close()
     until(lambda: len(alive(marker)) >= 3)
     lab.send_signal(signal.SIGKILL)
     lab.wait()
-    until(lambda: not alive(marker), seconds=30)  # they would be stopped after 60 s of CPU time in any case
+    until(
+        lambda: not alive(marker), seconds=30
+    )  # they would be stopped after 60 s of CPU time in any case
 
 
 def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbox: Sandbox) -> None:
-    """Its first process dies twice in the middle of a test, as if the machine had run out of memory."""
+    """Its first process dies twice in the middle of a test, as if the machine had run out of
+    memory.
+    """
 
     killed: set[int] = set()
 
@@ -97,9 +104,17 @@ def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbo
 
 def at_a_test() -> set[int]:
     """The first processes of this process's houses that have forked a test's process."""
-    inside = {pid for pid in alive("gspo_lab.tasks.sandbox.supervisor") if b"bwrap" not in command_of(pid)[:200]}
+    inside = {
+        pid
+        for pid in alive("gspo_lab.tasks.sandbox.supervisor")
+        if b"bwrap" not in command_of(pid)[:200]
+    }
     parents = {parent_of(pid) for pid in inside}
-    return {pid for pid in inside & parents if parent_of(pid) not in inside and descends(pid, os.getpid())}
+    return {
+        pid
+        for pid in inside & parents
+        if parent_of(pid) not in inside and descends(pid, os.getpid())
+    }
 
 
 def command_of(pid: int) -> bytes:
@@ -126,7 +141,9 @@ def descends(pid: int, ancestor: int) -> bool:
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
-    with pytest.raises(LabError, match=r"bwrap.* not installed \(apt-get install bubblewrap.*--unsafe-no-sandbox"):
+    with pytest.raises(
+        LabError, match=r"bwrap.* not installed \(apt-get install bubblewrap.*--unsafe-no-sandbox"
+    ):
         Sandbox.open()
     with Sandbox.open(unsafe=True, slots=1) as bare:
         assert bare.level == "none"
@@ -136,10 +153,14 @@ def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
         assert endless.ending == "time"
 
 
-def test_what_keeps_bubblewrap_from_its_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_keeps_bubblewrap_from_its_work_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where user namespaces are not allowed."""
     for tool in ("bwrap", "choom", "setpriv"):
-        (tmp_path / tool).write_text("#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n")
+        (tmp_path / tool).write_text(
+            "#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n"
+        )
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     can_disable_userns.cache_clear()
@@ -147,7 +168,9 @@ def test_what_keeps_bubblewrap_from_its_work_is_told(tmp_path: Path, monkeypatch
     with pytest.raises(LabError, match="user namespaces must be allowed") as refused:
         Sandbox.open()
     can_disable_userns.cache_clear()
-    assert all(line.endswith("setting up uid map: Permission denied") for line in refused.value.details)
+    assert all(
+        line.endswith("setting up uid map: Permission denied") for line in refused.value.details
+    )
     with Sandbox.open(unsafe=True, slots=1) as bare:
         assert bare.level == "none"
 
@@ -156,9 +179,14 @@ def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> No
     mute = tmp_path / "mute"
     mute.write_text("#!/bin/sh\necho no room at the inn >&2\n")
     mute.chmod(0o755)
-    for python, words in ((tmp_path / "absent", "absent: No such file"), (mute, "did not start: no room at the inn")):
+    for python, words in (
+        (tmp_path / "absent", "absent: No such file"),
+        (mute, "did not start: no room at the inn"),
+    ):
         with (
-            IsolatedProcess(Program("print(1)"), TIGHT, Isolation(python, None, isolated=False), None) as house,
+            IsolatedProcess(
+                Program("print(1)"), TIGHT, Isolation(python, None, isolated=False), None
+            ) as house,
             pytest.raises(SandboxFailed, match=words),
         ):
             house.test(b"")
@@ -173,7 +201,9 @@ def test_a_probe_sees_that_a_wall_is_missing(monkeypatch: pytest.MonkeyPatch) ->
     assert any("could open a socket" in line for line in refused.value.details)
 
 
-def test_an_interpreter_beside_the_home_folder_would_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_beside_the_home_folder_would_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     python = home / "bin" / "python3"
     python.parent.mkdir(parents=True)
@@ -203,7 +233,9 @@ def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
         pytest.skip("only root can give uids")
     with Sandbox.open(unsafe=True, slots=3) as one, Sandbox.open(unsafe=True, slots=3) as two:
         assert len({*one.uids, *two.uids}) == 6
-        (who,) = one.run(Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT)
+        (who,) = one.run(
+            Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT
+        )
         assert who.stdout.decode().split()[0] in map(str, one.uids)
         assert who.stdout.split()[2] == b"[]"
     slot = SandboxSlot.claim_one()
@@ -261,4 +293,10 @@ def test_others_wait_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyP
         with crowd.turn(alone=True):
             alone.append(crowd.waiting == 1)
             now[0] += 6.0 if alone[-1] else 0.0
-    assert alone == [True, False, False, True, False], "for 6 s alone come 54 s in which nobody waits"
+    assert alone == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ], "for 6 s alone come 54 s in which nobody waits"

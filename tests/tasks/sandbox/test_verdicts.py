@@ -1,4 +1,6 @@
-"""Ways to a verdict that a program did not earn: there is nothing to find, nothing to forge, nothing that stays."""
+"""Ways to a verdict that a program did not earn: there is nothing to find, nothing to forge,
+nothing that stays.
+"""
 
 import contextlib
 import itertools
@@ -56,11 +58,15 @@ print("found " + " ".join(found) if found else "nothing")
 
 
 def test_expected_outputs_are_nowhere_to_be_found(sandbox: Sandbox) -> None:
-    """They stand in this process, in every form; the program searches all that it can reach for them."""
+    """They stand in this process, in every form; the program searches all that it can reach for
+    them.
+    """
     marker = secrets.token_hex(8)
     expected = ["!" + marker, "!" + marker]
     inputs = [marker[::-1].encode() + b"\n"] * 2
-    outcomes = sandbox.run(Program(SEARCH), inputs, replace(TIGHT, seconds=5.0, memory_bytes=1 << 30))
+    outcomes = sandbox.run(
+        Program(SEARCH), inputs, replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
+    )
     assert [one.stdout for one in outcomes] == [b"nothing\n"] * 2, outcomes
     assert expected[0].endswith(marker)
 
@@ -68,7 +74,8 @@ def test_expected_outputs_are_nowhere_to_be_found(sandbox: Sandbox) -> None:
 HIDING = {
     "a module": "import math\nlast = getattr(math, 'last', None)\nmath.last = now",
     "a builtin": "import builtins\nlast = getattr(builtins, 'last', None)\nbuiltins.last = now",
-    "a file": """
+    "a file": (
+        """
 last = None
 for place in ("/tmp", "/dev/shm", "/var/tmp"):
     try:
@@ -76,15 +83,19 @@ for place in ("/tmp", "/dev/shm", "/var/tmp"):
     except OSError: pass
     try: open(place + "/last", "w").write(now)
     except OSError: pass
-""",
-    "a deep folder": """
+"""
+    ),
+    "a deep folder": (
+        """
 last = os.path.exists("/tmp/d") or None
 try:
     os.mkdir("/tmp/d"); os.chdir("/tmp/d")
     for _ in range(3000): os.mkdir("d"); os.chdir("d")
 except OSError: pass
-""",
-    "attributes of the scratch folder": """
+"""
+    ),
+    "attributes of the scratch folder": (
+        """
 last = None
 for place in ("/tmp", "/dev/shm"):
     try:
@@ -99,8 +110,10 @@ for place in ("/tmp", "/dev/shm"):
         last = last or (1 if os.stat(place).st_mode & 0o777 == 0o711 else None)
         os.chmod(place, 0o711)
     except OSError: pass
-""",
-    "a process that lives on": """
+"""
+    ),
+    "a process that lives on": (
+        """
 try: last = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())] or None
 except OSError: last = None
 if not os.fork():
@@ -110,18 +123,23 @@ if not os.fork():
         except (OSError, ValueError): pass
     for fd in (0, 1, 2): os.close(fd)
     time.sleep(60)
-""",
-    "the house's own niceness": """
+"""
+    ),
+    "the house's own niceness": (
+        """
 last = os.getpriority(os.PRIO_PROCESS, 0) or None
 try: os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)
 except OSError: pass
-""",
-    "the first process's limits": """
+"""
+    ),
+    "the first process's limits": (
+        """
 import resource
 last = resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 77 or None
 try: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (77, 77))
 except OSError: pass
-""",
+"""
+    ),
 }
 
 
@@ -137,22 +155,50 @@ def test_a_house_is_kept_for_tests_that_leave_nothing_in_it(sandbox: Sandbox) ->
     source = "import os\nprint(os.getpid())"
     kept = sandbox.run(Program(source), [b""] * 3, TIGHT)
     assert [one.stdout for one in kept] == [b"2\n", b"3\n", b"4\n"]
-    moved = sandbox.run(Program(f"{source}\nopen('x', 'w').close()\nos.unlink('x')"), [b""] * 3, TIGHT)
+    moved = sandbox.run(
+        Program(f"{source}\nopen('x', 'w').close()\nos.unlink('x')"), [b""] * 3, TIGHT
+    )
     assert [one.stdout for one in moved] == [b"2\n"] * 3
 
 
 @pytest.mark.parametrize(
     ("body", "result"),
     [
-        ("class I(int):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '42'\ndef f(): return I(7)", 7),
-        ("class S(str):\n    __eq__ = lambda s, o: True\n    __str__ = lambda s: 'y'\ndef f(): return S('x')", "x"),
-        ("class L(list):\n    __eq__ = lambda s, o: True\n    __len__ = lambda s: 9\ndef f(): return L([1])", [1]),
+        (
+            (
+                "class I(int):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '42'\ndef"
+                " f(): return I(7)"
+            ),
+            7,
+        ),
+        (
+            (
+                "class S(str):\n    __eq__ = lambda s, o: True\n    __str__ = lambda s: 'y'\ndef"
+                " f(): return S('x')"
+            ),
+            "x",
+        ),
+        (
+            (
+                "class L(list):\n    __eq__ = lambda s, o: True\n    __len__ = lambda s: 9\ndef"
+                " f(): return L([1])"
+            ),
+            [1],
+        ),
         ("class D(dict):\n    __eq__ = lambda s, o: True\ndef f(): return D(a=1)", {"a": 1}),
-        ("class F(float):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '9'\ndef f(): return F(0.5)", 0.5),
+        (
+            (
+                "class F(float):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '9'\ndef"
+                " f(): return F(0.5)"
+            ),
+            0.5,
+        ),
         ("def f(): return True", True),
     ],
 )
-def test_lying_subclasses_cross_as_what_they_hold(body: str, result: object, sandbox: Sandbox) -> None:
+def test_lying_subclasses_cross_as_what_they_hold(
+    body: str, result: object, sandbox: Sandbox
+) -> None:
     (outcome,) = sandbox.run(Program(body, "f"), [b""], TIGHT)
     crossed = json.loads(outcome.result)
     assert crossed == result
@@ -162,16 +208,30 @@ def test_lying_subclasses_cross_as_what_they_hold(body: str, result: object, san
 @pytest.mark.parametrize(
     ("source", "ending", "result"),
     [
-        ("import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    os._exit(0)", "finished", b'"forged"'),
-        ("import json\njson.dumps = lambda *a, **k: '\"forged\"'\ndef f(): return 1", "finished", b'"forged"'),
-        ("import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    while True: pass", "time", None),
+        (
+            "import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    os._exit(0)",
+            "finished",
+            b'"forged"',
+        ),
+        (
+            "import json\njson.dumps = lambda *a, **k: '\"forged\"'\ndef f(): return 1",
+            "finished",
+            b'"forged"',
+        ),
+        (
+            "import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    while True: pass",
+            "time",
+            None,
+        ),
         ("import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    os._exit(1)", "error", None),
     ],
 )
 def test_what_is_forged_is_no_more_than_what_could_be_returned(
     source: str, ending: str, result: bytes | None, sandbox: Sandbox
 ) -> None:
-    """The channel of the result is the program's own; it can say anything there but what it does not know."""
+    """The channel of the result is the program's own; it can say anything there but what it does
+    not know.
+    """
     (outcome,) = sandbox.run(Program(source, "f"), [b""], replace(TIGHT, seconds=0.3))
     assert (outcome.ending, outcome.result) == (ending, result)
 
@@ -238,7 +298,9 @@ def kernel_kills(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
     monkeypatch.setattr("gspo_lab.tasks.sandbox.isolated_process.oom_kills", lambda: next(told))
 
 
-def test_who_exhausts_its_memory_or_the_machine_s_is_wrong(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_exhausts_its_memory_or_the_machine_s_is_wrong(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel_kills(monkeypatch, 1, 2)
     source = """
 import os, time
@@ -246,10 +308,18 @@ held = bytearray(os.urandom(1 << 20)) * int(input())
 time.sleep(0.3)
 os.kill(os.getpid(), 9)
 """
-    # MiB held of 256, and of what the machine has. Who held little did not bring it about, however little there was.
-    cases = ((180, 1 << 20, "memory"), (180, 200, "memory"), (80, 1 << 20, "killed"), (40, 50, "killed"))
+    # MiB held of 256, and of what the machine has. Who held little did not bring it about, however
+    # little there was.
+    cases = (
+        (180, 1 << 20, "memory"),
+        (180, 200, "memory"),
+        (80, 1 << 20, "killed"),
+        (40, 50, "killed"),
+    )
     for held, room, ending in cases:
-        monkeypatch.setattr("gspo_lab.tasks.sandbox.isolated_process.memory_available", lambda room=room: room << 20)
+        monkeypatch.setattr(
+            "gspo_lab.tasks.sandbox.isolated_process.memory_available", lambda room=room: room << 20
+        )
         (outcome,) = sandbox.run(Program(source), [b"%d" % held], TIGHT)
         assert outcome.ending == ending, (held, room)
 
@@ -261,7 +331,9 @@ def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
     kernel_kills(monkeypatch, *range(100))
     wait = IsolatedProcess.wait
 
-    def end_at_140_mib(house: IsolatedProcess, reading: PipeReader, deadline: float) -> dict[str, Any] | None:
+    def end_at_140_mib(
+        house: IsolatedProcess, reading: PipeReader, deadline: float
+    ) -> dict[str, Any] | None:
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(wait, house, reading, deadline)
             until(lambda: house.held > 140 << 20)
@@ -288,7 +360,10 @@ def no_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 SLEEPERS = (
     "import time; time.sleep(60)",
     "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)",
-    "import threading, time\nshort = threading.Thread(target=print); short.start(); short.join()\ntime.sleep(60)",
+    (
+        "import threading, time\nshort = threading.Thread(target=print); short.start();"
+        " short.join()\ntime.sleep(60)"
+    ),
     "import os, time\nif not os.fork(): os._exit(0)\nos.wait()\ntime.sleep(60)",
     "import os; os.posix_spawn('/bin/sh', ['sh', '-c', 'sleep 60; true'], {}); os.wait()",
     "import ctypes, time\nif not ctypes.CDLL(None).vfork(): time.sleep(60)",
@@ -307,16 +382,25 @@ def test_a_sleeper_has_nobody_wait_for_it(crowded: Sandbox) -> None:
         assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True), source
 
 
-def test_a_late_kill_has_nobody_wait_for_it(sandbox: Sandbox, no_turn_alone: None, monkeypatch: Any) -> None:
+def test_a_late_kill_has_nobody_wait_for_it(
+    sandbox: Sandbox, no_turn_alone: None, monkeypatch: Any
+) -> None:
     """It is tried again, as any program that was killed, but beside others."""
     kernel_kills(monkeypatch, 7)
-    (outcome,) = sandbox.run(Program("import os, time\ntime.sleep(0.9)\nos.kill(os.getpid(), 9)"), [b""], TIGHT)
+    (outcome,) = sandbox.run(
+        Program("import os, time\ntime.sleep(0.9)\nos.kill(os.getpid(), 9)"), [b""], TIGHT
+    )
     assert outcome.ending == "error"
 
 
 def test_a_look_into_a_scratch_folder_shows(sandbox: Sandbox) -> None:
-    """Its time of access would tell the next test, had it the same house: its first process's start tells the house."""
-    source = "import os\nprint(open('/proc/1/stat').read().split()[21])\nos.utime('/dev/shm')\nos.listdir('/tmp')"
+    """Its time of access would tell the next test, had it the same house: its first process's start
+    tells the house.
+    """
+    source = (
+        "import"
+        " os\nprint(open('/proc/1/stat').read().split()[21])\nos.utime('/dev/shm')\nos.listdir('/tmp')"
+    )
     one, other = sandbox.run(Program(source), [b"", b""], TIGHT)
     assert one.stdout != other.stdout
 
@@ -341,17 +425,30 @@ print("done")
 
 
 def test_a_crowd_takes_no_time_from_anybody(crowded: Sandbox) -> None:
-    """Eight at once on fewer cores: each needs 0.3 of its half second of CPU time, and far more by the clock."""
+    """Eight at once on fewer cores: each needs 0.3 of its half second of CPU time, and far more by
+    the clock.
+    """
     limits = replace(TIGHT, seconds=0.5)
     with ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(crowded.run, Program(SPIN.format(seconds=0.3)), [b""], limits) for _ in range(8)]
+        waiting = [
+            pool.submit(crowded.run, Program(SPIN.format(seconds=0.3)), [b""], limits)
+            for _ in range(8)
+        ]
     outcomes = [future.result() for future in waiting]
-    assert [(one.ending, one.stdout) for (one,) in outcomes] == [("finished", b"done\n")] * 8, outcomes
+    assert [(one.ending, one.stdout) for (one,) in outcomes] == [("finished", b"done\n")] * 8, (
+        outcomes
+    )
 
 
 def test_the_limit_is_exact_to_a_few_hundredths(sandbox: Sandbox) -> None:
-    sources = (SPIN.format(seconds=0.35), SPIN.format(seconds=0.65), "import time\ntime.sleep(0.65)")
-    outcomes = [sandbox.run(Program(source), [b""], replace(TIGHT, seconds=0.5))[0] for source in sources]
+    sources = (
+        SPIN.format(seconds=0.35),
+        SPIN.format(seconds=0.65),
+        "import time\ntime.sleep(0.65)",
+    )
+    outcomes = [
+        sandbox.run(Program(source), [b""], replace(TIGHT, seconds=0.5))[0] for source in sources
+    ]
     assert [outcome.ending for outcome in outcomes] == ["finished", "time", "time"]
 
 
@@ -382,7 +479,14 @@ while True:
 
 @pytest.mark.parametrize("by_flag", [False, True], ids=["ignored", "not waited for"])
 def test_the_time_of_children_that_nobody_collects_counts(by_flag: bool, sandbox: Sandbox) -> None:
-    """Each point is a hundredth of a second. The program waits for a core behind its own children all the while."""
-    (outcome,) = sandbox.run(Program(IGNORED.format(by_flag=by_flag)), [b""], replace(TIGHT, seconds=0.5))
+    """Each point is a hundredth of a second.
+
+    The program waits for a core behind its own children all the while.
+    """
+    (outcome,) = sandbox.run(
+        Program(IGNORED.format(by_flag=by_flag)), [b""], replace(TIGHT, seconds=0.5)
+    )
     assert outcome.ending == "time"
-    assert len(outcome.stdout) <= 50, "uncounted, it would be as much as the cores give in ten times the limit"
+    assert len(outcome.stdout) <= 50, (
+        "uncounted, it would be as much as the cores give in ten times the limit"
+    )

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from gspo_lab.tasks.sandbox import Limits, Sandbox
 
-TIGHT = Limits(seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 20, processes=16, file_bytes=4 << 20)
+TIGHT = Limits(
+    seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 20, processes=16, file_bytes=4 << 20
+)
 OPEN: list[Sandbox] = []
 """The sandboxes of this process; their uids are nobody else's as long as they are open."""
 

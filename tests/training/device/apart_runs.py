@@ -1,11 +1,13 @@
 """Whole runs of the native engine on "apart", a device with memory of its own, and on the CPU.
 
-    python apart_runs.py LIBRARY FOLDER       prints as JSON, by case: the losses of all updates on both, those of a run
-                                              that was stopped and taken up again, and how many answers `eval` gets;
-                                              and how a precision and another device are refused
+    python apart_runs.py LIBRARY FOLDER       prints as JSON, by case: the losses of all updates on
+    both, those of a run
+                                              that was stopped and taken up again, and how many
+                                              answers `eval` gets; and how a precision and another
+                                              device are refused
 
-LIBRARY is apart.cpp, compiled. Its kernels are the CPU's, on copies; a tensor that lies elsewhere is refused, as on a
-GPU. The runs lie in FOLDER.
+LIBRARY is apart.cpp, compiled. Its kernels are the CPU's, on copies; a tensor that lies elsewhere
+is refused, as on a GPU. The runs lie in FOLDER.
 """
 
 import json
@@ -80,8 +82,13 @@ def evaluated(case: str, folder: Path) -> list[int]:
     run, place = run_of(case, "apart", folder), RunFolder(folder / f"{case}-apart0")
     (place.path / "run.json").write_text(json.dumps(run.to_json()))
     task = run.settings.task
-    bench = bench_of(task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2))
-    return [evaluate_subject(subject, bench, lambda _: None).new for subject in run_subjects(place, device="apart")]
+    bench = bench_of(
+        task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2)
+    )
+    return [
+        evaluate_subject(subject, bench, lambda _: None).new
+        for subject in run_subjects(place, device="apart")
+    ]
 
 
 def results(case: str, folder: Path) -> dict[str, list[float]]:

@@ -2,9 +2,10 @@
 
     python cuda_shapes.py LIBRARY MODEL LORA_RANK DTYPE       prints what was trained, as JSON
 
-LIBRARY is cuda_guard.cpp, compiled; a torch that was built with CUDA needs none ("-"). Tensors of integers whose values
-follow from the batch have them: how long a response is decides shapes. A float that the program asks for is 1, a
-condition that nobody knows is true. Two devices in one operation raise, as on a GPU.
+LIBRARY is cuda_guard.cpp, compiled; a torch that was built with CUDA needs none ("-"). Tensors of
+integers whose values follow from the batch have them: how long a response is decides shapes. A
+float that the program asks for is 1, a condition that nobody knows is true. Two devices in one
+operation raise, as on a GPU.
 """
 
 import ctypes
@@ -105,7 +106,9 @@ class Known(TorchDispatchMode):
         out: list[Any] = []
         for one in wanted:
             if one is not None and one.device.type == "cuda" and x.device.type == "cpu":
-                raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor")
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor"
+                )
             masks = one is not None and one.dtype == torch.bool
             out += [self.carry(x, one.device) for x in self.columns(one)] if masks else [one]
         return out
@@ -137,7 +140,9 @@ def to_cuda(model: Any) -> Any:
                 made[id(x)] = torch.nn.Parameter(fake, requires_grad=x.requires_grad)
             module._parameters[name] = None if x is None else made[id(x)]
         for name, x in module._buffers.items():
-            module._buffers[name] = None if x is None else torch.empty(x.shape, dtype=x.dtype, device="cuda")
+            module._buffers[name] = (
+                None if x is None else torch.empty(x.shape, dtype=x.dtype, device="cuda")
+            )
     return model
 
 
@@ -182,19 +187,36 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
     with FakeTensorMode(), known:
         model = to_cuda(made)
         model.train()
-        policy = Policy(model, temperature=0.9, dtype=dtype, microbatch_tokens=settings.microbatch_tokens)
+        policy = Policy(
+            model, temperature=0.9, dtype=dtype, microbatch_tokens=settings.microbatch_tokens
+        )
         trained = TrainableModel(model, settings)
         tensors = {one.name: getattr(packed, one.name) for one in fields(packed)}
-        experience = replace(packed, **{k: known.carry(x, "cuda") for k, x in tensors.items() if x is not None})
+        experience = replace(
+            packed, **{k: known.carry(x, "cuda") for k, x in tensors.items() if x is not None}
+        )
         rows = torch.arange(len(LENGTHS), device="cuda")
-        updater = Updater(policy, trained, objective, LOSSES["clip"], bands={}, replay="none", sampler_is_old=False)
+        updater = Updater(
+            policy,
+            trained,
+            objective,
+            LOSSES["clip"],
+            bands={},
+            replay="none",
+            sampler_is_old=False,
+        )
         experience.ref_logp_NT = policy.reference(experience)
-        done = [updater.update(experience, MinibatchRows(0, index, rows, fresh=index == 0)) for index in range(2)]
+        done = [
+            updater.update(experience, MinibatchRows(0, index, rows, fresh=index == 0))
+            for index in range(2)
+        ]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "passes": [len(one.forwards) for one in done],
-        "devices": sorted({str(x.device) for one in done for x in (one.log_ratio_MT, one.clipped_MT)}),
+        "devices": sorted(
+            {str(x.device) for one in done for x in (one.log_ratio_MT, one.clipped_MT)}
+        ),
         "router_gradient": [one.router_grad_norm for one in done],
         "finite": [one.moved.finite for one in done],
     }

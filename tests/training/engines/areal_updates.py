@@ -1,6 +1,7 @@
 """Runs in AReaL's environment: two updates of its FSDP actor on samples that the lab drew.
 
-python areal_updates.py FOLDER        an attempt, with samples.json; leaves updates.jsonl, stats.json
+python areal_updates.py FOLDER        an attempt, with samples.json; leaves updates.jsonl,
+stats.json
 """
 
 import json

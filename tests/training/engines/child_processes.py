@@ -1,4 +1,6 @@
-"""The command `gspo-lab`, and the processes of engines that train in an environment of their own."""
+"""The command `gspo-lab`, and the processes of engines that train in an environment of their
+own.
+"""
 
 import os
 import subprocess
@@ -10,7 +12,12 @@ from pathlib import Path
 def lab(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "gspo_lab.cli", *words]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}, timeout=3000
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+        timeout=3000,
     )
 
 

@@ -20,7 +20,10 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """`trained("gspo")`: what that whole run records. A run is trained once for all tests that ask for it."""
+    """`trained("gspo")`: what that whole run records.
+
+    A run is trained once for all tests that ask for it.
+    """
     study = write_study(tmp_path_factory.mktemp("trained"))
 
     @cache

@@ -1,4 +1,6 @@
-"""A real run small enough for a test: an untrained embedded model and a reward that any text can win."""
+"""A real run small enough for a test: an untrained embedded model and a reward that any text can
+win.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,7 +10,15 @@ from typing import Any
 import torch
 from small_models import small_start
 
-from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
+from gspo_lab.recording.records import (
+    AnswerRecord,
+    Record,
+    RunStatus,
+    StepRecord,
+    UpdateRecord,
+    is_time,
+    to_dict,
+)
 from gspo_lab.study import Run, load_study
 from gspo_lab.training.engines.native.build_run import RunComponents, set_up
 from gspo_lab.training.engines.native.experience import Experience, pack_routes, pad_rollouts
@@ -105,7 +115,9 @@ def write_study(folder: Path) -> Path:
 
 
 def run_of(study: Path, arm: str, overrides: Sequence[str] = (), seed: int = 0) -> Run:
-    return next(run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm)
+    return next(
+        run for run in load_study(study, overrides=overrides, seeds=[seed]).runs() if run.arm == arm
+    )
 
 
 def components(run: Run) -> RunComponents:
@@ -114,7 +126,11 @@ def components(run: Run) -> RunComponents:
 
 
 def train(
-    run: Run, folder: Path, stop: Callable[[], bool] = lambda: False, *, parts: RunComponents | None = None
+    run: Run,
+    folder: Path,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    parts: RunComponents | None = None,
 ) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +142,9 @@ def train(
 def recorded(*memories: Memory) -> list[dict[str, Any]]:
     """What was recorded, but for states and times."""
     records = [one for memory in memories for one in memory.records if one.kind != "status"]
-    return [{key: value for key, value in to_dict(one).items() if not is_time(key)} for one in records]
+    return [
+        {key: value for key, value in to_dict(one).items() if not is_time(key)} for one in records
+    ]
 
 
 def final(folder: Path) -> bytes:
@@ -157,9 +175,13 @@ TEXTS = ["?", "a much longer question than the others", "??", "short one"]
 
 
 def experience_of(parts_: RunComponents, *, routes: bool = False) -> Experience:
-    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
+    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both
+    signs and a zero.
+    """
     requests = [
-        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample))
+        Request(
+            text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample)
+        )
         for text in TEXTS
         for sample in range(4)
     ]

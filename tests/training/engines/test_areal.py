@@ -1,4 +1,6 @@
-"""AReaL: what it is told, what is refused; and, in an environment with it, that it reads that, and updates recorded."""
+"""AReaL: what it is told, what is refused; and, in an environment with it, that it reads that, and
+updates recorded.
+"""
 
 import json
 import os
@@ -15,12 +17,16 @@ from gspo_lab.training.engines.check import check_engine, check_ready
 from gspo_lab.training.engines.external.attempt import for_plugin
 from gspo_lab.training.engines.virtualenvs import home_of
 
-PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path
+PYTHON = (
+    home_of("areal").resolve() / "bin" / "python"
+)  # AReaL finds its configuration by a relative path
 OURS = ("engine.name=areal", "update.warmup_updates=0", "rollout.coupled=false")
 TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mean")
 
 
-def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_arms_differ_in_the_level_and_its_range_alone(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     given = {}
     for arm in ("grpo", "gspo"):
         run = make_run(arm, *OURS, *TOKEN_MEAN, "bench.lottery.every=6")
@@ -28,10 +34,17 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun, tmp
         ArealEngine().write(run, tmp_path / arm)
         config = json.loads((tmp_path / arm / "areal/attempt-1/config.yaml").read_text())
         saver = config["saver"]
-        assert (saver["freq_epochs"], saver["freq_steps"]) == (1, 6), "what the lab evaluates is saved"
+        assert (saver["freq_epochs"], saver["freq_steps"]) == (
+            1,
+            6,
+        ), "what the lab evaluates is saved"
         given[arm] = config["actor"]
         given[arm]["path"] = ""
-    differs = {key: (given["grpo"][key], one) for key, one in given["gspo"].items() if given["grpo"][key] != one}
+    differs = {
+        key: (given["grpo"][key], one)
+        for key, one in given["gspo"].items()
+        if given["grpo"][key] != one
+    }
     assert differs == {
         "trial_name": ("grpo-s0", "gspo-s0"),
         "importance_sampling_level": ("token", "sequence"),
@@ -39,21 +52,35 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun, tmp
         "eps_clip_higher": (0.27, 4e-4),
     }
     same = given["gspo"]
-    assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (0.0, 1.0, 0.0, None)
+    assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (
+        0.0,
+        1.0,
+        0.0,
+        None,
+    )
     assert same["reward_norm"] == {"mean_level": "group", "std_level": "group", "group_size": 4}
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["arm.gspo.aggregation=seq-mean-token-mean"], "it has no aggregation = 'seq-mean-token-mean', the paper's"),
-        ([*TOKEN_MEAN, "arm.gspo.importance_sampling_level=sequence-token"], "it has token, sequence"),
+        (
+            ["arm.gspo.aggregation=seq-mean-token-mean"],
+            "it has no aggregation = 'seq-mean-token-mean', the paper's",
+        ),
+        (
+            [*TOKEN_MEAN, "arm.gspo.importance_sampling_level=sequence-token"],
+            "it has token, sequence",
+        ),
         ([*TOKEN_MEAN, "arm.gspo.advantage=gae"], "is not given its critic by the lab"),
         ([*TOKEN_MEAN, "arm.gspo.advantage=leave-one-out"], "has no advantage = 'leave-one-out'"),
         ([*TOKEN_MEAN, "update.epochs=2"], "would ignore update.epochs = 2"),
         ([*TOKEN_MEAN, "update.warmup_updates=8"], "set update.warmup_updates = 0"),
         ([*TOKEN_MEAN, "rollout.coupled=true"], "set rollout.coupled = false"),
-        ([*TOKEN_MEAN, "engine.options={scheduler='slrum'}"], r"'slrum' \(did you mean 'slurm'\?\): local, ray, slurm"),
+        (
+            [*TOKEN_MEAN, "engine.options={scheduler='slrum'}"],
+            r"'slrum' \(did you mean 'slurm'\?\): local, ray, slurm",
+        ),
         ([*TOKEN_MEAN, "engine.options={processes=0}"], "a whole number from 1 on"),
     ],
 )
@@ -81,7 +108,9 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
     def save(step: int) -> None:
         info = checkpoints(tmp_path, run) / "recover_info"
         info.mkdir(parents=True, exist_ok=True)
-        (info / "step_info.json").write_text(json.dumps({"epoch": 0, "epoch_step": step, "global_step": step}))
+        (info / "step_info.json").write_text(
+            json.dumps({"epoch": 0, "epoch_step": step, "global_step": step})
+        )
 
     assert engine.saved_steps(tmp_path, run, 3) == 0
     save(1)
@@ -97,9 +126,20 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
 
 
 def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unknown() -> None:
-    parts = {"rollout": 10.0, "recompute_logp": 2.0, "compute_advantage": 0.25, "train_step": 11.0, "save": 100.0}
+    parts = {
+        "rollout": 10.0,
+        "recompute_logp": 2.0,
+        "compute_advantage": 0.25,
+        "train_step": 11.0,
+        "save": 100.0,
+    }
     told = ArealEngine().step_of
-    found = told({"ppo_actor/update/entropy/avg": 0.42, **{f"timeperf/{name}": s for name, s in parts.items()}})
+    found = told(
+        {
+            "ppo_actor/update/entropy/avg": 0.42,
+            **{f"timeperf/{name}": s for name, s in parts.items()},
+        }
+    )
     assert found == {
         "seconds_step": 23.25,  # without what is no part of training
         "seconds_rollout": 10.0,
@@ -111,18 +151,23 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
 
 
 def sampled(folder: Path) -> list[dict[str, Any]]:
-    """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12 tokens: 11 to 17 with
-    their prompts, so that no two fit into 17. Without a GPU AReaL lets rows that are packed together see each other."""
+    """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12
+    tokens: 11 to 17 with their prompts, so that no two fit into 17. Without a GPU AReaL lets rows
+    that are packed together see each other.
+    """
     from gspo_lab.training.engines.smoke_test_task import SmokeTestTask
     from gspo_lab.training.models.load import encode_prompt, load_model
     from gspo_lab.training.samplers import Request, Sampling, noise_key
     from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
-    model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder.parent / "model")
+    model, tokenizer = load_model(
+        "tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder.parent / "model"
+    )
     task = SmokeTestTask()
     asked = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
     requests = [
-        Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), k, noise_key(one.id, k)) for one, k in asked
+        Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), k, noise_key(one.id, k))
+        for one, k in asked
     ]
     drawn = TransformersSampler(model, tokenizer).sample(requests, Sampling(max_tokens=12))
     cuts = [9 + place % 4 for place in range(len(drawn))]
@@ -138,9 +183,16 @@ def sampled(folder: Path) -> list[dict[str, Any]]:
 
 
 def in_its_environment(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, **for_plugin(folder), "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        **for_plugin(folder),
+        "TORCHDYNAMO_DISABLE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [str(PYTHON), *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1500, env=environment)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=1500, env=environment
+    )
 
 
 READ = """
@@ -149,13 +201,15 @@ from areal.api.cli_args import GRPOConfig, load_expr_config
 for scheduler in ("local", "ray", "slurm"):
     read, _ = load_expr_config([*sys.argv[1:], f"scheduler.type={scheduler}"], GRPOConfig)
     print("READ", read.scheduler.type, read.actor.importance_sampling_level, read.actor.eps_clip_higher)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
 @pytest.mark.areal
 @pytest.mark.skipif(not PYTHON.exists(), reason="AReaL 1.0.4 in GSPO_LAB_CACHE/engines/areal")
-def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+def test_areal_reads_it_and_its_actor_s_updates_are_recorded(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     shape = (
         "update.microbatch_tokens=17",
         "update.minibatches=2",
@@ -172,7 +226,9 @@ def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, 
     samples = sampled(folder)
     assert len({one["reward"] for one in samples}) == 2  # there is something to learn
     (folder / "samples.json").write_text(json.dumps(samples))
-    done = in_its_environment(folder, str(Path(__file__).with_name("areal_updates.py")), str(folder))
+    done = in_its_environment(
+        folder, str(Path(__file__).with_name("areal_updates.py")), str(folder)
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     updates = [json.loads(line) for line in (folder / "updates.jsonl").read_text().splitlines()]
     assert [(one["step"], one["minibatch"]) for one in updates] == [(0, 0), (0, 1)]

@@ -1,4 +1,6 @@
-"""Rollouts of older policies: drawn from lagging weights, or in pieces under one policy after the other."""
+"""Rollouts of older policies: drawn from lagging weights, or in pieces under one policy after the
+other.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -19,7 +21,9 @@ from gspo_lab.training.samplers import Request, Rollout
 MOE = ("model=tiny-qwen3-moe", "routing_replay=rollout")
 
 
-@pytest.mark.parametrize(("arm", "settings"), [("grpo", ()), ("gspo", MOE), ("gspo", ("update.old_logprobs=sampler",))])
+@pytest.mark.parametrize(
+    ("arm", "settings"), [("grpo", ()), ("gspo", MOE), ("gspo", ("update.old_logprobs=sampler",))]
+)
 def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
     arm: str, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path, trained: Trained
 ) -> None:
@@ -27,9 +31,12 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
     whole = train(plain, tmp_path / "plain")
     wide = trained(arm, "steps=3", "rollout.staleness=0", "rollout.tokens_per_step=10", *settings)
     assert recorded(wide) == recorded(whole)
-    assert [(s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in whole.steps] == [(0.0, 0, 0)] * 3
+    assert [(s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in whole.steps] == [
+        (0.0, 0, 0)
+    ] * 3
 
-    # The synchronous run in its own words: sample, grade, update, with nothing between a step and the next.
+    # The synchronous run in its own words: sample, grade, update, with nothing between a step and
+    # the next.
     parts = components(plain)
     loop = Loop(plain, parts, Memory(), tmp_path / "own")
     for step in range(3):
@@ -46,7 +53,9 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
     assert final(tmp_path / "plain") == final(wide.folder) == final(tmp_path / "own")
 
 
-def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("gspo", "steps=5", "rollout.staleness=2", "bench.lottery.every=1")
     parts = components(run)
     loop = Loop(run, parts, Memory(), tmp_path)
@@ -55,7 +64,9 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRu
     def weights(model: Any) -> torch.Tensor:
         return torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
 
-    seen: list[tuple[int, torch.Tensor]] = []  # the limit of what was asked, and the weights that answered
+    seen: list[
+        tuple[int, torch.Tensor]
+    ] = []  # the limit of what was asked, and the weights that answered
     trained: list[torch.Tensor] = []  # after so many steps
     inner = parts.sampler.sample
     training = dataclasses.replace(parts.sampling)
@@ -80,14 +91,22 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(make_run: MakeRu
     assert [step.version_lag_max for step in memory.steps] == [0, 1, 2, 2, 2]
     assert [step.version_lag_mean for step in memory.steps] == [0.0, 1.0, 2.0, 2.0, 2.0]
     assert all(step.mixed_version_share == 0 for step in memory.steps)
-    # The proximal policy is the step's own: mini-batch 0 has ratio 1, and the lag is what the sampler is behind.
+    # The proximal policy is the step's own: mini-batch 0 has ratio 1, and the lag is what the
+    # sampler is behind.
     assert all(one.log_ratio_max_abs in (0.0, None) for one in memory.updates if one.minibatch == 0)
     assert memory.steps[0].mismatch_abs_max < 1e-4 < 1e-2 < memory.steps[4].mismatch_abs_max
 
 
 def test_the_samplers_logprobs_are_the_behaviour_policys(trained: Trained) -> None:
-    """With them as the old ones, mini-batch 0 has the ratio of the present policy to the one that drew."""
-    settings = ("steps=3", "rollout.staleness=1", "update.old_logprobs=sampler", "update.skip_zero_advantage=false")
+    """With them as the old ones, mini-batch 0 has the ratio of the present policy to the one that
+    drew.
+    """
+    settings = (
+        "steps=3",
+        "rollout.staleness=1",
+        "update.old_logprobs=sampler",
+        "update.skip_zero_advantage=false",
+    )
     memory = trained("grpo", *settings)
     first = [one.log_ratio_max_abs for one in memory.updates if one.minibatch == 0]
     assert first[0] < 1e-4 < 1e-2 < min(first[1:])
@@ -98,7 +117,12 @@ def waiting(budget: int | None, limit: int = 5) -> PendingGroups:
 
     def asked(step: int) -> list[Asked]:
         name = f"p{step}"
-        return [(Problem(name, name, ""), [Request(name, (step,), sample, 10 * step + sample) for sample in (0, 1)])]
+        return [
+            (
+                Problem(name, name, ""),
+                [Request(name, (step,), sample, 10 * step + sample) for sample in (0, 1)],
+            )
+        ]
 
     return PendingGroups(asked, budget, limit)
 
@@ -117,7 +141,9 @@ def answered(requests: list[Request], *pieces: tuple[list[int], bool]) -> list[R
 
 
 def test_a_group_trains_when_its_last_response_is_over() -> None:
-    """Two tokens a step, five at most. p0: [1, 2, 3, 4, 5] cut at the limit, and [6]; p1: [7, 8] and [9, 9]."""
+    """Two tokens a step, five at most. p0: [1, 2, 3, 4, 5] cut at the limit, and [6]; p1: [7, 8]
+    and [9, 9].
+    """
     ours = waiting(2)
     one = requests(ours, 0)
     assert [(r.given_ids, r.max_tokens) for r in one] == [((), 2), ((), 2)]
@@ -154,21 +180,35 @@ def test_without_a_budget_all_is_over_in_its_step() -> None:
 
 
 def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_path: Path) -> None:
-    """One token a step, and no stop text: after ten steps the first step's 16 responses are over, all at once."""
-    run = make_run("gspo", "steps=11", "task.stop=[]", "rollout.tokens_per_step=1", "update.epochs=2")
+    """One token a step, and no stop text: after ten steps the first step's 16 responses are over,
+    all at once.
+    """
+    run = make_run(
+        "gspo", "steps=11", "task.stop=[]", "rollout.tokens_per_step=1", "update.epochs=2"
+    )
     memory = train(run, tmp_path / "run")
     first, before, ten = memory.steps[0], memory.steps[8], memory.steps[9]
     assert (first.waiting_responses, first.tokens_sampled_total) == (16, 16)
     for step, record in ((0, first), (8, before)):
         assert (record.prompts, record.responses, record.prompts_total) == (4, 0, 4 * (step + 1))
-        assert (record.reward_mean, record.response_tokens_mean, record.truncated_responses) == (None, None, None)
+        assert (record.reward_mean, record.response_tokens_mean, record.truncated_responses) == (
+            None,
+            None,
+            None,
+        )
         assert (record.version_lag_mean, record.entropy, record.grader_errors) == (None, None, None)
         assert (record.updates_total, record.tokens_trained_total) == (0, 0)
     assert 0 < first.flops_total < before.flops_total
     assert memory.updates[0].step == 9
-    assert (ten.responses, ten.updates_total, len([u for u in memory.updates if u.step == 9])) == (16, 8, 8)
+    assert (ten.responses, ten.updates_total, len([u for u in memory.updates if u.step == 9])) == (
+        16,
+        8,
+        8,
+    )
     # A token a step from step 0 on: those of a response of n tokens lag by 9, 8, ..., 10 - n.
-    lengths = [answer.tokens for answer in memory.answers if answer.bench == "rollout" and answer.step == 9]
+    lengths = [
+        answer.tokens for answer in memory.answers if answer.bench == "rollout" and answer.step == 9
+    ]
     assert (len(lengths), max(lengths)) == (16, 10)
     lags = [9 - place for length in lengths for place in range(length)]
     assert (ten.version_lag_mean, ten.version_lag_max) == (pytest.approx(sum(lags) / len(lags)), 9)
@@ -177,7 +217,12 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
 
 
 def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
-    settings = ("steps=5", "rollout.tokens_per_step=4", "rollout.group_size=2", "rollout.prompts_per_step=8")
+    settings = (
+        "steps=5",
+        "rollout.tokens_per_step=4",
+        "rollout.group_size=2",
+        "rollout.prompts_per_step=8",
+    )
     memory = trained("gspo", *settings)
     updates = 0
     for step in memory.steps:
@@ -193,13 +238,18 @@ def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
     # Fewer groups than mini-batches, and more than a step asks for.
     assert min(step.responses for step in memory.steps) < 8
     assert max(step.responses for step in memory.steps) > 16
-    first_sampled, tokens = memory.steps[0].tokens_sampled_total, memory.steps[-1].tokens_trained_total
+    first_sampled, tokens = (
+        memory.steps[0].tokens_sampled_total,
+        memory.steps[-1].tokens_trained_total,
+    )
     assert first_sampled <= 64
     assert tokens == sum(update.response_tokens for update in memory.updates)
     assert tokens < memory.steps[-1].tokens_sampled_total
 
 
-def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: MakeRun, tmp_path: Path) -> None:
+def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     (tmp_path / "forgetful.py").write_text(
         "class Forgetful:\n"
         "    def __init__(self, model, tokenizer, dtype, rows): ...\n"
@@ -211,14 +261,23 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
     task: Any = SimpleNamespace(name="guess", max_turns=1, max_tokens=10, reward_names=())
     whole = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
     check_tasks("gspo", whole, [task], tmp_path)
-    pieces = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3").settings
-    with pytest.raises(LabError, match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it"):
+    pieces = make_run(
+        "gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3"
+    ).settings
+    with pytest.raises(
+        LabError,
+        match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it",
+    ):
         check_tasks("gspo", pieces, [task], tmp_path)
     own = make_run("gspo", "rollout.tokens_per_step=3").settings
     check_tasks("gspo", own, [task], tmp_path)
     several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10, reward_names=())
     with pytest.raises(
-        LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns; leave it out"
+        LabError,
+        match=(
+            r"rollout\.tokens_per_step with 'guess', whose responses have several turns; leave"
+            r" it out"
+        ),
     ):
         check_tasks("gspo", own, [several], tmp_path)
     check_tasks("gspo", own, [task, several], tmp_path)  # a benchmark may have them

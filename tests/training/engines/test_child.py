@@ -1,5 +1,5 @@
-"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is left early; and a
-program that ends with its worker."""
+"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is
+left early; and a program that ends with its worker."""
 
 import os
 import subprocess
@@ -15,16 +15,26 @@ from gspo_lab.training.engines.child import Child
 from gspo_lab.training.engines.external.attempt import WORKER
 
 STEP = '{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_mean": 0.5}'
-UPDATE = '{"kind": "update", "step": 0, "minibatch": 0, "loss": 1, "would_clip_fraction_tokens_gspo": 0.25}'
+UPDATE = (
+    '{"kind": "update", "step": 0, "minibatch": 0, "loss": 1, "would_clip_fraction_tokens_gspo":'
+    " 0.25}"
+)
 
 
 def child(program: str) -> Child:
     return Child([sys.executable, "-u", "-c", program])
 
 
-def test_lines_become_records_and_other_words_go_to_the_log(capfd: pytest.CaptureFixture[str]) -> None:
-    would_clip: dict[str, Any] = {"would_clip_fraction_tokens_gspo": 0.25}  # a column of a ratio rule
-    program = f"import sys; print('loading'); print('{UPDATE}'); print('slow', file=sys.stderr); print('{STEP}')"
+def test_lines_become_records_and_other_words_go_to_the_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    would_clip: dict[str, Any] = {
+        "would_clip_fraction_tokens_gspo": 0.25
+    }  # a column of a ratio rule
+    program = (
+        f"import sys; print('loading'); print('{UPDATE}'); print('slow', file=sys.stderr);"
+        f" print('{STEP}')"
+    )
     with child(program) as process:
         assert list(process) == [
             UpdateRecord(step=0, minibatch=0, loss=1.0, **would_clip),
@@ -38,11 +48,20 @@ def test_lines_become_records_and_other_words_go_to_the_log(capfd: pytest.Captur
     [
         ('{"kind": "step", "step": 0', "line 3: Expecting"),
         ('{"kind": "stride", "step": 0}', "line 3: its kind is 'stride', not one of step, update"),
-        ('{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_men": 1}', r"did you mean 'reward_mean'\?"),
+        (
+            '{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_men": 1}',
+            r"did you mean 'reward_mean'\?",
+        ),
         ('{"kind": "step", "prompts": 4}', "line 3: step: field required"),
-        ('{"kind": "update", "step": 0, "minibatch": 0, "loss": "low"}', "loss: input should be a valid number"),
+        (
+            '{"kind": "update", "step": 0, "minibatch": 0, "loss": "low"}',
+            "loss: input should be a valid number",
+        ),
         ('[{"kind": "step"}]', "line 3: step: field required"),
-        ('[{"kind": "step", "step": 0, "prompts": 4, "responses": 8}, 7]', "line 3: it is no object but 7"),
+        (
+            '[{"kind": "step", "step": 0, "prompts": 4, "responses": 8}, 7]',
+            "line 3: it is no object but 7",
+        ),
     ],
 )
 def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: str) -> None:
@@ -74,8 +93,13 @@ def test_a_child_that_fails_is_told_with_its_last_lines(followed: bool, tmp_path
     ],
 )
 def test_a_killed_process_is_a_crash_with_a_hint_at_memory(end: str) -> None:
-    """The child itself, or one that it has started and tells of, as torchrun does in the last lines of a table."""
-    with child(f"print('======'); {end}") as process, pytest.raises(Crashed, match="SIGKILL; out of memory") as told:
+    """The child itself, or one that it has started and tells of, as torchrun does in the last lines
+    of a table.
+    """
+    with (
+        child(f"print('======'); {end}") as process,
+        pytest.raises(Crashed, match="SIGKILL; out of memory") as told,
+    ):
         list(process)
     assert told.value.details == ()
 
@@ -99,9 +123,14 @@ print('alone')
         process.send_line("stop")  # to one that has gone: no error
 
 
-def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_followed_to_the_child_s_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "log"
-    program = f"print('{{words}}'); f = open({str(log)!r}, 'w'); f.write('one\\ntw'); f.flush(); f.write('o\\nhalf')"
+    program = (
+        f"print('{{words}}'); f = open({str(log)!r}, 'w'); f.write('one\\ntw'); f.flush();"
+        " f.write('o\\nhalf')"
+    )
     with child(program) as process:
         assert list(process.follow(log, lambda: False)) == ["one", "two"]
     assert "{words}" in capfd.readouterr().out
@@ -110,7 +139,9 @@ def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.Capt
 @pytest.mark.parametrize("followed", [False, True])
 def test_leaving_early_ends_the_child(followed: bool, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with child(f"import time; open({str(log)!r}, 'w').write('one\\n'); print('{STEP}'); time.sleep(600)") as process:
+    with child(
+        f"import time; open({str(log)!r}, 'w').write('one\\n'); print('{STEP}'); time.sleep(600)"
+    ) as process:
         running: subprocess.Popen[str] = process._process
         heard: list[str] = []
         if followed:
@@ -121,7 +152,10 @@ def test_leaving_early_ends_the_child(followed: bool, tmp_path: Path) -> None:
     assert running.poll() is not None
 
 
-ENDS = "from gspo_lab.training.engines.external.attempt import end_with_parent; end_with_parent(); print('at work')"
+ENDS = (
+    "from gspo_lab.training.engines.external.attempt import end_with_parent; end_with_parent();"
+    " print('at work')"
+)
 
 
 @pytest.mark.parametrize("alive", [True, False])

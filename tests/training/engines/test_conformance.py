@@ -1,4 +1,6 @@
-"""`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks is one line."""
+"""`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks
+is one line.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,14 +27,15 @@ class Engine:
         for step in range(run.settings.steps):
             sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=0.5 MORE)])
         return True
-"""
+"""  # noqa: E501
 GOOD = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
 
 
 def test_the_native_engine_does_what_an_engine_should() -> None:
     done = gspo_lab("engines", "check", "native", "--device", "cpu")
     assert done.code == 0, done.err
-    # Three steps of two mini-batches; five problems at the start and at the end; a group of four responses kept whole.
+    # Three steps of two mini-batches; five problems at the start and at the end; a group of four
+    # responses kept whole.
     assert done.out == "native works: 3 steps, 6 updates, 14 answers\n"
 
 
@@ -56,14 +59,24 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
     assert "it fills entropy, which its capabilities.records do not name" in done.err
 
 
-def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_never_stops_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write = "sink.write([StepRecord("
     done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(1.3)\n            {write}"))
-    assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
+    assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (
+        2,
+        True,
+    ), done.out + done.err
 
 
-def test_an_installed_package_adds_an_engine_by_an_entry_point(add_entry_points: Callable[[str], None]) -> None:
+def test_an_installed_package_adds_an_engine_by_an_entry_point(
+    add_entry_points: Callable[[str], None],
+) -> None:
     add_entry_points("[gspo_lab.engines]\ntheirs = theirs:Engine\nnative = theirs:Engine\n")
     table = {"native": "gspo_lab.training.engines.native:NativeEngine"}
-    assert names_of("engine", table) == {"theirs": "theirs:Engine", **table}, "the lab's own names stay"
+    assert names_of("engine", table) == {
+        "theirs": "theirs:Engine",
+        **table,
+    }, "the lab's own names stay"

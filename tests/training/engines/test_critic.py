@@ -1,4 +1,6 @@
-"""The native engine with a critic: its start, what it learns, what is recorded, that it goes on bit for bit."""
+"""The native engine with a critic: its start, what it learns, what is recorded, that it goes on bit
+for bit.
+"""
 
 import pytest
 import torch
@@ -10,7 +12,13 @@ from gspo_lab.training.engines.native.experience import Experience, pad_rollouts
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows
 
 GAE = "objective.advantage=gae"
-OF_UPDATES = ("value_loss", "value_mean", "value_clip_fraction", "critic_grad_norm", "critic_seconds")
+OF_UPDATES = (
+    "value_loss",
+    "value_mean",
+    "value_clip_fraction",
+    "critic_grad_norm",
+    "critic_seconds",
+)
 OF_STEPS = ("value_explained_variance", "seconds_values")
 
 
@@ -33,8 +41,12 @@ def test_the_first_values_are_0_and_every_token_has_the_reward(make_run: MakeRun
 
 
 def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
-    """The reward is told by the prompt alone, which the critic reads: it learns more than the mean, token by token."""
-    critic, experience = critic_of(make_run, "gspo", "critic.learning_rate=1e-2", "objective.whiten_advantages=false")
+    """The reward is told by the prompt alone, which the critic reads: it learns more than the mean,
+    token by token.
+    """
+    critic, experience = critic_of(
+        make_run, "gspo", "critic.learning_rate=1e-2", "objective.whiten_advantages=false"
+    )
     reward_N = torch.tensor([0.0, 1.0, 0.3, 0.7]).repeat_interleave(4)
     rows, losses = torch.arange(16), []
     for _ in range(30):
@@ -43,7 +55,9 @@ def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
     adv_NT = critic.advantages(experience, reward_N)
     by_token = experience.return_NT - experience.value_NT
     spread = float(experience.return_NT[experience.mask_NT].var(correction=0)) / 2
-    assert losses[0] == pytest.approx(float((experience.return_NT**2).sum()) / 2 / int(experience.mask_NT.sum()))
+    assert losses[0] == pytest.approx(
+        float((experience.return_NT**2).sum()) / 2 / int(experience.mask_NT.sum())
+    )
     assert losses[-1] < 0.2 * spread < losses[0]
     # Level sequence: one advantage for a response, the mean of what its tokens would have had.
     for row, mask in enumerate(experience.mask_NT):
@@ -53,7 +67,9 @@ def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
 
 
 def test_levels_and_the_sum(make_run: MakeRun) -> None:
-    """A critic that has moved: tokens' advantages differ within a response, the sequence's are their mean or sum."""
+    """A critic that has moved: tokens' advantages differ within a response, the sequence's are
+    their mean or sum.
+    """
     found = {}
     for name, arm, *changes in (
         ("token", "grpo"),
@@ -71,10 +87,14 @@ def test_levels_and_the_sum(make_run: MakeRun) -> None:
     assert (adv_NT.amax(dim=1) - adv_NT.where(mask_NT, adv_NT.amax()).amin(dim=1)).max() > 1e-3
     total_N1 = adv_NT.sum(dim=1, keepdim=True)
     assert torch.allclose(found["sum"], total_N1 * mask_NT, atol=1e-5)
-    assert torch.allclose(found["mean"], total_N1 / mask_NT.sum(dim=1, keepdim=True) * mask_NT, atol=1e-5)
+    assert torch.allclose(
+        found["mean"], total_N1 / mask_NT.sum(dim=1, keepdim=True) * mask_NT, atol=1e-5
+    )
 
 
-def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_advantage(make_run: MakeRun) -> None:
+def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_advantage(
+    make_run: MakeRun,
+) -> None:
     ends = []
     for tokens, evaluated in ((10**6, True), (60, True), (60, False)):
         critic, experience = critic_of(make_run, "grpo", f"update.microbatch_tokens={tokens}")
@@ -89,13 +109,20 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
 
 
 def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
-    """Of the first response a tool wrote the middle two of four tokens: no value, no return, no advantage, no count."""
-    setting = components(make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5"))
+    """Of the first response a tool wrote the middle two of four tokens: no value, no return, no
+    advantage, no count.
+    """
+    setting = components(
+        make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5")
+    )
     experience = pad_rollouts(rollouts(tool=True), 0, setting.device)
     reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
-    assert torch.equal(setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0]))
+    assert torch.equal(
+        setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0])
+    )
     learnt, _ = setting.critic.update(experience, torch.arange(2))
-    # Returns 0.5, 1 and 0.125, 0.25, 0.5 against values of 0, half the mean square over five tokens.
+    # Returns 0.5, 1 and 0.125, 0.25, 0.5 against values of 0, half the mean square over five
+    # tokens.
     assert learnt["value_loss"] == pytest.approx((0.25 + 1 + 0.125**2 + 0.0625 + 0.25) / 10)
     setting.critic.advantages(experience, reward_N)
     for x_NT in (experience.value_NT, experience.return_NT):
@@ -106,7 +133,9 @@ def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
 def test_what_a_critic_learns_is_recorded(trained: Trained) -> None:
     memory = trained("gspo", GAE, "objective.gae_lambda=0.9", "update.epochs=2")
     assert len(memory.updates) == 2 * 8
-    assert all(getattr(update, name) is not None for update in memory.updates for name in OF_UPDATES)
+    assert all(
+        getattr(update, name) is not None for update in memory.updates for name in OF_UPDATES
+    )
     assert all(getattr(step, name) is not None for step in memory.steps for name in OF_STEPS[1:])
     assert memory.steps[0].value_explained_variance == 0.0
     assert memory.updates[0].value_mean == 0.0
@@ -119,8 +148,8 @@ def test_arms_of_a_seed_have_one_critic_at_their_start(trained: Trained) -> None
     grpo, gspo = (trained(arm, GAE, "steps=1") for arm in ("grpo", "gspo"))
     assert grpo.statuses[0].facts["critic"] == gspo.statuses[0].facts["critic"]
     assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest
-    # Ratios are 1 on the first mini-batch, so that the levels differ by nothing but the spreading of advantages; the
-    # critic learns the same in both.
+    # Ratios are 1 on the first mini-batch, so that the levels differ by nothing but the spreading
+    # of advantages; the critic learns the same in both.
     assert grpo.updates[0].value_loss == gspo.updates[0].value_loss
     of_tokens = [update.active_tokens for update in grpo.updates]
     assert of_tokens == [update.response_tokens for update in grpo.updates]
@@ -129,10 +158,18 @@ def test_arms_of_a_seed_have_one_critic_at_their_start(trained: Trained) -> None
 def test_it_is_counted_and_without_one_nothing_is_recorded(trained: Trained) -> None:
     skips = "update.skip_zero_advantage=false"
     plain, with_critic = (trained("grpo", skips, *more) for more in ((), (GAE,)))
-    for records, names, kind in ((plain.updates, OF_UPDATES, UpdateRecord), (plain.steps, OF_STEPS, StepRecord)):
-        assert all(isinstance(one, kind) and getattr(one, name) is None for one in records for name in names)
+    for records, names, kind in (
+        (plain.updates, OF_UPDATES, UpdateRecord),
+        (plain.steps, OF_STEPS, StepRecord),
+    ):
+        assert all(
+            isinstance(one, kind) and getattr(one, name) is None
+            for one in records
+            for name in names
+        )
     assert "critic" not in plain.statuses[0].facts
-    # Passes over every position: sampling 1, old policy 3/4 (4 mini-batches), update 3; the critic 1 and 3.
+    # Passes over every position: sampling 1, old policy 3/4 (4 mini-batches), update 3; the critic
+    # 1 and 3.
     before, after = plain.steps[0].flops_total, with_critic.steps[0].flops_total
     assert after / before == pytest.approx((4.75 + 4) / 4.75)
     answers = [a for a in with_critic.answers if a.bench == "rollout" and a.step == 0]

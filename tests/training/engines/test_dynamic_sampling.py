@@ -1,4 +1,6 @@
-"""What a step trains on where groups without a signal are dropped, and where length costs reward."""
+"""What a step trains on where groups without a signal are dropped, and where length costs
+reward.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +46,9 @@ def groups(memory: Memory, step: int) -> list[list[float]]:
     return [rewards[first : first + GROUP] for first in range(0, len(rewards), GROUP)]
 
 
-def test_groups_that_earned_the_same_are_dropped_and_others_asked(make_run: MakeRun, tmp_path: Path) -> None:
+def test_groups_that_earned_the_same_are_dropped_and_others_asked(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     plain_run = make_run("gspo", "steps=3")
     (Path(plain_run.base) / "lottery.py").write_text(RARE)
     plain = train(plain_run, tmp_path / "plain")
@@ -57,8 +61,17 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(make_run: Make
     # One round: what the plain run would have trained on, without the groups that have no gradient.
     assert groups(once, 0) == spread
     first = once.steps[0]
-    assert (first.prompts, first.responses, first.dropped_groups) == (4, GROUP * len(spread), len(alike))
-    assert [first.reward_mean, first.zero_variance_groups, first.rollout_digest, first.prompt_digest] == [
+    assert (first.prompts, first.responses, first.dropped_groups) == (
+        4,
+        GROUP * len(spread),
+        len(alike),
+    )
+    assert [
+        first.reward_mean,
+        first.zero_variance_groups,
+        first.rollout_digest,
+        first.prompt_digest,
+    ] == [
         plain.steps[0].reward_mean,
         plain.steps[0].zero_variance_groups,
         plain.steps[0].rollout_digest,
@@ -85,19 +98,30 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(make_run: Make
 
 
 def test_a_sampler_rests_when_the_last_round_is_over(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "rollout.dynamic_sampling=3", "rollout.sampler=resting.py:Resting", "rollout.staleness=1")
+    run = make_run(
+        "gspo",
+        "rollout.dynamic_sampling=3",
+        "rollout.sampler=resting.py:Resting",
+        "rollout.staleness=1",
+    )
     (Path(run.base) / "lottery.py").write_text(SURE)
     (Path(run.base) / "resting.py").write_text(RESTING)
     assert [step.prompts for step in train(run, tmp_path / "run").steps] == [12, 12]
 
 
-def test_which_others_are_asked_does_not_follow_from_how_many_may_be(make_run: MakeRun, tmp_path: Path) -> None:
+def test_which_others_are_asked_does_not_follow_from_how_many_may_be(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     asked = []
     for rounds in (2, 20):
         run = make_run("gspo", f"rollout.dynamic_sampling={rounds}")
         loop = Loop(run, components(run), Memory(), tmp_path)
         asked.append(
-            [*loop._replacement_groups(5, 1, 3), *loop._replacement_groups(5, 3, 4), *loop._replacement_groups(6, 1, 3)]
+            [
+                *loop._replacement_groups(5, 1, 3),
+                *loop._replacement_groups(5, 3, 4),
+                *loop._replacement_groups(6, 1, 3),
+            ]
         )
         own = [request.noise_key for step in (5, 6) for request in loop.requests(step)]
         others = [request.noise_key for _, requests in asked[-1] for request in requests]
@@ -108,7 +132,9 @@ def test_which_others_are_asked_does_not_follow_from_how_many_may_be(make_run: M
     assert asked[0] == asked[1]
 
 
-def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(make_run: MakeRun, tmp_path: Path) -> None:
+def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("gspo", "steps=1", "rollout.dynamic_sampling=1")
     (Path(run.base) / "lottery.py").write_text(NEARLY)
     (step,) = train(run, tmp_path / "run").steps
@@ -119,26 +145,40 @@ def test_a_step_without_any_signal_makes_no_update(make_run: MakeRun, tmp_path: 
     run = make_run("gspo", "steps=2", "rollout.dynamic_sampling=3")
     (Path(run.base) / "lottery.py").write_text(SURE)
     memory = train(run, tmp_path / "run")
-    assert [(s.prompts, s.responses, s.dropped_groups, s.updates_total) for s in memory.steps] == [(12, 0, 12, 0)] * 2
-    assert [(s.reward_mean, s.zero_variance_groups, s.response_tokens_mean) for s in memory.steps] == [(1, 1, None)] * 2
+    assert [(s.prompts, s.responses, s.dropped_groups, s.updates_total) for s in memory.steps] == [
+        (12, 0, 12, 0)
+    ] * 2
+    assert [
+        (s.reward_mean, s.zero_variance_groups, s.response_tokens_mean) for s in memory.steps
+    ] == [(1, 1, None)] * 2
     assert not memory.updates
 
 
-@pytest.mark.parametrize("key", ["rollout.dynamic_sampling=1", "rollout.tokens_per_step=10", "rollout.group_size=4"])
+@pytest.mark.parametrize(
+    "key", ["rollout.dynamic_sampling=1", "rollout.tokens_per_step=10", "rollout.group_size=4"]
+)
 def test_a_problem_that_is_asked_twice_in_a_step_has_twice_as_many_answers(
     make_run: MakeRun, tmp_path: Path, key: str
 ) -> None:
-    """More prompts than problems: the stream begins anew within the step, and no answer stands for another."""
-    memory = train(make_run("grpo", "steps=1", "rollout.prompts_per_step=40", key), tmp_path / "run")
+    """More prompts than problems: the stream begins anew within the step, and no answer stands for
+    another.
+    """
+    memory = train(
+        make_run("grpo", "steps=1", "rollout.prompts_per_step=40", key), tmp_path / "run"
+    )
     kept = [(one.problem, one.sample) for one in memory.answers if one.bench == "rollout"]
     assert len(kept) == len(set(kept)) == memory.steps[0].responses
     problems = [problem for problem, _ in kept[::GROUP]]
     assert len(set(problems)) < len(problems)
     for problem in set(problems):
-        assert [sample for one, sample in kept if one == problem] == list(range(GROUP * problems.count(problem)))
+        assert [sample for one, sample in kept if one == problem] == list(
+            range(GROUP * problems.count(problem))
+        )
 
 
-def test_length_costs_reward_and_gives_an_equal_group_a_signal(make_run: MakeRun, tmp_path: Path) -> None:
+def test_length_costs_reward_and_gives_an_equal_group_a_signal(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     """A limit of ten tokens: of its last four each costs a quarter of .4."""
     settings = ("steps=1", "rollout.overlong_buffer=4", "rollout.overlong_penalty=0.4")
     run = make_run("grpo", *settings)
@@ -152,20 +192,30 @@ def test_length_costs_reward_and_gives_an_equal_group_a_signal(make_run: MakeRun
     for first in range(0, len(kept), GROUP):
         own = costs[first : first + GROUP]
         advantage = (own.mean() - own) / (own.std() + 1e-6) if own.max() > own.min() else own * 0
-        assert [one.advantage for one in kept[first : first + GROUP]] == pytest.approx(advantage.tolist(), abs=1e-4)
+        assert [one.advantage for one in kept[first : first + GROUP]] == pytest.approx(
+            advantage.tolist(), abs=1e-4
+        )
     assert any(one.advantage for one in kept)
     assert train(make_run("grpo", "steps=1"), tmp_path / "plain").steps[0].overlong_penalty is None
 
 
-def test_replies_of_an_environment_count_as_the_limit_counts_them(make_run: MakeRun, tmp_path: Path) -> None:
+def test_replies_of_an_environment_count_as_the_limit_counts_them(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("grpo", "rollout.overlong_buffer=4")
     loop = Loop(run, components(run), Memory(), tmp_path)
-    nine = Rollout(loop.requests(0)[0], [1] * 9, [0.0] * 9, "", False, loss_mask=[True] * 3 + [False] * 6)
-    assert loop.penalties([nine] * GROUP).tolist() == [[0.75] * GROUP]  # the third of four before a limit of ten
+    nine = Rollout(
+        loop.requests(0)[0], [1] * 9, [0.0] * 9, "", False, loss_mask=[True] * 3 + [False] * 6
+    )
+    assert loop.penalties([nine] * GROUP).tolist() == [
+        [0.75] * GROUP
+    ]  # the third of four before a limit of ten
 
 
 def test_a_buffer_longer_than_a_response_is_refused(make_run: MakeRun) -> None:
     task: Any = SimpleNamespace(name="lottery", max_turns=1, max_tokens=10, reward_names=())
     check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=10").settings, [task])
-    with pytest.raises(LabError, match=r"overlong_buffer = 11 is more than the token limit of 'lottery', 10"):
+    with pytest.raises(
+        LabError, match=r"overlong_buffer = 11 is more than the token limit of 'lottery', 10"
+    ):
         check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=11").settings, [task])

@@ -36,14 +36,18 @@ def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
     for kind, table in (("engine", ENGINES), ("launcher", LAUNCHERS)):
         for name in table:
             assert read_description(kind, name, table).keys() >= set(TRIED), name
-            assert read_description(kind, name, table)["ran"], f"{name} never ran: it is no engine yet"
+            assert read_description(kind, name, table)["ran"], (
+                f"{name} never ran: it is no engine yet"
+            )
 
 
 @pytest.mark.parametrize("engine", ["native", "verl", "areal"])
 def test_the_smoke_test_is_a_study_that_the_engine_takes(engine: str) -> None:
     study = smoke_study(engine, "cpu")
     preflight(study, here=False)
-    assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [(engine, 3)]
+    assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [
+        (engine, 3)
+    ]
 
 
 def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
@@ -54,7 +58,8 @@ def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("native", "'native' has no environment"), ("verll", r"did you mean 'verl'\?")]
+    ("name", "why"),
+    [("native", "'native' has no environment"), ("verll", r"did you mean 'verl'\?")],
 )
 def test_only_engines_with_an_environment_are_installed(cache: Path, name: str, why: str) -> None:
     with pytest.raises(LabError, match=why):
@@ -71,7 +76,12 @@ def test_what_is_installed_is_found_without_importing_it(cache: Path) -> None:
     assert versions(["verl", "vllm"], python) == {"verl": "0.9.1", "vllm": "0.32.0+cpu"}
     assert version_of("verl") == "0.9.1"
     assert python_of("verl") == python
-    assert subprocess.run([str(python), "-c", "import vllm"], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run(
+            [str(python), "-c", "import vllm"], capture_output=True, check=False
+        ).returncode
+        == 1
+    )
 
 
 def test_a_pip_that_fails_is_told_with_its_last_lines(
@@ -92,7 +102,9 @@ def test_the_pins_name_one_version_of_what_was_tried() -> None:
         wanted, areal = environment_of("verl", on_gpu), environment_of("areal", on_gpu)
         assert "verl==0.9.1" in wanted["without_dependencies"]
         assert "areal==1.0.4" in areal["without_dependencies"]
-        assert all(any(one.startswith("torch==") for one in each["packages"]) for each in (wanted, areal))
+        assert all(
+            any(one.startswith("torch==") for one in each["packages"]) for each in (wanted, areal)
+        )
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*wanted["python"], "3.13"}
 
 

@@ -1,4 +1,6 @@
-"""An engine whose training is another program, on a small one: it copies its model and has its answers ready."""
+"""An engine whose training is another program, on a small one: it copies its model and has its
+answers ready.
+"""
 
 import json
 import sys
@@ -45,8 +47,20 @@ class Copies(ExternalEngine):
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         answers = [
-            {"kind": "answer", "bench": "rollout", "text": "", "reward": 1.0, "tokens": 4, "truncated": 0}
-            | {"step": prompt.step, "place": prompt.place, "problem": prompt.problem.id, "sample": sample}
+            {
+                "kind": "answer",
+                "bench": "rollout",
+                "text": "",
+                "reward": 1.0,
+                "tokens": 4,
+                "truncated": 0,
+            }
+            | {
+                "step": prompt.step,
+                "place": prompt.place,
+                "problem": prompt.problem.id,
+                "sample": sample,
+            }
             | {"ids": "i", "logprobs": "l"}
             for prompt in prepared.training
             for sample in range(prompt.samples)
@@ -66,7 +80,9 @@ class Copies(ExternalEngine):
 
 
 class Looked(Memory):
-    """With every step, the models that lie in the run's folder; with every batch of records, what the run is doing."""
+    """With every step, the models that lie in the run's folder; with every batch of records, what
+    the run is doing.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
@@ -78,7 +94,9 @@ class Looked(Memory):
         super().write(records)
         self.doing.append(" ".join(filter(None, self.home.phase())))
         steps = [one.step for one in records if isinstance(one, StepRecord)]
-        self.saved += [sorted(path.name for path in self.home.path.glob("copies/saved/*")) for _ in steps]
+        self.saved += [
+            sorted(path.name for path in self.home.path.glob("copies/saved/*")) for _ in steps
+        ]
 
 
 def test_the_lab_evaluates_the_models_that_a_program_saves(
@@ -87,7 +105,12 @@ def test_the_lab_evaluates_the_models_that_a_program_saves(
     monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path / "cache"))
     (home_of("copies") / "bin").mkdir(parents=True)
     (home_of("copies") / "bin" / "python").symlink_to(Path(sys.executable).resolve())
-    changes = ("steps=4", "bench.lottery.every=2", "bench.lottery.decisive_samples=3", "verdict.last=1")
+    changes = (
+        "steps=4",
+        "bench.lottery.every=2",
+        "bench.lottery.decisive_samples=3",
+        "verdict.last=1",
+    )
     run = make_run("gspo", *changes, "update.minibatches=2", "device=cpu")
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
@@ -95,13 +118,31 @@ def test_the_lab_evaluates_the_models_that_a_program_saves(
     assert train(Copies(), run, sink, folder.path, lambda: False)
     asked = [one for one in sink.answers if one.bench == "lottery"]
     counts = {step: sum(one.step == step for one in asked) for step in (0, 1, 2, 3, 4)}
-    assert counts == {0: 5, 1: 0, 2: 5, 3: 0, 4: 15}, "five problems; three samples each where it decides"
+    assert counts == {0: 5, 1: 0, 2: 5, 3: 0, 4: 15}, (
+        "five problems; three samples each where it decides"
+    )
     first = {one.problem: one.text for one in asked if one.step == 0}
-    assert first == {one.problem: one.text for one in asked if one.step == 2}, "one model, the same random numbers"
-    order = [(type(one).__name__, one.step) for one in sink.records if getattr(one, "bench", "") != "rollout"]
-    assert order.index(("AnswerRecord", 2)) < order.index(("StepRecord", 1)), "a step is recorded when it is evaluated"
-    assert sink.saved == [["1"], ["2"], ["3"], ["4"]], "one model at a time, which waits for its evaluation"
+    assert first == {one.problem: one.text for one in asked if one.step == 2}, (
+        "one model, the same random numbers"
+    )
+    order = [
+        (type(one).__name__, one.step)
+        for one in sink.records
+        if getattr(one, "bench", "") != "rollout"
+    ]
+    assert order.index(("AnswerRecord", 2)) < order.index(("StepRecord", 1)), (
+        "a step is recorded when it is evaluated"
+    )
+    assert sink.saved == [["1"], ["2"], ["3"], ["4"]], (
+        "one model at a time, which waits for its evaluation"
+    )
     starting = "starting Copies (nothing)"
-    assert [one for one in sink.doing if one != "training"] == ["", "evaluating", starting, "evaluating", "evaluating"]
+    assert [one for one in sink.doing if one != "training"] == [
+        "",
+        "evaluating",
+        starting,
+        "evaluating",
+        "evaluating",
+    ]
     assert (folder.final / "config.json").is_file()
     assert not (folder.path / "copies" / "saved").exists()

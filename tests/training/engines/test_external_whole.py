@@ -1,4 +1,6 @@
-"""verl and AReaL themselves, in the environments that the lab makes for them: two arms are trained, one killed amid."""
+"""verl and AReaL themselves, in the environments that the lab makes for them: two arms are trained,
+one killed amid.
+"""
 
 import json
 import os
@@ -26,7 +28,10 @@ pytestmark = pytest.mark.slow
 def needs(engine: str) -> list[pytest.MarkDecorator]:
     """Of tests that need an engine's environment."""
     there = (home_of(engine) / "bin" / "python").exists()
-    return [getattr(pytest.mark, engine), pytest.mark.skipif(not there, reason=f"gspo-lab engines install {engine}")]
+    return [
+        getattr(pytest.mark, engine),
+        pytest.mark.skipif(not there, reason=f"gspo-lab engines install {engine}"),
+    ]
 
 
 STUDY = """
@@ -78,20 +83,34 @@ for path in map(pathlib.Path, sys.argv[1:]):
     megatron = getattr(actor, "megatron", None)
     replay = megatron.router_replay.mode if megatron else None
     print("READ", type(actor).__name__, actor.policy_loss.loss_mode, actor.ppo_mini_batch_size, replay)
-"""
+"""  # noqa: E501
 
 GIVEN = (
     ("", ["device=cpu"], "FSDPActorConfig lab-gspo 2 None"),
-    ("", ["device=cpu", "arm.gspo.importance_sampling_level=token"], "FSDPActorConfig lab-vanilla 2 None"),
+    (
+        "",
+        ["device=cpu", "arm.gspo.importance_sampling_level=token"],
+        "FSDPActorConfig lab-vanilla 2 None",
+    ),
     ("processes=8", ["device=cuda"], "FSDPActorConfig lab-gspo 2 None"),
     (
         "",
-        ["device=cpu", "arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "update.warmup_updates=0"],
+        [
+            "device=cpu",
+            "arm.gspo.objective=gspo-token",
+            "arm.gspo.advantage=gae",
+            "update.warmup_updates=0",
+        ],
         "FSDPActorConfig lab-gspo 2 None",
     ),
     (
         "backend='megatron'",
-        ["device=cuda", "model=tiny-qwen3-moe", "update.dtype=bfloat16", "routing_replay=old-policy"],
+        [
+            "device=cuda",
+            "model=tiny-qwen3-moe",
+            "update.dtype=bfloat16",
+            "routing_replay=old-policy",
+        ],
         "McoreActorConfig lab-gspo 2 R2",
     ),
     (
@@ -100,7 +119,9 @@ GIVEN = (
         "McoreActorConfig lab-gspo 2 R3",
     ),
 )
-"""Options, changes of the study, and what verl then reads: its actor, loss, prompts in a mini-batch, replay."""
+"""Options, changes of the study, and what verl then reads: its actor, loss, prompts in a
+mini-batch, replay.
+"""
 
 
 @pytest.mark.parametrize("settings", [pytest.param(VERL, marks=needs("verl"))])
@@ -111,25 +132,38 @@ def test_verl_reads_what_it_would_be_given(settings: dict[str, Any], tmp_path: P
         changes = [f"engine={{name='verl', options={{{options}}}}}", *changes]
         words = [word for one in changes for word in ("--set", one)]
         to = tmp_path / str(place)
-        written = gspo_lab("check", tmp_path / "arms.toml", "--arms", "gspo", *words, "--write-config", to)
+        written = gspo_lab(
+            "check", tmp_path / "arms.toml", "--arms", "gspo", *words, "--write-config", to
+        )
         assert written.code == 0, written.out + written.err
         overrides.append(str(to / "gspo/verl/attempt-1/overrides.txt"))
     done = subprocess.run(
-        [str(home_of("verl") / "bin" / "python"), "-c", READ, *overrides], capture_output=True, text=True, timeout=1500
+        [str(home_of("verl") / "bin" / "python"), "-c", READ, *overrides],
+        capture_output=True,
+        text=True,
+        timeout=1500,
     )
     read = [line for line in done.stdout.splitlines() if line.startswith("READ ")]
     assert read == [f"READ {wanted}" for *_, wanted in GIVEN], done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(
-    "settings", [pytest.param(one, marks=needs(str(one["engine"])), id=str(one["engine"])) for one in (VERL, AREAL)]
+    "settings",
+    [
+        pytest.param(one, marks=needs(str(one["engine"])), id=str(one["engine"]))
+        for one in (VERL, AREAL)
+    ],
 )
-def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "arms.toml").write_text(STUDY.format(**settings))
     grpo, gspo = runs = [RunFolder(tmp_path / "runs/arms" / arm / "s0") for arm in ("grpo", "gspo")]
     words = ("run", "arms.toml", "--jobs", "1", "--set", "device=cpu")
     command = [sys.executable, "-m", "gspo_lab.cli", *words]
-    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     until(lambda: grpo.records("step") or first.poll() is not None, seconds=1500)
     worker = lock_holder(grpo.path / "lock")
     assert worker is not None, grpo.log.read_text()[-3000:]
@@ -151,7 +185,9 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(settings: d
     begun = [run.records("step")[0] for run in (grpo, gspo)]
     assert begun[0]["prompt_digest"] == begun[1]["prompt_digest"]
     if settings is VERL:
-        assert begun[0]["rollout_digest"] == begun[1]["rollout_digest"]  # one seed, one model: the arms begin alike
+        assert (
+            begun[0]["rollout_digest"] == begun[1]["rollout_digest"]
+        )  # one seed, one model: the arms begin alike
         for run in runs:
             _as_verl_says(run)
 
@@ -160,7 +196,9 @@ def _whole(run: RunFolder, warmup: int) -> None:
     """All that three steps of four updates leave, each once."""
     assert [one["step"] for one in run.records("step")] == [0, 1, 2]
     updates, answers = run.records("update"), run.records("answer")
-    assert [(one["step"], one["minibatch"]) for one in updates] == [(s, k) for s in range(3) for k in range(4)]
+    assert [(one["step"], one["minibatch"]) for one in updates] == [
+        (s, k) for s in range(3) for k in range(4)
+    ]
     assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)  # nothing has moved yet
     assert any(one["clipped_tokens"] for one in updates)
     rates = [one["learning_rate"] for one in updates]
@@ -169,24 +207,37 @@ def _whole(run: RunFolder, warmup: int) -> None:
     assert not any("sample_seed" in one for one in drawn)
     for step in range(3):
         of_step = [one for one in drawn if one["step"] == step]
-        assert Counter(one["problem"] for one in of_step) == dict.fromkeys((one["problem"] for one in of_step), 4)
-        lengths = [n for one in updates if one["step"] == step for n in one["response_detail"]["length"]]
+        assert Counter(one["problem"] for one in of_step) == dict.fromkeys(
+            (one["problem"] for one in of_step), 4
+        )
+        lengths = [
+            n for one in updates if one["step"] == step for n in one["response_detail"]["length"]
+        ]
         assert sorted(lengths) == sorted(one["tokens"] for one in of_step)
         assert len(of_step) == 32
     asked = Counter((one["step"], one["problem"]) for one in answers if one["bench"] == "lottery")
-    assert asked == dict.fromkeys(((step, f"held-out-{letter}") for step in (0, 2, 3) for letter in "vwxyz"), 2)
+    assert asked == dict.fromkeys(
+        ((step, f"held-out-{letter}") for step in (0, 2, 3) for letter in "vwxyz"), 2
+    )
     assert (run.final / "config.json").is_file()
 
 
 def _as_verl_says(run: RunFolder) -> None:
-    """The mini-batches are the lab's, in its order; what verl counts of updates is what the lab does."""
+    """The mini-batches are the lab's, in its order; what verl counts of updates is what the lab
+    does.
+    """
     updates = run.records("update")
     drawn = [one["tokens"] for one in run.records("answer") if one["bench"] == "rollout"]
     assert [length for one in updates for length in one["response_detail"]["length"]] == drawn
     for step, said in _log(run):
         made = [one for one in updates if one["step"] == step]
-        for name, theirs in (("clip_fraction_tokens", "actor/pg_clipfrac"), ("stale_k1", "actor/ppo_kl")):
-            assert statistics.fmean(one[name] for one in made) == pytest.approx(said[theirs], abs=1e-6)
+        for name, theirs in (
+            ("clip_fraction_tokens", "actor/pg_clipfrac"),
+            ("stale_k1", "actor/ppo_kl"),
+        ):
+            assert statistics.fmean(one[name] for one in made) == pytest.approx(
+                said[theirs], abs=1e-6
+            )
 
 
 def _log(run: RunFolder) -> Iterator[tuple[int, dict[str, float]]]:

@@ -1,4 +1,6 @@
-"""GDPO from a grader's rewards by name to the advantages that train, and what is refused before a run."""
+"""GDPO from a grader's rewards by name to the advantages that train, and what is refused before a
+run.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,13 +43,20 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_rewards_by_name_are_recorded_and_train(make: Make, tmp_path: Path) -> None:
-    """Advantages of stored answers are those of their stored rewards, and other weights are other advantages."""
+    """Advantages of stored answers are those of their stored rewards, and other weights are other
+    advantages.
+    """
     runs = {}
     for weight in (1.0, 5.0):
-        memory = train(make(*NAMED, "steps=1", f"objective.reward_weights={{sum = {weight}}}"), tmp_path / f"w{weight}")
+        memory = train(
+            make(*NAMED, "steps=1", f"objective.reward_weights={{sum = {weight}}}"),
+            tmp_path / f"w{weight}",
+        )
         answers = [answer for answer in memory.answers if answer.bench == "rollout"]
         rewards = [answer.rewards or {"even": 0.0, "sum": 0.0} for answer in answers]
-        reward_KPG = torch.tensor([[row[name] for row in rewards] for name in ("even", "sum")]).view(2, 4, 4)
+        reward_KPG = torch.tensor(
+            [[row[name] for row in rewards] for name in ("even", "sum")]
+        ).view(2, 4, 4)
         expected = decoupled(reward_KPG, (1.0, weight)).flatten().tolist()
         assert [answer.advantage for answer in answers] == pytest.approx(expected, abs=1e-6)
         assert memory.steps[0].rewards_mean == {
@@ -58,7 +67,9 @@ def test_rewards_by_name_are_recorded_and_train(make: Make, tmp_path: Path) -> N
     plain = train(make(NAMED[0], "steps=1"), tmp_path / "plain")
     answers = [answer for answer in plain.answers if answer.bench == "rollout"]
     assert answers[0].rewards is not None
-    assert [answer.advantage for answer in answers] != pytest.approx(runs[1.0], abs=1e-6), "of the sum"
+    assert [answer.advantage for answer in answers] != pytest.approx(runs[1.0], abs=1e-6), (
+        "of the sum"
+    )
 
 
 def test_a_grade_has_the_rewards_that_the_task_names(make: Make, tmp_path: Path) -> None:
@@ -66,7 +77,10 @@ def test_a_grade_has_the_rewards_that_the_task_names(make: Make, tmp_path: Path)
     task = build_task(run.settings.task.name, run.settings.task.options, tmp_path)
     assert task.reward_names == ("even", "sum")
     problem = task.problems("train")[0]
-    assert grade_answer(task, problem, "ab", truncated=False).rewards == {"even": 1.0, "sum": (97 + 98) % 5}
+    assert grade_answer(task, problem, "ab", truncated=False).rewards == {
+        "even": 1.0,
+        "sum": (97 + 98) % 5,
+    }
     odd = grade_answer(task, problem, "?", truncated=False)
     assert (odd.reward, odd.rewards) == (None, None)
     assert odd.error == "the grader returned rewards named even, and the task names even, sum"
@@ -75,14 +89,19 @@ def test_a_grade_has_the_rewards_that_the_task_names(make: Make, tmp_path: Path)
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["arm.gdpo.advantage=gdpo"], "advantage = 'gdpo' with the task 'lottery.py:grade', which has one reward"),
+        (
+            ["arm.gdpo.advantage=gdpo"],
+            "advantage = 'gdpo' with the task 'lottery.py:grade', which has one reward",
+        ),
         (
             [*NAMED, "objective.reward_weights={sun = 1.0}"],
             "has no reward 'sun' (did you mean 'sum'?); it has even, sum",
         ),
     ],
 )
-def test_what_the_task_lacks_is_refused(make: Make, tmp_path: Path, overrides: list[str], message: str) -> None:
+def test_what_the_task_lacks_is_refused(
+    make: Make, tmp_path: Path, overrides: list[str], message: str
+) -> None:
     run = make(*overrides)
     task = build_task(run.settings.task.name, run.settings.task.options, tmp_path)
     with pytest.raises(LabError) as caught:
@@ -119,4 +138,6 @@ def test_what_reads_the_one_reward_is_refused_beside_it(make: Make, values: dict
 def test_names_are_a_list_of_different_ones(make: Make, tmp_path: Path) -> None:
     for names in ("even", ["even", "even"], [1]):
         with pytest.raises(LabError, match="must be a list of different names"):
-            build_task("lottery.py:grade", {"problems": "problems.jsonl", "rewards": names}, tmp_path)
+            build_task(
+                "lottery.py:grade", {"problems": "problems.jsonl", "rewards": names}, tmp_path
+            )

@@ -1,4 +1,6 @@
-"""Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch, replay replays."""
+"""Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch,
+replay replays.
+"""
 
 import pytest
 import torch
@@ -9,13 +11,17 @@ from gspo_lab.training.engines.native.experience import Experience, microbatches
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, update_record
 
 
-def gradient(parts_: RunComponents, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:
+def gradient(
+    parts_: RunComponents, experience: Experience, *, fresh: bool, tokens: int = 10**9
+) -> torch.Tensor:
     """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
     updater, model = parts_.updater, parts_.policy.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     caught: dict[str, torch.Tensor] = {}
     updater.trained.optimizer.register_step_pre_hook(
-        lambda *_: caught.update(grad=torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
+        lambda *_: caught.update(
+            grad=torch.cat([p.grad.flatten().clone() for p in model.parameters()])
+        )
     )
     parts_.policy.microbatch_tokens = tokens
     updater.trained.max_grad_norm = float("inf")
@@ -64,8 +70,15 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
 
 
 def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
-    """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on it."""
-    wanted = ("policy_loss=bapo", "importance_sampling_level=token", "clip_low=0.01", "clip_high=0.01")
+    """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on
+    it.
+    """
+    wanted = (
+        "policy_loss=bapo",
+        "importance_sampling_level=token",
+        "clip_low=0.01",
+        "clip_high=0.01",
+    )
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
     setting = components(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))))
     experience, rows = experience_of(setting), torch.arange(16)
@@ -80,8 +93,15 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     assert found[0] == found[1] != fresh
     done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
     measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)
-    assert (measured.bapo_clip_low, measured.bapo_clip_high) == (found[0].clip_low, found[0].clip_high)
-    assert measured.clip_fraction_tokens == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum()) > 0
+    assert (measured.bapo_clip_low, measured.bapo_clip_high) == (
+        found[0].clip_low,
+        found[0].clip_high,
+    )
+    assert (
+        measured.clip_fraction_tokens
+        == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum())
+        > 0
+    )
 
 
 def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
@@ -94,7 +114,9 @@ def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
     above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
     record = update_record(setting.updater, experience, done, detail=False, token_detail=False)
-    assert record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
+    assert (
+        record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
+    )
     experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
     idle = setting.updater.update(experience, MinibatchRows(0, 2, rows, False))
     record = update_record(setting.updater, experience, idle, detail=False, token_detail=False)
@@ -129,12 +151,16 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
 
 
 def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> None:
-    """The experts' inputs, caught while a drifted policy trains in several parts, are the old policy's choice."""
+    """The experts' inputs, caught while a drifted policy trains in several parts, are the old
+    policy's choice.
+    """
     for replay in ("old-policy", "rollout"):
         setting = components(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"))
         experience = experience_of(setting, routes=replay == "rollout")
         setting.policy.fill_old_policy(experience, torch.arange(16))
-        recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
+        recorded = (
+            experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
+        )
         assert recorded is not None
         drift(setting, 0.1)
         fed: list[list[torch.Tensor]] = [[] for _ in setting.policy.model.model.layers]
@@ -152,16 +178,24 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
                 got = catch[index].view(rows, positions, -1)[part.attention_BS].long()
                 assert torch.equal(got, want[:, :, layer][part.attention_BS].long())
         with setting.policy.routers.tap(*split[0].input_BS.shape) as seen, torch.no_grad():
-            setting.policy.model(input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long())
+            setting.policy.model(
+                input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long()
+            )
         own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
         want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
         assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(make_run: MakeRun, dtype: str) -> None:
-    """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the updates' grouping."""
-    run = make_run("gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30")
+def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(
+    make_run: MakeRun, dtype: str
+) -> None:
+    """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the
+    updates' grouping.
+    """
+    run = make_run(
+        "gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30"
+    )
     setting = components(run)
     experience = experience_of(setting)
     minibatches = torch.arange(16).chunk(4)
@@ -176,7 +210,11 @@ def test_dropout_is_off_while_training() -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, vocab_size=50, attention_dropout=0.5
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        vocab_size=50,
+        attention_dropout=0.5,
     )
     model = Qwen3ForCausalLM(config).train()
     ids = torch.arange(20)[None]
@@ -187,7 +225,12 @@ def test_dropout_is_off_while_training() -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides", [(), ("objective.aggregation=token-mean",), ("model=tiny-qwen3-moe", "routing_replay=old-policy")]
+    "overrides",
+    [
+        (),
+        ("objective.aggregation=token-mean",),
+        ("model=tiny-qwen3-moe", "routing_replay=old-policy"),
+    ],
 )
 @pytest.mark.parametrize("fresh", [True, False])
 def test_leaving_out_what_has_no_advantage_changes_no_gradient(
@@ -196,7 +239,9 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
     """Half of the responses have A = 0; the same update with and without passes over them."""
     found = []
     for skip in (False, True):
-        setting = components(make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides))
+        setting = components(
+            make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
+        )
         experience = experience_of(setting)
         experience.adv_NT[::2] = 0.0
         if skip:
@@ -210,10 +255,14 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
 
 
 def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: MakeRun) -> None:
-    """Momentum and decay of the updates before it go on, exactly as after passes over responses with A = 0."""
+    """Momentum and decay of the updates before it go on, exactly as after passes over responses
+    with A = 0.
+    """
     ends = []
     for skip in (False, True):
-        setting = components(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"))
+        setting = components(
+            make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01")
+        )
         experience = experience_of(setting)
         rows = torch.arange(16)
         setting.updater.update(experience, MinibatchRows(0, 0, rows, True))

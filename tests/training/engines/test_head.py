@@ -1,4 +1,6 @@
-"""The head, block by block, against the whole logits: values, entropies, gradients, and what is made in memory."""
+"""The head, block by block, against the whole logits: values, entropies, gradients, and what is
+made in memory.
+"""
 
 from typing import Any
 
@@ -25,7 +27,9 @@ def batch(model: Any) -> tuple[dict[str, Any], torch.Tensor]:
     return {"input_ids": ids[:, :-1]}, ids[:, -4:]
 
 
-def whole(model: Any, inputs: dict[str, Any], target_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def whole(
+    model: Any, inputs: dict[str, Any], target_BT: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The plain way: all logits at once."""
     logp_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).log_softmax(-1)
     entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(-1)
@@ -54,24 +58,34 @@ def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     model = gemma() if name == "gemma2" else build(name, seed=1)
     in_blocks(monkeypatch, block, kept=kept)
     inputs, target_BT = batch(model)
-    logp_BT, entropy_BT = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True)
+    logp_BT, entropy_BT = token_logprobs(
+        model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True
+    )
     want_logp_BT, want_entropy_BT = whole(model, inputs, target_BT)
     torch.testing.assert_close(logp_BT, want_logp_BT, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(entropy_BT, want_entropy_BT, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(gradient(model, logp_BT), gradient(model, want_logp_BT), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        gradient(model, logp_BT), gradient(model, want_logp_BT), atol=1e-5, rtol=1e-4
+    )
     assert plain_head(model) == (name != "gemma2")
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("name", ["tiny-qwen3", "gemma2"])
-def test_entropies_have_a_gradient(name: str, at_once: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by entropy alone."""
+def test_entropies_have_a_gradient(
+    name: str, at_once: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by
+    entropy alone.
+    """
     model = gemma() if name == "gemma2" else build(name, seed=1)
     if not at_once:
         in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
-    logp_BT, entropy_BT = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True)
+    logp_BT, entropy_BT = token_logprobs(
+        model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True
+    )
     assert entropy_BT is not None
     logp_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).log_softmax(-1)
     whole_BT = -(logp_BTV.exp() * logp_BTV).sum(-1) * MASK
@@ -81,7 +95,8 @@ def test_entropies_have_a_gradient(name: str, at_once: bool, kept: bool, monkeyp
     want = gradient(model, want_logp_BT * some_BT + whole_BT * WEIGHTS, torch.ones_like(WEIGHTS))
     torch.testing.assert_close(mine, want, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(
-        mine, gradient(model, whole(model, inputs, target_BT)[0] * some_BT, torch.ones_like(WEIGHTS))
+        mine,
+        gradient(model, whole(model, inputs, target_BT)[0] * some_BT, torch.ones_like(WEIGHTS)),
     )
 
 
@@ -89,12 +104,16 @@ def test_entropies_have_a_gradient(name: str, at_once: bool, kept: bool, monkeyp
 def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As clipping leaves them: the same gradient, from products over the others alone; and of none of them, zeros."""
+    """As clipping leaves them: the same gradient, from products over the others alone; and of none
+    of them, zeros.
+    """
     model = build("tiny-qwen3", seed=1)
     in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
     for weight_BT in (WEIGHTS * (WEIGHTS % 3 != 0), WEIGHTS * 0):
-        logp_BT, _ = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False)
+        logp_BT, _ = token_logprobs(
+            model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
+        )
         found = gradient(model, logp_BT, weight_BT)
         want = gradient(model, whole(model, inputs, target_BT)[0], weight_BT)
         torch.testing.assert_close(found, want, atol=1e-5, rtol=1e-4)
@@ -108,7 +127,9 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
     in_blocks(monkeypatch, 500, kept=True)
     inputs, target_BT = batch(model)
     with torch.autocast("cpu", torch.bfloat16):
-        logp_BT, _ = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False)
+        logp_BT, _ = token_logprobs(
+            model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
+        )
         want_BT, _ = whole(model, inputs, target_BT)
     torch.testing.assert_close(logp_BT, want_BT, atol=1e-6, rtol=1e-5)
     found, want = gradient(model, logp_BT), gradient(model, want_BT)
@@ -117,7 +138,9 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Largest(TorchDispatchMode):
-    """Of all tensors that operations make, how many numbers the largest holds, and where those like a weight lie."""
+    """Of all tensors that operations make, how many numbers the largest holds, and where those like
+    a weight lie.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
@@ -127,18 +150,28 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        made = [one for one in (out if isinstance(out, tuple | list) else [out]) if isinstance(one, torch.Tensor)]
+        made = [
+            one
+            for one in (out if isinstance(out, tuple | list) else [out])
+            if isinstance(one, torch.Tensor)
+        ]
         self.like.update(one.data_ptr() for one in made if one.shape == self.weight.shape)
-        self.numel = max([self.numel, *(one.untyped_storage().nbytes() // one.element_size() for one in made)])
+        self.numel = max(
+            [self.numel, *(one.untyped_storage().nbytes() // one.element_size() for one in made)]
+        )
         return out
 
 
 def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the forward nor the backward pass makes anything of N x V numbers, nor a second gradient of the head."""
+    """Neither the forward nor the backward pass makes anything of N x V numbers, nor a second
+    gradient of the head.
+    """
     model = build("tiny-qwen3", seed=1, overrides={"width": 16, "layers": 1})
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    ids = torch.randint(0, model.config.vocab_size, (6, 60), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(
+        0, model.config.vocab_size, (6, 60), generator=torch.Generator().manual_seed(2)
+    )
     mask_BT = torch.ones(6, 50, dtype=torch.bool)
     model.lm_head.weight.requires_grad_(True)
     model.get_input_embeddings().requires_grad_(True)
@@ -147,7 +180,12 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     def seen_of() -> Largest:
         with Largest(model.lm_head.weight) as seen:
             logp_BT, _ = token_logprobs(
-                model, {"input_ids": ids[:, :-1]}, ids[:, -50:], mask_BT, temperature=1.0, entropy=True
+                model,
+                {"input_ids": ids[:, :-1]},
+                ids[:, -50:],
+                mask_BT,
+                temperature=1.0,
+                entropy=True,
             )
             logp_BT.sum().backward()
         assert seen.like >= {model.lm_head.weight.grad.data_ptr()}

@@ -1,4 +1,6 @@
-"""The native engine on real models: what it records, that it repeats itself, what dies in it, and losses of others."""
+"""The native engine on real models: what it records, that it repeats itself, what dies in it, and
+losses of others.
+"""
 
 import shutil
 from collections import Counter
@@ -49,7 +51,9 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
     a, b = trained(arm, *overrides), train(make_run(arm, *overrides), tmp_path)
     assert recorded(a) == recorded(b)
     assert len(a.steps) == 2
-    assert [(u.step, u.minibatch) for u in a.updates] == [(s, m) for s in range(2) for m in range(4)]
+    assert [(u.step, u.minibatch) for u in a.updates] == [
+        (s, m) for s in range(2) for m in range(4)
+    ]
     for update in a.updates:
         moved = update.log_ratio_max_abs
         if not update.evaluated_responses:
@@ -66,9 +70,15 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
 def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: Trained) -> None:
     grpo, gspo = (trained(arm, "update.learning_rate=1e-2") for arm in ("grpo", "gspo"))
     other = trained("grpo", seed=1)
-    assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest != other.steps[0].rollout_digest
+    assert (
+        grpo.steps[0].rollout_digest
+        == gspo.steps[0].rollout_digest
+        != other.steps[0].rollout_digest
+    )
     assert grpo.steps[0].logprob_digest == gspo.steps[0].logprob_digest
-    assert grpo.steps[1].prompt_digest == gspo.steps[1].prompt_digest != other.steps[1].prompt_digest
+    assert (
+        grpo.steps[1].prompt_digest == gspo.steps[1].prompt_digest != other.steps[1].prompt_digest
+    )
     assert grpo.steps[1].rollout_digest != gspo.steps[1].rollout_digest
     uncoupled = trained("gspo", "rollout.coupled=false")
     assert uncoupled.steps[0].rollout_digest != gspo.steps[0].rollout_digest
@@ -77,7 +87,9 @@ def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: T
 def test_a_kill_at_the_very_end_loses_nothing(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The final model, the last word, the deletion of what the run would go on from: a kill between any two of them."""
+    """The final model, the last word, the deletion of what the run would go on from: a kill between
+    any two of them.
+    """
 
     def killed(*_: object) -> None:
         raise Killed
@@ -94,17 +106,28 @@ def test_a_kill_at_the_very_end_loses_nothing(
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
     calm, harried = tmp_path / "calm", tmp_path / "harried"
     for folder in (calm, harried):
-        write_json(folder / RUN, run.to_json() | {"warm_start": str(small_start(run.settings.model))})
+        write_json(
+            folder / RUN, run.to_json() | {"warm_start": str(small_start(run.settings.model))}
+        )
     work(calm)
     assert not (calm / CHECKPOINTS / RESUME).exists()
 
     work(harried, (checkpoint, "save_model"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
+    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
+        "interrupted",
+        True,
+    )
     work(harried, (worker.StepCount, "write_progress"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
+    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
+        "interrupted",
+        True,
+    )
     assert (harried / "checkpoints/final").is_dir()
     work(harried, (RunFolder, "drop_resume"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == ("finished", True)
+    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
+        "finished",
+        True,
+    )
     before = (harried / JOURNAL).read_bytes()
     work(harried)
     assert not (harried / CHECKPOINTS / RESUME).exists()
@@ -112,7 +135,11 @@ def test_a_kill_at_the_very_end_loses_nothing(
 
     seen = [scan(folder / JOURNAL).items for folder in (calm, harried)]
     updates = [
-        {(r["step"], r["minibatch"]): (r["loss"], r["grad_norm"]) for r in lines if r["kind"] == "update"}
+        {
+            (r["step"], r["minibatch"]): (r["loss"], r["grad_norm"])
+            for r in lines
+            if r["kind"] == "update"
+        }
         for lines in seen
     ]
     assert updates[0] == updates[1]
@@ -128,7 +155,9 @@ def test_records_hold_what_happened(trained: Trained) -> None:
     assert step.reward_mean == pytest.approx(sum(a.reward for a in rollouts) / 16)
     assert step.tokens_sampled_total == sum(a.tokens for a in rollouts)
     assert step.truncated_responses == sum(a.truncated for a in rollouts) / 16
-    assert sum(u.response_tokens for u in memory.updates if u.step == 0) == step.tokens_sampled_total
+    assert (
+        sum(u.response_tokens for u in memory.updates if u.step == 0) == step.tokens_sampled_total
+    )
     by_prompt: dict[str, list[float]] = {}
     for a in rollouts:
         by_prompt.setdefault(a.problem, []).append(a.advantage)
@@ -137,7 +166,11 @@ def test_records_hold_what_happened(trained: Trained) -> None:
     assert 0 < step.entropy < 6
     benchmarks = [a for a in memory.answers if a.bench == "lottery"]
     assert [a.step for a in benchmarks] == [0] * 5 + [2] * 5
-    moved = next(update for update in memory.updates if update.clipped_tokens and update.evaluated_responses == 4)
+    moved = next(
+        update
+        for update in memory.updates
+        if update.clipped_tokens and update.evaluated_responses == 4
+    )
     assert sum(moved.response_detail["length"]) == moved.response_tokens
     assert sum(moved.response_detail["clipped_tokens"]) == moved.clipped_tokens
     # A dense model has no experts to measure, and says so by saying nothing.
@@ -147,8 +180,14 @@ def test_records_hold_what_happened(trained: Trained) -> None:
 
 @pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-qwen3-moe"])
 def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, trained: Trained) -> None:
-    """Mini-batch 0's own forward pass is the old policy's: what is measured against the sampler covers its rows."""
-    overrides = ("update.old_logprobs=sampler", "update.skip_zero_advantage=false", f"model={model}")
+    """Mini-batch 0's own forward pass is the old policy's: what is measured against the sampler
+    covers its rows.
+    """
+    overrides = (
+        "update.old_logprobs=sampler",
+        "update.skip_zero_advantage=false",
+        f"model={model}",
+    )
     memory = trained("gspo", *overrides)
     first, step = memory.updates[0], memory.steps[0]
     assert 0 < first.log_ratio_max_abs < 1e-4
@@ -165,22 +204,33 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
 
 def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Trained) -> None:
     settings = ("rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
-    trainer, sampler = (trained("gspo", *settings, f"update.old_logprobs={of}") for of in ("trainer", "sampler"))
+    trainer, sampler = (
+        trained("gspo", *settings, f"update.old_logprobs={of}") for of in ("trainer", "sampler")
+    )
     assert trainer.steps[0].rollout_digest == sampler.steps[0].rollout_digest
     assert trainer.steps[0].evaluated_responses == 16
     assert trainer.steps[0].mismatch_abs_max > 1e-4, "the sampler's arithmetic is coarser"
-    # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's it moved by d.
+    # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's
+    # it moved by d.
     a, b = trainer.updates[0], sampler.updates[0]
     assert (a.log_ratio_max_abs, a.clip_fraction_tokens) == (0.0, 0.0)
-    assert b.log_ratio_std_responses == pytest.approx(sampler.steps[0].mismatch_std_responses, rel=1e-5)
+    assert b.log_ratio_std_responses == pytest.approx(
+        sampler.steps[0].mismatch_std_responses, rel=1e-5
+    )
     assert b.clip_fraction_tokens > 0
     assert flipped(a) == flipped(b) == b.clip_fraction_tokens
-    assert b.clip_fraction_tokens_high + b.clip_fraction_tokens_low == pytest.approx(b.clip_fraction_tokens)
+    assert b.clip_fraction_tokens_high + b.clip_fraction_tokens_low == pytest.approx(
+        b.clip_fraction_tokens
+    )
 
 
 @pytest.mark.parametrize("correction", ["tis", "icepop", "sequence-mask", "geometric-mask"])
 def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, trained: Trained) -> None:
-    overrides = ("rollout.dtype=bfloat16", "objective.mismatch_low=0.999", "objective.mismatch_high=1.0005")
+    overrides = (
+        "rollout.dtype=bfloat16",
+        "objective.mismatch_low=0.999",
+        "objective.mismatch_high=1.0005",
+    )
     memory = trained("grpo", *overrides, f"objective.mismatch_correction={correction}")
     plain = trained("grpo", "rollout.dtype=bfloat16")
     assert plain.updates[0].correction_masked_tokens is None
@@ -197,9 +247,11 @@ def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, traine
 
 
 def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
-    """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks none and changes no
-    bit."""
-    near, far = (trained("grpo", f"objective.off_policy_mask={limit}").updates for limit in (1e-6, 1e6))
+    """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks
+    none and changes no bit."""
+    near, far = (
+        trained("grpo", f"objective.off_policy_mask={limit}").updates for limit in (1e-6, 1e6)
+    )
     plain = trained("grpo").updates
     assert max(update.correction_masked_tokens or 0 for update in near) > 0
     assert {update.correction_masked_tokens for update in far if update.active_tokens} == {0.0}
@@ -208,7 +260,9 @@ def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
 
 
 def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(trained: Trained) -> None:
-    plain, bonus = (trained("grpo", "steps=4", f"objective.entropy_coef={weight}") for weight in (0.0, 1.0))
+    plain, bonus = (
+        trained("grpo", "steps=4", f"objective.entropy_coef={weight}") for weight in (0.0, 1.0)
+    )
     assert {step.evaluated_responses for step in bonus.steps} == {16}
     assert all(update.evaluated_responses == 4 for update in bonus.updates)
     assert bonus.updates[0].loss < plain.updates[0].loss - 1
@@ -217,7 +271,11 @@ def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(traine
 
 def test_kl_term_and_epochs(trained: Trained) -> None:
     for estimate in ("k3", "unbiased"):
-        overrides = ("objective.kl_coef=0.1", f"objective.kl_estimate={estimate}", "update.epochs=2")
+        overrides = (
+            "objective.kl_coef=0.1",
+            f"objective.kl_estimate={estimate}",
+            "update.epochs=2",
+        )
         memory = trained("grpo", *overrides)
         assert [u.minibatch for u in memory.updates if u.step == 0] == list(range(8))
         assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
@@ -226,8 +284,13 @@ def test_kl_term_and_epochs(trained: Trained) -> None:
 
 def test_expert_change_is_measured_with_and_without_replay(trained: Trained) -> None:
     for replay in ("none", "old-policy", "rollout"):
-        # With every response evaluated, so that no mini-batch of this short run is left without a measurement.
-        overrides = ("model=tiny-qwen3-moe", f"routing_replay={replay}", "update.skip_zero_advantage=false")
+        # With every response evaluated, so that no mini-batch of this short run is left without a
+        # measurement.
+        overrides = (
+            "model=tiny-qwen3-moe",
+            f"routing_replay={replay}",
+            "update.skip_zero_advantage=false",
+        )
         memory = trained("gspo", *overrides)
         changes = [u.expert_change for u in memory.updates if u.step == 0]
         assert changes[0] == 0.0
@@ -270,7 +333,9 @@ def test_the_last_evaluation_is_asked_more_often(trained: Trained) -> None:
     assert Counter(one.step for one in answers) == {0: 5, 1: 5, 2: 5 * 8}
     first = {one.problem: one.text for one in answers if one.step == 2 and one.sample == 0}
     plain = trained("gspo")
-    assert first == {a.problem: a.text for a in plain.answers if a.bench == "lottery" and a.step == 2}, "asked alike"
+    assert first == {
+        a.problem: a.text for a in plain.answers if a.bench == "lottery" and a.step == 2
+    }, "asked alike"
 
 
 def test_bfloat16_training_moves_float32_weights(trained: Trained) -> None:
@@ -282,7 +347,9 @@ def test_bfloat16_training_moves_float32_weights(trained: Trained) -> None:
     assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}
 
 
-@pytest.mark.parametrize("overrides", [(), ("update.skip_zero_advantage=false",), ("model=tiny-qwen3-moe",)])
+@pytest.mark.parametrize(
+    "overrides", [(), ("update.skip_zero_advantage=false",), ("model=tiny-qwen3-moe",)]
+)
 def test_a_weight_that_is_no_number_is_in_every_update(
     overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -292,7 +359,9 @@ def test_a_weight_that_is_no_number_is_in_every_update(
         parts.policy.model.model.norm.weight[0] = torch.nan
     memory = train(run, tmp_path / "run", parts=parts)
     # All logits are NaN: every response is the same, and the grader likes it.
-    assert [(step.reward_mean, step.zero_variance_groups) for step in memory.steps] == [(1.0, 1.0)] * 2
+    assert [(step.reward_mean, step.zero_variance_groups) for step in memory.steps] == [
+        (1.0, 1.0)
+    ] * 2
     assert [update.nonfinite for update in memory.updates] == [1] * 8
 
 
@@ -301,9 +370,13 @@ def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: P
     parts = components(run)
     assert isinstance(parts.sampler, TransformersSampler)
     with torch.no_grad():
-        parts.sampler._model.model.norm.weight[0] = torch.nan  # of its own copy, until the first refresh
+        parts.sampler._model.model.norm.weight[0] = (
+            torch.nan
+        )  # of its own copy, until the first refresh
     memory = train(run, tmp_path / "run", parts=parts)
-    assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [(1, 0)] * 4
+    assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [
+        (1, 0)
+    ] * 4
 
 
 def test_a_run_whose_ratios_underflow_ends(trained: Trained) -> None:
@@ -311,10 +384,14 @@ def test_a_run_whose_ratios_underflow_ends(trained: Trained) -> None:
     on_policy, *moved = trained("gspo", *overrides).updates
     assert on_policy.ess_tokens == 1.0
     assert [update.ess_tokens for update in moved] == [None] * 3
-    assert all(update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved)
+    assert all(
+        update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved
+    )
 
 
-def test_a_copy_of_cispo_s_file_trains_the_same(tmp_path: Path, make_run: MakeRun, trained: Trained) -> None:
+def test_a_copy_of_cispo_s_file_trains_the_same(
+    tmp_path: Path, make_run: MakeRun, trained: Trained
+) -> None:
     shutil.copy(builtin.__file__, tmp_path / "mine.py")
     own = train(make_run("gspo", "steps=1", "objective.policy_loss=mine.py:LOSS"), tmp_path / "run")
     of_lab, updates = (
@@ -366,4 +443,6 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert final(tmp_path / "whole") == final(tmp_path / "parts")
     critics = [memory.statuses[0].facts.get("critic") for memory in (whole, first, second)]
     assert critics[0] == critics[1]
-    assert (critics[1] != critics[2]) is (critics[0] is not None), "what the critic has learnt is kept"
+    assert (critics[1] != critics[2]) is (critics[0] is not None), (
+        "what the critic has learnt is kept"
+    )

@@ -1,4 +1,6 @@
-"""An outsider's engine: one file beside a study, with options and declared capabilities, run by the command."""
+"""An outsider's engine: one file beside a study, with options and declared capabilities, run by the
+command.
+"""
 
 import json
 import sqlite3
@@ -47,7 +49,7 @@ class Toy:
             if step < run.settings.steps:
                 sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=share, entropy=1.0)])
         return True
-'''
+'''  # noqa: E501
 
 STUDY = """
 question = "Does a toy learn faster at a higher rate?"
@@ -92,14 +94,21 @@ def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
     done = gspo_lab("run", "rates.toml", "--jobs", "1")
     assert done.code == 0, done
     declared = json.loads((folder / "runs/rates/study.json").read_text())
-    assert declared["arms"]["slow"]["settings"]["engine"] == {"name": "toy.py:Toy", "options": {"luck": 0.2}}
+    assert declared["arms"]["slow"]["settings"]["engine"] == {
+        "name": "toy.py:Toy",
+        "options": {"luck": 0.2},
+    }
     with sqlite3.connect(folder / "runs/lab.db") as database:
-        rewards = dict(database.execute("select run_id, reward_mean from steps where step = 1").fetchall())
+        rewards = dict(
+            database.execute("select run_id, reward_mean from steps where step = 1").fetchall()
+        )
         (facts,) = database.execute(
             "select facts from statuses where state = 'started' and run_id like '%fast%'"
         ).fetchone()
         right = dict(
-            database.execute("select run_id, sum(correct) from answers where step = 2 group by run_id").fetchall()
+            database.execute(
+                "select run_id, sum(correct) from answers where step = 2 group by run_id"
+            ).fetchall()
         )
     assert rewards == {"rates/slow/s0": pytest.approx(0.3), "rates/fast/s0": pytest.approx(0.5)}
     assert right == {"rates/slow/s0": 4, "rates/fast/s0": 8}
@@ -111,10 +120,15 @@ def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
     assert (folder / "reports/rates.html").is_file()
 
 
-def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(folder: Path) -> None:
+def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(
+    folder: Path,
+) -> None:
     refused = gspo_lab("run", "rates.toml", "--set", "arm.fast.update.epochs=2")
     assert refused.code == 2
-    assert "arm.fast: the engine 'toy.py:Toy' would ignore update.epochs = 2 (default: 1)" in refused.err
+    assert (
+        "arm.fast: the engine 'toy.py:Toy' would ignore update.epochs = 2 (default: 1)"
+        in refused.err
+    )
     assert "it can vary bench, steps, update.learning_rate" in refused.err
     assert len(refused.err.strip().splitlines()) == 1
     assert not (folder / "runs").exists()
@@ -123,10 +137,16 @@ def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(
 @pytest.mark.parametrize(
     ("override", "why"),
     [
-        ("update.minibatches=2", r"arm\.slow: .* would ignore update.minibatches = 2 \(default: 4\)"),
+        (
+            "update.minibatches=2",
+            r"arm\.slow: .* would ignore update.minibatches = 2 \(default: 4\)",
+        ),
         ("arm.fast.objective=gspo", r"arm\.fast: .* would ignore objective.clip_high = 0.0004"),
         ("arm.fast.clip=calibrated", "would ignore objective.clip = 'calibrated'"),
-        ("engine.options.lukc=1", r"engine 'toy.py:Toy': unknown option 'lukc' \(did you mean 'luck'\?\)"),
+        (
+            "engine.options.lukc=1",
+            r"engine 'toy.py:Toy': unknown option 'lukc' \(did you mean 'luck'\?\)",
+        ),
         ("engine.options={}", r"the option 'luck' is missing; set it under \[engine.options\]"),
         ("engine=toy.py:Toi", "'toy.py' has no 'Toi'"),
     ],
@@ -145,11 +165,16 @@ def test_what_an_engine_cannot_do_is_one_line(check: Check, override: str, why: 
             "Capabilities(settings=('update.learning_rat', 'bench'))",
             r"is no key of a study \(did you mean 'update.learn",
         ),
-        ("Capabilities(records={'reward_men': ''})", r"is no column .* \(did you mean 'reward_mean'\?\)"),
+        (
+            "Capabilities(records={'reward_men': ''})",
+            r"is no column .* \(did you mean 'reward_mean'\?\)",
+        ),
         ("{'steps'}", "its capabilities are no gspo_lab.training.engines.base.Capabilities"),
     ],
 )
-def test_capabilities_that_cannot_be_are_told(folder: Path, check: Check, capabilities: str, why: str) -> None:
+def test_capabilities_that_cannot_be_are_told(
+    folder: Path, check: Check, capabilities: str, why: str
+) -> None:
     begin, _, rest = TOY.partition("    capabilities = Capabilities(")
     (folder / "toy.py").write_text(
         f"{begin}    capabilities = {capabilities}\n{rest.partition(')' + chr(10) + chr(10))[2]}"

@@ -1,4 +1,5 @@
-"""The estimate of a worker's memory against what a worker was seen to need, each in a process of its own.
+"""The estimate of a worker's memory against what a worker was seen to need, each in a process of
+its own.
 
 GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct for the slow cases.
 """
@@ -62,7 +63,10 @@ CASES = [
             overrides,
             48,
             id=name,
-            marks=[pytest.mark.slow, pytest.mark.skipif(SMOLLM2 is None, reason="GSPO_LAB_SMOLLM2 names no folder")],
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(SMOLLM2 is None, reason="GSPO_LAB_SMOLLM2 names no folder"),
+            ],
         )
         for name, overrides in {
             "float32": (),
@@ -73,14 +77,21 @@ CASES = [
 ]
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux says what a process needed at most")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(),
+    reason="only Linux says what a process needed at most",
+)
 @pytest.mark.parametrize(("model", "overrides", "prompt"), CASES)
-def test_the_estimate_is_within_15_percent(tmp_path: Path, model: str, overrides: tuple[str, ...], prompt: int) -> None:
+def test_the_estimate_is_within_15_percent(
+    tmp_path: Path, model: str, overrides: tuple[str, ...], prompt: int
+) -> None:
     path = tmp_path / "peak.toml"
     path.write_text(STUDY.format(model=model))
     shape = model_shape(model) or shape_of(config(model).to_dict())
     settings = load_study(path, overrides=overrides).arms["gspo"].settings
-    expected = estimate(shape, settings, prompt_tokens=prompt, response_tokens=24, on_gpu=False).total
+    expected = estimate(
+        shape, settings, prompt_tokens=prompt, response_tokens=24, on_gpu=False
+    ).total
     done = subprocess.run(
         [sys.executable, "-c", TRAINED, str(path), *overrides],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

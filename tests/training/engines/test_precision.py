@@ -1,4 +1,6 @@
-"""Number formats of trainer and sampler: float16 with a scaled loss, and a head in float32 under 16 bits."""
+"""Number formats of trainer and sampler: float16 with a scaled loss, and a head in float32 under 16
+bits.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ FLOAT16 = UpdateTable(dtype="float16", learning_rate=1.0, warmup_updates=1)
 
 
 def gradient(trained: TrainableModel, factor: float) -> Tensor:
-    """Of factor x sum(w), through a product in float16: `factor` everywhere, if the format holds it."""
+    """Of factor x sum(w), through a product in float16:
+
+    `factor` everywhere, if the format holds it.
+    """
     with computing_in("float16", "cpu"):
         product_1N = torch.ones(1, 4) @ trained.model.weight
         trained.backward(product_1N.float().sum() * factor)
@@ -42,7 +47,9 @@ def test_a_gradient_below_float16_survives_the_products() -> None:
     assert trained.unscale()
     assert trained.model.weight.grad.unique().tolist() == [2.0**-30]
     plain = TrainableModel(Weight(), UpdateTable())
-    assert gradient(plain, 2.0**-30).unique().tolist() == [0.0], "float16's smallest number is 2^-24"
+    assert gradient(plain, 2.0**-30).unique().tolist() == [0.0], (
+        "float16's smallest number is 2^-24"
+    )
 
 
 def test_a_gradient_that_overflows_halves_the_scale_until_it_fits() -> None:
@@ -84,31 +91,40 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
     ],
     ids=["dense", "experts", "critic", "adapters"],
 )
-def test_runs_in_float16_have_float32s_losses(arm: str, more: tuple[str, ...], trained: Trained) -> None:
+def test_runs_in_float16_have_float32s_losses(
+    arm: str, more: tuple[str, ...], trained: Trained
+) -> None:
     exact = trained(arm, *more).updates
     half = trained(arm, "update.dtype=float16", *more).updates
     assert len(half) == len(exact) == 8
     # What comes later also differs by what was drawn: the weights have moved apart by roundings.
-    assert [update.loss for update in half[:4]] == pytest.approx([update.loss for update in exact[:4]], abs=2e-2)
+    assert [update.loss for update in half[:4]] == pytest.approx(
+        [update.loss for update in exact[:4]], abs=2e-2
+    )
     assert not any(update.nonfinite for update in half)
     assert [update.grad_norm for update in half[:2]] == pytest.approx(
         [update.grad_norm for update in exact[:2]], rel=0.1
     )
 
 
-def test_an_overflow_costs_no_update(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overflow_costs_no_update(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run("gspo", "update.dtype=float16")
     plain = train(run, tmp_path / "plain").updates
     monkeypatch.setattr(trained_module, "FIRST_SCALE", 2.0**40)
     scaled = train(run, tmp_path / "scaled").updates
     assert not any(update.nonfinite for update in scaled)
-    assert [update.loss for update in scaled] == pytest.approx([update.loss for update in plain], abs=2e-3)
+    assert [update.loss for update in scaled] == pytest.approx(
+        [update.loss for update in plain], abs=2e-3
+    )
 
 
 def test_sampling_in_float16_is_nearer_to_float32_than_in_bfloat16(trained: Trained) -> None:
     """arXiv 2510.26788: ten bits of fraction against seven."""
     mismatch = {
-        dtype: trained("gspo", f"rollout.dtype={dtype}").steps[0].mismatch_k3 for dtype in ("float16", "bfloat16")
+        dtype: trained("gspo", f"rollout.dtype={dtype}").steps[0].mismatch_k3
+        for dtype in ("float16", "bfloat16")
     }
     assert 0 < mismatch["float16"] < mismatch["bfloat16"] / 4
 
@@ -116,7 +132,8 @@ def test_sampling_in_float16_is_nearer_to_float32_than_in_bfloat16(trained: Trai
 def test_a_device_that_cannot_is_refused_in_one_line(make_run: MakeRun) -> None:
     check_dtype("update.dtype", "float16", torch.device("cpu"))
     with pytest.raises(
-        LabError, match=r"^update\.dtype = 'float16': the device 'meta' cannot compute in it \(.*float32'$"
+        LabError,
+        match=r"^update\.dtype = 'float16': the device 'meta' cannot compute in it \(.*float32'$",
     ):
         check_dtype("update.dtype", "float16", torch.device("meta"))
 
@@ -124,13 +141,19 @@ def test_a_device_that_cannot_is_refused_in_one_line(make_run: MakeRun) -> None:
 def test_the_trainers_head_in_float32() -> None:
     model = build("tiny-qwen3", 0)
     ids = torch.arange(20, 29)[None]
-    inputs, target_BT, mask_BT = {"input_ids": ids[:, :-1]}, ids[:, -4:], torch.ones(1, 4, dtype=torch.bool)
+    inputs, target_BT, mask_BT = (
+        {"input_ids": ids[:, :-1]},
+        ids[:, -4:],
+        torch.ones(1, 4, dtype=torch.bool),
+    )
     with computing_in("bfloat16", "cpu"):
         states_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
         logp_BT, _ = token_logprobs(
             model, inputs, target_BT, mask_BT, temperature=0.7, entropy=False, float32_head=True
         )
-        coarse_BT, _ = token_logprobs(model, inputs, target_BT, mask_BT, temperature=0.7, entropy=False)
+        coarse_BT, _ = token_logprobs(
+            model, inputs, target_BT, mask_BT, temperature=0.7, entropy=False
+        )
     logits_BTV = states_BSH[:, -4:].float() @ model.get_output_embeddings().weight.T / 0.7
     expected_BT = logits_BTV.log_softmax(-1).gather(2, target_BT[..., None])[..., 0]
     assert torch.allclose(logp_BT, expected_BT, atol=1e-6)
@@ -148,9 +171,13 @@ def test_the_samplers_head_in_float32_follows_the_weights() -> None:
     body = build("tiny-qwen3", 0)
     with torch.no_grad():
         body.get_output_embeddings().weight.mul_(3)
-        state_H = body.to(torch.bfloat16).base_model(torch.tensor([prompt])).last_hidden_state[0, -1]
+        state_H = (
+            body.to(torch.bfloat16).base_model(torch.tensor([prompt])).last_hidden_state[0, -1]
+        )
         logits_V = state_H.float() @ model.get_output_embeddings().weight.T
-    assert rollout.logprobs[0] == pytest.approx(float(logits_V.log_softmax(-1)[rollout.response_ids[0]]), abs=1e-5)
+    assert rollout.logprobs[0] == pytest.approx(
+        float(logits_V.log_softmax(-1)[rollout.response_ids[0]]), abs=1e-5
+    )
 
 
 def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> None:
@@ -164,7 +191,9 @@ def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> 
 
 def test_a_head_that_is_rewritten_is_refused() -> None:
     policy: dict[str, Any] = {"temperature": 1.0, "dtype": "bfloat16", "microbatch_tokens": 8}
-    with pytest.raises(LabError, match=r"update\.float32_head: a gemma2 changes its logits behind its head"):
+    with pytest.raises(
+        LabError, match=r"update\.float32_head: a gemma2 changes its logits behind its head"
+    ):
         Policy(gemma(), **policy, float32_head=True)
     with pytest.raises(LabError, match=r"rollout\.float32_head: a gemma2"):
         TransformersSampler(gemma(), byte_tokenizer(), "bfloat16", float32_head=True)

@@ -13,7 +13,11 @@ from gspo_lab.tasks.base import Problem
 from gspo_lab.training.engines.native.prompt_stream import check_fit
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 
-PROBLEMS = [Problem("short", "1+1=", "2"), Problem("euros", "€" * 4, "€"), Problem("long", "9" * 12, "9")]
+PROBLEMS = [
+    Problem("short", "1+1=", "2"),
+    Problem("euros", "€" * 4, "€"),
+    Problem("long", "9" * 12, "9"),
+]
 """4, 12 and 12 bytes; the embedded tokenizer makes a token of each."""
 
 
@@ -23,13 +27,17 @@ def test_a_prompt_must_leave_room_for_a_token() -> None:
     check_fit([], byte_tokenizer(), 1)
     with pytest.raises(LabError) as refused:
         check_fit(PROBLEMS, byte_tokenizer(), 12)
-    assert str(refused.value) == (
-        "2 of 3 training problems leave no room for an answer in the model's context of 12 tokens; the longest, "
-        "'euros', has 12: leave them out, or take a model with a longer context"
+    assert (
+        str(refused.value)
+        == "2 of 3 training problems leave no room for an answer in the model's context of 12"
+        " tokens; the longest, 'euros', has 12: leave them out, or take a model with a longer"
+        " context"
     )
 
 
-def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("gspo")
     with (tmp_path / "problems.jsonl").open("a") as problems:
         for place in range(8):  # enough for both splits
@@ -65,7 +73,9 @@ objective = "gspo"
 
 def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
     folder, tokenizer = tmp_path / "chats", byte_tokenizer()
-    tokenizer.chat_template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}{% endfor %}"
+    tokenizer.chat_template = (
+        "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}{% endfor %}"
+    )
     build("tiny-qwen3", 0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     study = tmp_path / "words.toml"
@@ -73,7 +83,9 @@ def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
     (run,) = load_study(study).runs()
     answers = train(run, tmp_path / "run").of(AnswerRecord)
     assert {one.bench for one in answers} == {"rollout", "addition"}
-    assert {(one.prompt_version, one.grader) for one in answers} == {("words/1", "addition-words/1")}
+    assert {(one.prompt_version, one.grader) for one in answers} == {
+        ("words/1", "addition-words/1")
+    }
     assert all(one.prompt.startswith("Calculate ") for one in answers)
     (bare,) = load_study(study, overrides=["task.words=false"]).runs()
     assert components(bare).task.prompt_version == "bare/1"

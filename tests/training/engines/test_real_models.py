@@ -1,4 +1,6 @@
-"""Models of every family that a study may name, from a folder: trained whole or by adapters, saved, asked again."""
+"""Models of every family that a study may name, from a folder: trained whole or by adapters, saved,
+asked again.
+"""
 
 import json
 from dataclasses import replace
@@ -79,7 +81,9 @@ def finish(run: Run, folder: Path) -> None:
 def test_a_model_folder_is_trained_saved_and_asked_again(
     family: str, saved: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
-    run = make_run("gspo", f"model={saved}", "update.gradient_checkpointing=true", "rollout.dtype=bfloat16")
+    run = make_run(
+        "gspo", f"model={saved}", "update.gradient_checkpointing=true", "rollout.dtype=bfloat16"
+    )
     finish(run, tmp_path / "run")
     memory = train(run, tmp_path / "run")
     assert all(update.nonfinite == 0 for update in memory.updates)
@@ -96,8 +100,13 @@ def test_a_model_folder_is_trained_saved_and_asked_again(
     if routed:
         assert after.config._experts_implementation == "grouped_mm"
     task = run.settings.task
-    bench = bench_of(task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2))
-    asked = [evaluate_subject(subject, bench, lambda _: None) for subject in run_subjects(RunFolder(tmp_path / "run"))]
+    bench = bench_of(
+        task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2)
+    )
+    asked = [
+        evaluate_subject(subject, bench, lambda _: None)
+        for subject in run_subjects(RunFolder(tmp_path / "run"))
+    ]
     assert [one.new for one in asked] == [2, 2]
 
 
@@ -112,13 +121,19 @@ def test_adapters_train_alone_and_end_up_in_the_weights(
     assert 0 < facts["trained_parameters"] < facts["parameters"] / 2
     assert "peft" in facts["packages"]
     original, _ = load_model(str(saved), dtype="float32", device="cpu")
-    assert facts["weights"] == weights_digest(original), "what the adapters stand beside is the model that was named"
+    assert facts["weights"] == weights_digest(original), (
+        "what the adapters stand beside is the model that was named"
+    )
     resume = torch.load(tmp_path / "run/checkpoints/resume.pt", weights_only=True)
     assert all(".lora_" in name for name in resume["trained"]["policy"]["model"]), (
         "frozen weights are not saved again and again"
     )
     final = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoints/final")
-    moved = {name for name, value in final.state_dict().items() if not torch.equal(value, original.state_dict()[name])}
+    moved = {
+        name
+        for name, value in final.state_dict().items()
+        if not torch.equal(value, original.state_dict()[name])
+    }
     assert moved
     assert all("_proj" in name and "experts" not in name for name in moved)
 
@@ -145,7 +160,9 @@ def test_adapters_begin_as_nothing_and_can_be_switched_off(make_run: MakeRun) ->
     assert not is_adapted(plain)
 
 
-def test_the_kl_term_s_reference_is_the_model_without_adapters(make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_kl_term_s_reference_is_the_model_without_adapters(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("grpo", "model=tiny-qwen3", *LORA, "objective.kl_coef=0.1", "update.epochs=2")
     parts = components(run)
     assert parts.reference is parts.policy, "no second copy of the weights"
@@ -154,14 +171,22 @@ def test_the_kl_term_s_reference_is_the_model_without_adapters(make_run: MakeRun
     assert memory.updates[-1].kl > 1e-6
 
 
-def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "model=tiny-qwen3-moe", *LORA, "update.dtype=bfloat16", "rollout.dtype=bfloat16")
+def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(
+        "gspo", "model=tiny-qwen3-moe", *LORA, "update.dtype=bfloat16", "rollout.dtype=bfloat16"
+    )
     parts = components(run)
     assert not parts.sampler.separate
-    kinds = {(parameter.requires_grad, parameter.dtype) for parameter in parts.policy.model.parameters()}
+    kinds = {
+        (parameter.requires_grad, parameter.dtype) for parameter in parts.policy.model.parameters()
+    }
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
     memory = train(run, tmp_path / "run")
-    assert {(update.nonfinite, update.router_grad_norm) for update in memory.updates} == {(0, None)}, "frozen routers"
+    assert {(update.nonfinite, update.router_grad_norm) for update in memory.updates} == {
+        (0, None)
+    }, "frozen routers"
     assert memory.steps[0].mismatch_abs_max < 0.5
 
 
@@ -171,22 +196,28 @@ def test_eight_bit_moments_are_refused_on_a_cpu(make_run: MakeRun) -> None:
         components(run)
 
 
-def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(make_run: MakeRun, tmp_path: Path) -> None:
+def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     folder = save(tmp_path / "thinks", "Qwen3")
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}[bot]{% if enable_thinking is defined and not enable_thinking %}"
-        "<think></think>{% endif %}{% endif %}"
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if"
+        " add_generation_prompt %}[bot]{% if enable_thinking is defined and not enable_thinking"
+        " %}<think></think>{% endif %}{% endif %}"
     )
     tokenizer.save_pretrained(folder)
     run = make_run("gspo", f"model={folder}", "rollout.thinking=false", "steps=1")
     memory = train(run, tmp_path / "run")
     kept = AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/final")
-    asked = kept.apply_chat_template([{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False)
+    asked = kept.apply_chat_template(
+        [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False
+    )
     assert asked == "[user]1[bot]<think></think>"
     assert memory.statuses[0].facts["pad_is_eos"] is False
-    plain = components(replace(run, settings=run.settings.model_copy(update={"model": str(folder)})))
+    plain = components(
+        replace(run, settings=run.settings.model_copy(update={"model": str(folder)}))
+    )
     assert plain.tokenizer.chat_template.count("set enable_thinking") == 1
     with pytest.raises(LabError, match="has no chat template; leave the key out"):
         components(make_run("gspo", "rollout.thinking=true"))

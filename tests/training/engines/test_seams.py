@@ -1,4 +1,6 @@
-"""What the engine takes: tokens that others wrote, advantages by token, truncated responses, a second trained model."""
+"""What the engine takes: tokens that others wrote, advantages by token, truncated responses, a
+second trained model.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -35,7 +37,8 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
     assert part.attention_BS.sum(dim=1).tolist() == [5, 4]
     mask_BT = torch.tensor([TOOL[0], [*TOOL[1], False]])
     assert torch.equal(part.mask_BT, mask_BT)
-    # The tool's tokens stand before the last one as they did; only their own log-probs are nobody's business.
+    # The tool's tokens stand before the last one as they did; only their own log-probs are nobody's
+    # business.
     assert torch.allclose(logp, plain_logp * mask_BT, atol=1e-6)
     assert (logp[0, 1], logp[0, 2]) == (0.0, 0.0)
 
@@ -52,7 +55,9 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
 
 
 def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
-    """At ratio 1 the gradient is linear in A: those of either half of the tokens add up to that of all of them."""
+    """At ratio 1 the gradient is linear in A: those of either half of the tokens add up to that of
+    all of them.
+    """
     setting = components(make_run("gspo", "arm.gspo.objective=gspo-token"))
     setting.updater.trained.max_grad_norm = float("inf")
     model = setting.policy.model
@@ -61,44 +66,70 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     setting.updater.trained.optimizer.register_step_pre_hook(
         lambda *_: caught.append(torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
     )
-    first, second = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2), torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
+    first, second = (
+        torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2),
+        torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2),
+    )
     for adv_NT in (first, second, first + second):
         experience = pad_rollouts(rollouts(tool=False), 0, setting.device)
         experience.credit(adv_NT)
         done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(2), fresh=True))
         model.load_state_dict(start)
-    assert torch.linalg.norm(caught[0] + caught[1] - caught[2]) < 1e-5 * torch.linalg.norm(caught[2])
+    assert torch.linalg.norm(caught[0] + caught[1] - caught[2]) < 1e-5 * torch.linalg.norm(
+        caught[2]
+    )
     assert torch.linalg.norm(caught[2]) > 0
-    # (2 + 2 - 2 - 2) / 4 and (2 + 2 - 2) / 3: the first response's advantages are no 0, though their mean is.
+    # (2 + 2 - 2 - 2) / 4 and (2 + 2 - 2) / 3: the first response's advantages are no 0, though
+    # their mean is.
     record = update_record(setting.updater, experience, done, detail=True, token_detail=False)
     assert record.active_tokens == 7
     assert record.response_detail["advantage"] == pytest.approx([0.0, 2 / 3])
     assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
 
 
-def test_a_damaged_checkpoint_and_another_runs_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
-    """A flipped bit in a hundred places of the file, and every cut that leaves the line behind it torn."""
+def test_a_damaged_checkpoint_and_another_runs_are_refused(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """A flipped bit in a hundred places of the file, and every cut that leaves the line behind it
+    torn.
+    """
     run = make_run("gspo")
     path = tmp_path / CHECKPOINTS / RESUME
-    trained: Any = {"policy": SimpleNamespace(state=lambda: {"model": torch.arange(500.0)}, load=lambda state: None)}
+    trained: Any = {
+        "policy": SimpleNamespace(
+            state=lambda: {"model": torch.arange(500.0)}, load=lambda state: None
+        )
+    }
     checkpoint.save(path, run.id, 3, trained, {"prompts": 8})
     assert checkpoint.load(path, run.id, trained) == (3, {"prompts": 8})
-    with pytest.raises(LabError, match=rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again"):
+    with pytest.raises(
+        LabError,
+        match=rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again",
+    ):
         checkpoint.load(path, "a/b/s1", trained)
-    with pytest.raises(LabError, match="holds policy, and this run trains critic, policy: go on with") as told:
+    with pytest.raises(
+        LabError, match="holds policy, and this run trains critic, policy: go on with"
+    ) as told:
         checkpoint.load(path, run.id, trained | {"critic": trained["policy"]})
     assert "\n" not in str(told.value)
     whole = path.read_bytes()
-    flips = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 100)]
+    flips = [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        for at in range(0, len(whole), len(whole) // 100)
+    ]
     cuts = [whole[:length] for length in range(len(whole) - 100, len(whole) - 1)]
     for damaged in (*flips, *cuts, whole[: len(whole) // 2], b""):
         path.write_bytes(damaged)
-        with pytest.raises(LabError, match="is damaged: delete it and the run starts again from its first step"):
+        with pytest.raises(
+            LabError, match="is damaged: delete it and the run starts again from its first step"
+        ):
             checkpoint.load(path, run.id, trained)
 
 
 def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_path: Path) -> None:
-    """It held the policy's model, optimizer and count of updates beside the step, and nothing else."""
+    """It held the policy's model, optimizer and count of updates beside the step, and nothing
+    else.
+    """
     run = make_run("gspo")
     parts = components(run)
     policy = parts.trained["policy"]
@@ -114,7 +145,9 @@ def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_pa
     loop = Loop(run, components(run), Memory(), tmp_path)
     assert (loop.resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
     taken_up = loop.parts.policy.model.state_dict()
-    assert all(torch.equal(value, taken_up[name]) for name, value in policy.model.state_dict().items())
+    assert all(
+        torch.equal(value, taken_up[name]) for name, value in policy.model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +174,9 @@ def test_terms_and_denominators_with_a_pencil(aggregation: Any, how: Any, loss: 
     responses, tokens = experience.counts(torch.arange(2))
     logp = experience.sampler_logp_NT
     batch = Batch(experience.mask_NT, experience.adv_NT, logp, responses=responses, tokens=tokens)
-    assert surrogate(logp, batch, Objective(aggregation=aggregation)).loss.item() == pytest.approx(loss)
+    assert surrogate(logp, batch, Objective(aggregation=aggregation)).loss.item() == pytest.approx(
+        loss
+    )
 
 
 def test_a_mini_batch_of_truncated_responses_alone_has_no_loss() -> None:

@@ -1,4 +1,6 @@
-"""A group's prompt is computed once: the log-probs, entropies and gradients are those of separate rows."""
+"""A group's prompt is computed once: the log-probs, entropies and gradients are those of separate
+rows.
+"""
 
 from typing import Any
 
@@ -16,15 +18,28 @@ FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
 
 def model_of(family: str, **more: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 64,
+    }
     config = getattr(tf, f"{family}Config")(
-        vocab_size=50, num_hidden_layers=2, pad_token_id=0, eos_token_id=1, **sizes, **FAMILIES[family], **more
+        vocab_size=50,
+        num_hidden_layers=2,
+        pad_token_id=0,
+        eos_token_id=1,
+        **sizes,
+        **FAMILIES[family],
+        **more,
     )
     return getattr(tf, f"{family}ForCausalLM")(config).train()
 
 
 def experience() -> Experience:
-    """Prompts of 9, 6 and 9 tokens with 4, 3 and 1 responses of 1 to 6 tokens; one has tokens of others within."""
+    """Prompts of 9, 6 and 9 tokens with 4, 3 and 1 responses of 1 to 6 tokens; one has tokens of
+    others within.
+    """
     rng = torch.Generator().manual_seed(1)
 
     def ids(count: int) -> list[int]:
@@ -40,7 +55,9 @@ def experience() -> Experience:
     return pad_rollouts(rollouts, 0, torch.device("cpu"))
 
 
-def passed(model: Any, shares: bool, budget: int = 10_000) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+def passed(
+    model: Any, shares: bool, budget: int = 10_000
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """[N, T] log-probs and entropies, and the gradients of a weighted sum of the log-probs."""
     batch = experience()
     policy = Policy(model, temperature=0.8, dtype="float32", microbatch_tokens=budget)
@@ -60,7 +77,9 @@ def passed(model: Any, shares: bool, budget: int = 10_000) -> tuple[torch.Tensor
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("budget", [10_000, 60])
 @pytest.mark.parametrize("adapters", [False, True])
-def test_log_probs_and_gradients_are_those_of_separate_rows(family: str, budget: int, adapters: bool) -> None:
+def test_log_probs_and_gradients_are_those_of_separate_rows(
+    family: str, budget: int, adapters: bool
+) -> None:
     model = model_of(family)
     if adapters:
         add_adapters(model, rank=2, alpha=4)
@@ -74,7 +93,9 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(family: str, budget:
 
 
 def test_a_prompt_is_fed_once() -> None:
-    """9 + (2 + 0 + 5 + 3) fed tokens of the first group are the longest row; 3 rows of 19, where there were 8 of 14."""
+    """9 + (2 + 0 + 5 + 3) fed tokens of the first group are the longest row; 3 rows of 19, where
+    there were 8 of 14.
+    """
     batch = experience()
     (part,) = microbatches(batch, torch.arange(8), 10_000)
     shared = share_prompts(part)

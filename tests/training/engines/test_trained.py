@@ -1,5 +1,5 @@
-"""Large models: an optimizer without copies and one gradient for a tied head change how much is held, not what is
-learnt; and what a worker frees is free for others."""
+"""Large models: an optimizer without copies and one gradient for a tied head change how much is
+held, not what is learnt; and what a worker frees is free for others."""
 
 import copy
 import platform
@@ -45,11 +45,16 @@ def test_a_large_model_learns_what_a_small_one_does(monkeypatch: pytest.MonkeyPa
     before = weights(small)
     for one in (small, large):
         learn(one, 3)
-    # AdamW's step is about the learning rate whatever the gradient's size: rounding shows where that is nearly 0.
-    assert float((weights(small) - before).norm()) > 100 * float((weights(small) - weights(large)).norm())
+    # AdamW's step is about the learning rate whatever the gradient's size: rounding shows where
+    # that is nearly 0.
+    assert float((weights(small) - before).norm()) > 100 * float(
+        (weights(small) - weights(large)).norm()
+    )
 
 
-def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     small, large = pair(monkeypatch)
     ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
     grads = []
@@ -60,7 +65,9 @@ def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(monkeypatch: pytes
     torch.testing.assert_close(grads[0], grads[1], atol=1e-6, rtol=1e-4)
 
 
-def test_a_large_model_goes_on_from_what_an_earlier_version_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_model_goes_on_from_what_an_earlier_version_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whose optimizer had the same state by the same names."""
     small, large = pair(monkeypatch)
     learn(small, 2)
@@ -97,7 +104,7 @@ for _ in range(32):  # 2 MiB that go, and behind each a little that stays
     pins.append(bytearray(b"x") * 50_000)
 pieces.clear()
 print(resident() - before)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is glibc's")

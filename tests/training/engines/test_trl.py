@@ -1,4 +1,6 @@
-"""The engine trl against native: the same samples in the same mini-batches, and what becomes of them."""
+"""The engine trl against native: the same samples in the same mini-batches, and what becomes of
+them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,32 +24,73 @@ pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]
 
 CLOSE = 1e-5
-SAME = ("responses", "evaluated_responses", "response_tokens", "active_tokens", "nonfinite", "learning_rate")
+SAME = (
+    "responses",
+    "evaluated_responses",
+    "response_tokens",
+    "active_tokens",
+    "nonfinite",
+    "learning_rate",
+)
 COMPARED = (
-    *("loss", "grad_norm", "router_grad_norm", "effective_fraction_tokens", "log_ratio_std_tokens", "stale_k3"),
-    *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_responses"),
-    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "flip_fraction_tokens_gspo"),
-    *("log_ratio_std_responses", "log_ratio_max_abs", "ess_tokens", "ess_responses", "router_entropy"),
+    *(
+        "loss",
+        "grad_norm",
+        "router_grad_norm",
+        "effective_fraction_tokens",
+        "log_ratio_std_tokens",
+        "stale_k3",
+    ),
+    *(
+        "clip_fraction_tokens",
+        "clip_fraction_tokens_high",
+        "clip_fraction_tokens_low",
+        "clip_fraction_responses",
+    ),
+    *(
+        "would_clip_fraction_tokens_grpo",
+        "would_clip_fraction_tokens_gspo",
+        "flip_fraction_tokens_gspo",
+    ),
+    *(
+        "log_ratio_std_responses",
+        "log_ratio_max_abs",
+        "ess_tokens",
+        "ess_responses",
+        "router_entropy",
+    ),
 )
 
 
 class Given(Loop):
     """The native loop on another's samples, in another's mini-batches."""
 
-    def __init__(self, given: Sequence[tuple[Sequence[Rollout], Sequence[torch.Tensor]]], *how: Any) -> None:
+    def __init__(
+        self, given: Sequence[tuple[Sequence[Rollout], Sequence[torch.Tensor]]], *how: Any
+    ) -> None:
         super().__init__(*how)
         self.given = given
 
     def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
-        (rollouts,) = [rollouts for rollouts, _ in self.given if [r.request for r in rollouts] == list(requests)]
+        (rollouts,) = [
+            rollouts
+            for rollouts, _ in self.given
+            if [r.request for r in rollouts] == list(requests)
+        ]
         return list(rollouts)
 
     def _minibatches(self, step: int, experience: Experience) -> list[MinibatchRows]:
-        return [MinibatchRows(step, i, rows, fresh=i == 0) for i, rows in enumerate(self.given[step][1])]
+        return [
+            MinibatchRows(step, i, rows, fresh=i == 0) for i, rows in enumerate(self.given[step][1])
+        ]
 
 
-def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Memory, list[tuple[Any, Any]]]:
-    """A run trained by TRL in this process; what was recorded, and of each step the samples and mini-batches."""
+def by_trl(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Memory, list[tuple[Any, Any]]]:
+    """A run trained by TRL in this process; what was recorded, and of each step the samples and
+    mini-batches.
+    """
     from gspo_lab.training.engines.trl import gather, trainer
 
     made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
@@ -84,14 +127,20 @@ R2 = ("model=tiny-qwen3-moe", "routing_replay=old-policy")
     ],
 )
 def test_on_the_same_samples_every_update_is_natives(
-    arm: str, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arm: str,
+    overrides: tuple[str, ...],
+    make_run: MakeRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = make_run(arm, "update.checkpoint_every=9", *overrides)
     theirs, given = by_trl(run, tmp_path / "trl", monkeypatch)
     ours = Memory()
     Given(given, run, set_up(run, None), ours, tmp_path / "native").run(lambda: False)
     per_step = run.settings.update.per_rollout_batch
-    assert [(u.step, u.minibatch) for u in theirs.updates] == [(s, m) for s in range(2) for m in range(per_step)]
+    assert [(u.step, u.minibatch) for u in theirs.updates] == [
+        (s, m) for s in range(2) for m in range(per_step)
+    ]
     for one, other in zip(theirs.updates, ours.updates, strict=True):
         for name in SAME:
             assert getattr(one, name) == getattr(other, name), (name, one.step, one.minibatch)
@@ -110,10 +159,16 @@ def test_on_the_same_samples_every_update_is_natives(
             close("expert_change", one, other)
 
 
-def test_bfloat16_trains_float32_weights(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_trains_float32_weights(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs, _ = by_trl(make_run("gspo", "update.dtype=bfloat16"), tmp_path / "run", monkeypatch)
     assert all(update.nonfinite == 0 for update in theirs.updates)
-    assert all(update.log_ratio_max_abs in (0.0, None) for update in theirs.updates if update.minibatch == 0)
+    assert all(
+        update.log_ratio_max_abs in (0.0, None)
+        for update in theirs.updates
+        if update.minibatch == 0
+    )
     assert theirs.steps[0].mismatch_abs_max > 1e-4  # the sampler stays in float32
     weights = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
     assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}

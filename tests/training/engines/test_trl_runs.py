@@ -1,4 +1,6 @@
-"""Whole runs of the engine trl, as workers make them: one process and two; killed, stopped, crashed, taken up."""
+"""Whole runs of the engine trl, as workers make them: one process and two; killed, stopped,
+crashed, taken up.
+"""
 
 import signal
 import subprocess
@@ -40,7 +42,9 @@ def start(run: Run, folder: Path) -> "subprocess.Popen[bytes]":
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RUN, run.to_json())
     with (folder / "log.txt").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "gspo_lab.running.worker", str(folder)], stdout=log, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, "-m", "gspo_lab.running.worker", str(folder)], stdout=log, stderr=log
+        )
 
 
 def finished(run: Run, folder: Path) -> RunFolder:
@@ -52,7 +56,10 @@ def finished(run: Run, folder: Path) -> RunFolder:
 def without_times(folder: RunFolder, *kinds: str) -> list[dict[str, Any]]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records(*(kinds or ("step", "update", "answer")))
-    return [{key: value for key, value in one.items() if not is_time(key) and key != "chain"} for one in records]
+    return [
+        {key: value for key, value in one.items() if not is_time(key) and key != "chain"}
+        for one in records
+    ]
 
 
 def at_work(folder: Path) -> list[int]:
@@ -72,7 +79,14 @@ def at_work(folder: Path) -> list[int]:
 def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
     processes: int, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
-    run = make_run("gspo", TRL, f"engine.options.processes={processes}", "steps=5", "bench.lottery.every=2", *overrides)
+    run = make_run(
+        "gspo",
+        TRL,
+        f"engine.options.processes={processes}",
+        "steps=5",
+        "bench.lottery.every=2",
+        *overrides,
+    )
     whole = finished(run, tmp_path / "whole")
     (begun,) = (one for one in whole.records("status") if one["state"] == "started")
     assert len(whole.records("update")) == 20
@@ -95,9 +109,15 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
     until(lambda: not at_work(folder.path))
     finished(run, folder.path)
     assert without_times(folder) == without_times(whole)
-    assert all(one["facts"]["code"] == begun["facts"]["code"] for one in folder.records("status") if "facts" in one)
+    assert all(
+        one["facts"]["code"] == begun["facts"]["code"]
+        for one in folder.records("status")
+        if "facts" in one
+    )
     assert not folder.resume.exists()
-    assert (folder.final / "model.safetensors").read_bytes() == (whole.final / "model.safetensors").read_bytes()
+    assert (folder.final / "model.safetensors").read_bytes() == (
+        whole.final / "model.safetensors"
+    ).read_bytes()
 
 
 def test_what_trl_draws_itself_ends_as_the_lab_s_responses_do_and_is_as_likely_as_it_says(
@@ -116,17 +136,23 @@ def test_what_trl_draws_itself_ends_as_the_lab_s_responses_do_and_is_as_likely_a
     assert 0 < len(cut) < len(answers)
     assert {one["tokens"] for one in cut} == {7}
     assert all(one["tokens"] <= 7 for one in answers)
-    assert not any(vowel in one["text"] for one in answers for vowel in "aeiou"), "cut before the stop text"
+    assert not any(vowel in one["text"] for one in answers for vowel in "aeiou"), (
+        "cut before the stop text"
+    )
 
 
-def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(make_run: MakeRun, tmp_path: Path) -> None:
-    """The first step starts from the same model: samples and grades are equal, and so is what all updates count."""
+def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """The first step starts from the same model: samples and grades are equal, and so is what all
+    updates count.
+    """
     settings = ("rollout.prompts_per_step=8", "steps=1")
     one, more = (
         finished(make_run("gspo", TRL, f"engine.options={{{options}}}", *settings), tmp_path / name)
         for name, options in (("one", "processes = 1"), ("more", "processes = 2, microbatches = 2"))
     )
-    ((alone,), (together,)) = (without_times(folder, "step") for folder in (one, more))
+    (alone,), (together,) = (without_times(folder, "step") for folder in (one, more))
     for name in (
         "prompt_digest",
         "rollout_digest",
@@ -150,9 +176,13 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(make_
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_last_words_of_a_process_that_crashes_are_told(rank: int, make_run: MakeRun, tmp_path: Path) -> None:
+def test_the_last_words_of_a_process_that_crashes_are_told(
+    rank: int, make_run: MakeRun, tmp_path: Path
+) -> None:
     (tmp_path / "cable.py").write_text(CABLE.replace("RANK_", str(rank)))
-    run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]", "rollout.sampler=cable.py:Cable")
+    run = make_run(
+        "gspo", TRL, "engine.options.processes=2", "bench=[]", "rollout.sampler=cable.py:Cable"
+    )
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.CRASHED
     standing = folder.status()
@@ -164,13 +194,16 @@ def test_the_last_words_of_a_process_that_crashes_are_told(rank: int, make_run: 
 
 def test_what_people_can_mend_is_one_line(make_run: MakeRun, tmp_path: Path) -> None:
     """A grader that fails on every response; told by rank 0 of what both have graded."""
-    (tmp_path / "lottery.py").write_text("def grade(problem, answer):\n    raise ValueError('no such file')\n")
+    (tmp_path / "lottery.py").write_text(
+        "def grade(problem, answer):\n    raise ValueError('no such file')\n"
+    )
     run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]")
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.REFUSED
     told = folder.status().message
     assert told.startswith(
-        "the grader failed on 16 of 16 responses of step 0, more than rollout.max_grader_errors = 0.5"
+        "the grader failed on 16 of 16 responses of step 0, more than rollout.max_grader_errors"
+        " = 0.5"
     )
     assert "\n" not in told
 

@@ -1,4 +1,6 @@
-"""The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
+"""The native engine on tasks of several turns: credit by pencil, records, and that a run goes on
+where it stopped.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,21 +58,32 @@ def make(folder: Path, arm: str, task: str = "", overrides: tuple[str, ...] = ()
         'name = "guess"\nmax', task + "\nmax" if task else 'name = "guess"\nmax'
     )
     (folder / "study.toml").write_text(text)
-    return next(run for run in load_study(folder / "study.toml", overrides=overrides).runs() if run.arm == arm)
+    return next(
+        run
+        for run in load_study(folder / "study.toml", overrides=overrides).runs()
+        if run.arm == arm
+    )
 
 
 def rollout(turns: list[Turn], mask: list[int]) -> Rollout:
     request = Request("p", (1,), 0, 0)
     ids = list(range(len(mask)))
-    return Rollout(request, ids, [0.0] * len(ids), "", False, loss_mask=list(map(bool, mask)), turns=turns)
+    return Rollout(
+        request, ids, [0.0] * len(ids), "", False, loss_mask=list(map(bool, mask)), turns=turns
+    )
 
 
 def test_each_turns_advantage_stands_on_its_tokens() -> None:
     rollouts = [
         rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
-        rollout([Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)], [1, 0, 1, 0, 1, 1]),
+        rollout(
+            [Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)],
+            [1, 0, 1, 0, 1, 1],
+        ),
         replace(rollout([Turn("a", tokens=3)], [1, 1, 1]), loss_mask=None),
-        rollout([Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]),  # an empty reply parts two turns too
+        rollout(
+            [Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]
+        ),  # an empty reply parts two turns too
     ]
     grades = [
         Grade(1.0, True, turn_rewards=(0.25, 0.75)),
@@ -83,16 +96,27 @@ def test_each_turns_advantage_stands_on_its_tokens() -> None:
     low, none, high = 0.75 - 7 / 12, -7 / 12, 1 - 7 / 12
     assert adv_NT.tolist() == [
         pytest.approx(row, abs=1e-6)
-        for row in [[0, 0, 0, 0, low, 0], [-1, 0, none, 0, 0, 0], [-1, -1, -1, 0, 0, 0], [2, high, 0, 0, 0, 0]]
+        for row in [
+            [0, 0, 0, 0, low, 0],
+            [-1, 0, none, 0, 0, 0],
+            [-1, -1, -1, 0, 0, 0],
+            [2, high, 0, 0, 0, 0],
+        ]
     ]
     assert turn_fields(rollouts) == {"turns_mean": 2.0, "reply_tokens": 4 / 16}
 
 
 def test_each_turn_reads_all_before_it_again() -> None:
-    """Behind one prompt token. Turns that end at tokens 2 and 5 feed 1 + 2 and 1 + 5; trained on, it is fed once."""
+    """Behind one prompt token.
+
+    Turns that end at tokens 2 and 5 feed 1 + 2 and 1 + 5; trained on, it is fed once.
+    """
     rollouts = [
         rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
-        rollout([Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)], [1, 0, 1, 0, 1, 1]),
+        rollout(
+            [Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)],
+            [1, 0, 1, 0, 1, 1],
+        ),
         replace(rollout([Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]), loss_mask=None),
         replace(rollout([], [1, 1, 1]), loss_mask=None, turns=None),
     ]
@@ -136,7 +160,13 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
     assert {answer.bench for answer in whole.answers} == {"rollout", "guess"}
     for answer in whole.answers:
         turns = turns_from_json(answer.turns)
-        again = grade_answer(task, problems[answer.problem], answer.text, truncated=bool(answer.truncated), turns=turns)
+        again = grade_answer(
+            task,
+            problems[answer.problem],
+            answer.text,
+            truncated=bool(answer.truncated),
+            turns=turns,
+        )
         assert (again.reward, again.correct) == (answer.reward, bool(answer.correct))
         assert [turn["reward"] for turn in answer.turns] == list(again.turn_rewards)
         assert answer.tokens == sum(turn.tokens for turn in turns)
@@ -153,8 +183,13 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
 
 
 def test_turns_of_a_response_may_differ_in_their_advantage(tmp_path: Path) -> None:
-    """Rewards of turns reach the gradient: the two ways to credit them part with the first update, not before."""
-    whole = [train(make(tmp_path / "study", arm, overrides=("steps=1",)), tmp_path / arm) for arm in ("gspo", "turns")]
+    """Rewards of turns reach the gradient: the two ways to credit them part with the first update,
+    not before.
+    """
+    whole = [
+        train(make(tmp_path / "study", arm, overrides=("steps=1",)), tmp_path / arm)
+        for arm in ("gspo", "turns")
+    ]
     assert whole[0].steps[0].rollout_digest == whole[1].steps[0].rollout_digest
     assert whole[0].steps[0].reward_mean == whole[1].steps[0].reward_mean
     assert whole[0].updates[0].grad_norm != whole[1].updates[0].grad_norm
@@ -175,7 +210,9 @@ def test_what_an_environment_fails_at_trains_with_reward_0_and_is_counted(tmp_pa
     folder = tmp_path / "study"
     folder.mkdir()
     (folder / "mine.py").write_text(MINE)
-    (folder / "p.jsonl").write_text("\n".join(f'{{"prompt": "{n}?", "reference": ""}}' for n in range(20)))
+    (folder / "p.jsonl").write_text(
+        "\n".join(f'{{"prompt": "{n}?", "reference": ""}}' for n in range(20))
+    )
     run = make(folder, "gspo", 'name = "mine.py:grade"\nreply = "reply"\nproblems = "p.jsonl"')
     done = train(run, tmp_path / "run")
     failed = [answer for answer in done.answers if answer.error is not None]
@@ -185,7 +222,9 @@ def test_what_an_environment_fails_at_trains_with_reward_0_and_is_counted(tmp_pa
         assert answer.turns[-1]["error"] == answer.error
         assert (answer.reward, answer.correct) == (None, None)
     for step in done.steps:
-        assert step.grader_errors == sum(a.step == step.step and a.bench == "rollout" for a in failed)
+        assert step.grader_errors == sum(
+            a.step == step.step and a.bench == "rollout" for a in failed
+        )
 
 
 def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
@@ -195,13 +234,22 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
     found: list[tuple[float, float]] = []
     draw, record = TransformersSampler.sample, Loop.record
 
-    def noted(self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any) -> list[Rollout]:
+    def noted(
+        self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any
+    ) -> list[Rollout]:
         drawn = draw(self, requests, *how, **more)
-        fed.append(sum(len(one.fed_ids) + len(new.response_ids) for one, new in zip(requests, drawn, strict=True)))
+        fed.append(
+            sum(
+                len(one.fed_ids) + len(new.response_ids)
+                for one, new in zip(requests, drawn, strict=True)
+            )
+        )
         return drawn
 
     def held(loop: Loop, step: CompletedStep, updates: Any) -> None:
-        calls = max(len(one.turns or ()) for one in step.drawn)  # the last ones, behind those of the benchmark
+        calls = max(
+            len(one.turns or ()) for one in step.drawn
+        )  # the last ones, behind those of the benchmark
         record(loop, step, updates)
         flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
         found.append((loop.totals.flops, flops))

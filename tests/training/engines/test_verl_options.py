@@ -12,7 +12,13 @@ from gspo_lab.study import Run
 from gspo_lab.training.engines.check import check_engine
 from gspo_lab.training.engines.external.attempt import Attempt, PreparedAttempt
 from gspo_lab.training.engines.smoke_test_task import SmokeTestTask
-from gspo_lab.training.engines.verl import VerlEngine, arguments, environment, overrides, rows_at_a_time
+from gspo_lab.training.engines.verl import (
+    VerlEngine,
+    arguments,
+    environment,
+    overrides,
+    rows_at_a_time,
+)
 
 ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -53,7 +59,8 @@ def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> N
 
 
 def test_batches_are_counted_as_verl_counts_them(make_run: MakeRun) -> None:
-    # 4 prompts x 4 responses in 4 mini-batches: 1 prompt each, 4 rows in one forward pass; 16 positions a row.
+    # 4 prompts x 4 responses in 4 mini-batches: 1 prompt each, 4 rows in one forward pass; 16
+    # positions a row.
     keys = told(make_run("gspo", "engine=verl"))
     assert keys["data.train_batch_size"] == 4
     assert keys[ACTOR + "ppo_mini_batch_size"] == 1
@@ -63,12 +70,16 @@ def test_batches_are_counted_as_verl_counts_them(make_run: MakeRun) -> None:
     assert two["trainer.n_gpus_per_node"] == 2
     assert two[ACTOR + "ppo_micro_batch_size_per_gpu"] == 2
     assert (
-        told(make_run("gspo", "engine=verl", "update.microbatch_tokens=40"))[ACTOR + "ppo_micro_batch_size_per_gpu"]
+        told(make_run("gspo", "engine=verl", "update.microbatch_tokens=40"))[
+            ACTOR + "ppo_micro_batch_size_per_gpu"
+        ]
         == 2
     )
 
 
-@pytest.mark.parametrize(("rows", "tokens", "wanted"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)])
+@pytest.mark.parametrize(
+    ("rows", "tokens", "wanted"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)]
+)
 def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: int) -> None:
     assert rows_at_a_time(rows, 16, tokens) == wanted
 
@@ -77,7 +88,10 @@ def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run
     run = make_run("gspo", "engine=verl")
     fresh, later = told(run), told(run, first=1)
     assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
-    assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == ("resume_path", False)
+    assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == (
+        "resume_path",
+        False,
+    )
     assert later["trainer.resume_from_path"] == f"{ATTEMPT.parent}/checkpoints/global_step_1"
 
 
@@ -92,18 +106,34 @@ def test_megatron_replays_routes(make_run: MakeRun) -> None:
 
 
 def test_a_critic_has_the_study_s_settings_and_its_own_learning_rate(make_run: MakeRun) -> None:
-    changes = ("arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.gae_lambda=0.95")
-    run = make_run("gspo", "engine=verl", *changes, "critic.learning_rate=0.01", "critic.value_clip=0.2")
+    changes = (
+        "arm.gspo.objective=gspo-token",
+        "arm.gspo.advantage=gae",
+        "arm.gspo.gae_lambda=0.95",
+    )
+    run = make_run(
+        "gspo", "engine=verl", *changes, "critic.learning_rate=0.01", "critic.value_clip=0.2"
+    )
     check_engine("gspo", run.settings, Path(run.base))
     keys = told(run)
-    assert (keys["algorithm.adv_estimator"], keys["algorithm.gamma"], keys["algorithm.lam"]) == ("gae", 1.0, 0.95)
-    assert (keys["critic.optim.lr"], keys["critic.cliprange_value"], keys[ACTOR + "optim.lr"]) == (0.01, 0.2, 1e-3)
+    assert (keys["algorithm.adv_estimator"], keys["algorithm.gamma"], keys["algorithm.lam"]) == (
+        "gae",
+        1.0,
+        0.95,
+    )
+    assert (keys["critic.optim.lr"], keys["critic.cliprange_value"], keys[ACTOR + "optim.lr"]) == (
+        0.01,
+        0.2,
+        1e-3,
+    )
     assert keys["critic.loss_agg_mode"] == "token-mean"
     assert not [key for key in told(make_run("gspo", "engine=verl")) if key.startswith("critic.")]
 
 
 def test_words_are_what_hydra_reads_back() -> None:
-    said = arguments({"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"})
+    said = arguments(
+        {"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"}
+    )
     assert said == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
 
 
@@ -118,7 +148,10 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["routing_replay=old-policy", "model=tiny-qwen3-moe"], "replays no routes with backend = 'fsdp2'"),
+        (
+            ["routing_replay=old-policy", "model=tiny-qwen3-moe"],
+            "replays no routes with backend = 'fsdp2'",
+        ),
         (["arm.gspo.aggregation=constant"], "has no aggregation = 'constant'"),
         (["arm.gspo.advantage=batch-std"], "has no advantage = 'batch-std'"),
         (["arm.gspo.dual_clip=3.0"], "ignores objective.dual_clip"),
@@ -131,11 +164,18 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
         (["rollout.dynamic_sampling=2"], "would ignore rollout.dynamic_sampling = 2"),
         (["rollout.overlong_buffer=4"], "would ignore rollout.overlong_buffer = 4"),
         (["rollout.staleness=1"], "would ignore rollout.staleness = 1"),
-        (["bench.lottery.decisive_samples=8"], "asks a benchmark equally .* --set bench.lottery.samples=8$"),
+        (
+            ["bench.lottery.decisive_samples=8"],
+            "asks a benchmark equally .* --set bench.lottery.samples=8$",
+        ),
         (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
         (["arm.gspo.advantage=gae"], "use the objective 'gspo-token'"),
         (
-            ["engine.options={backend='megatron'}", "arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae"],
+            [
+                "engine.options={backend='megatron'}",
+                "arm.gspo.objective=gspo-token",
+                "arm.gspo.advantage=gae",
+            ],
             "has a critic with backend = 'fsdp2' only",
         ),
         (
@@ -143,7 +183,11 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
             "raises no critic's learning rate from update to update: set update.warmup_updates = 0",
         ),
         (
-            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.whiten_advantages=false"],
+            [
+                "arm.gspo.objective=gspo-token",
+                "arm.gspo.advantage=gae",
+                "arm.gspo.whiten_advantages=false",
+            ],
             "would ignore objective.whiten_advantages = False",
         ),
         (["engine.options={critic=true}"], "unknown option 'critic'"),
@@ -151,12 +195,20 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
         (["engine.options={backend='fsdp'}"], r"backend = 'fsdp' \(did you mean 'fsdp2'\?\)"),
         (["engine.options={processes=0}"], "processes = 0: a whole number from 1 on"),
         (["engine.options={machines=2}"], "needs a Ray cluster"),
-        (["engine.options={proceses=2}"], r"unknown option 'proceses' \(did you mean 'processes'\?\)"),
+        (
+            ["engine.options={proceses=2}"],
+            r"unknown option 'proceses' \(did you mean 'processes'\?\)",
+        ),
         (["engine.options={backend='megatron'}"], "refuses update.dtype = 'float32' with Megatron"),
-        (["engine.options={backend='megatron'}", "update.dtype=bfloat16", "device=cpu"], "on GPUs only"),
+        (
+            ["engine.options={backend='megatron'}", "update.dtype=bfloat16", "device=cpu"],
+            "on GPUs only",
+        ),
     ],
 )
-def test_what_verl_cannot_do_is_told_before_it_starts(make_run: MakeRun, changes: list[str], why: str) -> None:
+def test_what_verl_cannot_do_is_told_before_it_starts(
+    make_run: MakeRun, changes: list[str], why: str
+) -> None:
     run = make_run("gspo", "engine.name=verl", *changes)
     with pytest.raises(LabError, match=why) as error:
         check_engine("gspo", run.settings, Path(run.base))
@@ -164,7 +216,9 @@ def test_what_verl_cannot_do_is_told_before_it_starts(make_run: MakeRun, changes
 
 
 def test_a_study_s_own_keys_cannot_be_set_behind_its_back(make_run: MakeRun) -> None:
-    run = make_run("gspo", "engine.name=verl", "engine.options={set={'trainer.balance_batch'=false}}")
+    run = make_run(
+        "gspo", "engine.name=verl", "engine.options={set={'trainer.balance_batch'=false}}"
+    )
     assert run.settings.engine.options == {"set": {"trainer.balance_batch": False}}
     check_engine("gspo", run.settings, Path(run.base))
     assert told(run, set={"actor_rollout_ref.actor.fsdp_config.param_offload": True})[

@@ -1,4 +1,6 @@
-"""From verl's leavings to the lab's records, by pencil: two prompts, two responses each, one update a prompt."""
+"""From verl's leavings to the lab's records, by pencil: two prompts, two responses each, one update
+a prompt.
+"""
 
 import json
 import math
@@ -14,7 +16,12 @@ from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
 from gspo_lab.tasks import build_task
 from gspo_lab.training.engines.external.attempt import Prompt, every_training_prompt
-from gspo_lab.training.engines.external.records import StepLines, bench_records, step_records, write_update
+from gspo_lab.training.engines.external.records import (
+    StepLines,
+    bench_records,
+    step_records,
+    write_update,
+)
 from gspo_lab.training.engines.native.prompt_stream import PromptStream
 from gspo_lab.training.engines.step_numbers import RunTotals
 from gspo_lab.training.engines.verl import VerlEngine, row
@@ -35,7 +42,12 @@ TOKENS = {(0, 0): 4, (0, 1): 10, (1, 0): 6, (1, 1): 8}
 
 @pytest.fixture
 def run(make_run: MakeRun) -> Run:
-    changes = ("engine=verl", "rollout.prompts_per_step=2", "rollout.group_size=2", "update.minibatches=2")
+    changes = (
+        "engine=verl",
+        "rollout.prompts_per_step=2",
+        "rollout.group_size=2",
+        "update.minibatches=2",
+    )
     return make_run("gspo", *changes)
 
 
@@ -62,7 +74,14 @@ def answers(step: int) -> list[dict[str, Any]]:
 
 def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
     return [
-        {"kind": "update", "step": step, "minibatch": k, "world": world, "loss": 0.5, "clipped_tokens": k}
+        {
+            "kind": "update",
+            "step": step,
+            "minibatch": k,
+            "world": world,
+            "loss": 0.5,
+            "clipped_tokens": k,
+        }
         for k in (0, 1)
     ]
 
@@ -75,7 +94,9 @@ def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     known = [{**one, "problem": ids[one["place"]]} for one in asked]
     given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
     said = VerlEngine().step_of(LINE)
-    return step_records("verl", given["world"], run, step, said, given["answers"], given["updates"], totals, stream)
+    return step_records(
+        "verl", given["world"], run, step, said, given["answers"], given["updates"], totals, stream
+    )
 
 
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:
@@ -89,19 +110,34 @@ def test_a_step_is_measured_from_its_answers(run: Run) -> None:
     assert step.seconds_step == 8.5  # without the checkpoint
     assert (step.tokens_sampled_total, step.updates_total, step.prompts_total) == (28, 2, 2)
     assert [one.minibatch for one in records if isinstance(one, UpdateRecord)] == [0, 1]
-    kept = [one for one in records if isinstance(one, AnswerRecord)]  # the study keeps all, in the order of asking
+    kept = [
+        one for one in records if isinstance(one, AnswerRecord)
+    ]  # the study keeps all, in the order of asking
     assert [(one.text, one.sample) for one in kept] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
     second = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
-    assert (second.tokens_sampled_total, second.updates_total, second.device_seconds_total) == (56, 4, 17.0)
+    assert (second.tokens_sampled_total, second.updates_total, second.device_seconds_total) == (
+        56,
+        4,
+        17.0,
+    )
     assert second.prompt_digest != step.prompt_digest
 
 
 def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
-    single = ("rollout.prompts_per_step=1", "rollout.group_size=1", "update.minibatches=1", "update.epochs=2")
+    single = (
+        "rollout.prompts_per_step=1",
+        "rollout.group_size=1",
+        "update.minibatches=1",
+        "update.epochs=2",
+    )
     run = make_run("gspo", "engine=verl", "objective.advantage=gae", *single)
     (step,) = [record for record in made(run, 0, RunTotals()) if isinstance(record, StepRecord)]
     assert (step.reward_mean, step.reward_std, step.zero_variance_groups) == (1.0, None, None)
-    assert (step.response_tokens_mean, step.response_tokens_t1, step.response_tokens_t2) == (4.0, 4.0, 4.0)
+    assert (step.response_tokens_mean, step.response_tokens_t1, step.response_tokens_t2) == (
+        4.0,
+        4.0,
+        4.0,
+    )
 
 
 def test_a_resumed_run_counts_on(run: Run) -> None:
@@ -143,28 +179,58 @@ def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
     rows = [row(prompt, place) for place, prompt in enumerate(prompts)]
     stream = PromptStream(task.problems("train"), run.seed, 2)
     assert len(rows) == run.settings.steps * 2
-    assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [one.id for one in stream.step(1)]
+    assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [
+        one.id for one in stream.step(1)
+    ]
     read_back = Prompt.of(json.loads(json.dumps(rows[3]))["extra_info"])
     assert read_back == Prompt.of(rows[3]["extra_info"])
     assert read_back.problem.id == stream.step(1)[1].id
-    assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (1, "", 10, 26)
+    assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (
+        1,
+        "",
+        10,
+        26,
+    )
 
 
 def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -> None:
-    """Two responses of 2 and 1 tokens; the second one's ratio e^0.1 lies above GSPO's range, with A > 0."""
+    """Two responses of 2 and 1 tokens; the second one's ratio e^0.1 lies above GSPO's range, with A
+    > 0.
+    """
     rows = [
         (torch.zeros(2), torch.tensor([True, True]), torch.tensor([-1.0, -1.0])),
         (torch.tensor([0.1]), torch.tensor([True]), torch.tensor([1.0])),
     ]
     path = tmp_path / "updates.jsonl"
     for number, loss in ((3, 0.5), (4, math.inf)):
-        write_update(path, run, number, rows, world=2, loss=loss, grad_norm=1.0, learning_rate=1e-3, seconds=2.0)
+        write_update(
+            path,
+            run,
+            number,
+            rows,
+            world=2,
+            loss=loss,
+            grad_norm=1.0,
+            learning_rate=1e-3,
+            seconds=2.0,
+        )
     first, second = map(json.loads, path.read_text().splitlines())
-    assert (first["step"], first["minibatch"], first["world"], first["loss"], first["seconds"]) == (1, 1, 2, 0.5, 2.0)
+    assert (first["step"], first["minibatch"], first["world"], first["loss"], first["seconds"]) == (
+        1,
+        1,
+        2,
+        0.5,
+        2.0,
+    )
     assert (first["responses"], first["response_tokens"], first["clipped_tokens"]) == (2, 3, 1)
     assert first["response_detail"]["length"] == [2, 1]
     assert first["log_ratio_max_abs"] == pytest.approx(0.1)
-    assert (second["step"], second["minibatch"], first["nonfinite"], second["nonfinite"]) == (2, 0, 0, 1)
+    assert (second["step"], second["minibatch"], first["nonfinite"], second["nonfinite"]) == (
+        2,
+        0,
+        0,
+        1,
+    )
 
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:

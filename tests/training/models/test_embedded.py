@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, build, byte_tokenizer, param_counts
+from gspo_lab.training.models.builtin_models import (
+    EOS_ID,
+    PAD_ID,
+    VOCABULARY,
+    build,
+    byte_tokenizer,
+    param_counts,
+)
 from gspo_lab.training.models.check import EMBEDDED, is_moe
 from gspo_lab.training.models.load import tokenizer_digest, weights_digest
 
@@ -34,11 +41,17 @@ def test_parameters_are_those_counted_by_hand() -> None:
     assert param_counts(build("tiny-qwen3", 0)) == (dense, dense) == (625_024, 625_024)
 
     router, expert = 16 * 128, 3 * 128 * 64
-    moe = [embedding + final_norm + 4 * (attention + norms + head_norms + router + n * expert) for n in (16, 2)]
+    moe = [
+        embedding + final_norm + 4 * (attention + norms + head_norms + router + n * expert)
+        for n in (16, 2)
+    ]
     assert param_counts(build("tiny-qwen3-moe", 0)) == tuple(moe) == (1_812_864, 436_608)
 
     whole_norms = 128 + 64  # OLMoE normalises all heads of q and of k together
-    olmoe = [embedding + final_norm + 4 * (attention + norms + whole_norms + router + n * expert) for n in (16, 2)]
+    olmoe = [
+        embedding + final_norm + 4 * (attention + norms + whole_norms + router + n * expert)
+        for n in (16, 2)
+    ]
     assert param_counts(build("tiny-olmoe", 0)) == tuple(olmoe)
 
 
@@ -55,7 +68,9 @@ def test_the_table_tells_the_truth(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EMBEDDED if is_moe(name)])
 def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: str) -> None:
-    """Against the plain loop over experts; routing capture needs routers and experts to be called as modules."""
+    """Against the plain loop over experts; routing capture needs routers and experts to be called
+    as modules.
+    """
     model = build(name, 0, SMALL)
     assert model.config._experts_implementation == "grouped_mm"
     ids_BS = torch.randint(0, 256, (4, 9), generator=torch.Generator().manual_seed(0))
@@ -93,7 +108,11 @@ def test_every_text_is_its_utf8_bytes_and_back(text: str) -> None:
 
 
 def test_special_tokens_are_numbers_that_no_text_can_forge() -> None:
-    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.bos_token_id) == (PAD_ID, EOS_ID, None)
+    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.bos_token_id) == (
+        PAD_ID,
+        EOS_ID,
+        None,
+    )
     assert len(TOKENIZER) == 258 <= VOCABULARY
     assert EOS_ID not in TOKENIZER.encode("stop<eos>")
     assert TOKENIZER.decode([72, 105, EOS_ID, PAD_ID, PAD_ID], skip_special_tokens=True) == "Hi"
@@ -113,7 +132,11 @@ def test_the_saved_tokenizer_is_the_same(tmp_path: Path) -> None:
     text = "é <eos> , 's\0"
     assert loaded.encode(text) == list(text.encode())
     assert loaded.decode(loaded.encode(text)) == text
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (PAD_ID, EOS_ID, "left")
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (
+        PAD_ID,
+        EOS_ID,
+        "left",
+    )
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -125,4 +148,6 @@ def test_cached_decoding_agrees_with_one_forward_pass(name: str) -> None:
         part = model(input_ids=ids_BS[:, :5], use_cache=True)
         rest = model(input_ids=ids_BS[:, 5:], past_key_values=part.past_key_values, use_cache=True)
     assert whole.shape == (3, 9, 264)
-    torch.testing.assert_close(torch.cat([part.logits, rest.logits], dim=1), whole, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.cat([part.logits, rest.logits], dim=1), whole, rtol=0, atol=1e-5
+    )

@@ -17,7 +17,13 @@ from gspo_lab.common.atomic_files import SUMS, write_sums
 from gspo_lab.common.errors import LabError
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
-from gspo_lab.training.models.check import EMBEDDED, check_chat_template, check_hub, check_model, is_moe
+from gspo_lab.training.models.check import (
+    EMBEDDED,
+    check_chat_template,
+    check_hub,
+    check_model,
+    is_moe,
+)
 from gspo_lab.training.models.load import (
     chat_template_digest,
     encode_prompt,
@@ -61,14 +67,18 @@ def test_an_embedded_name_loads_as_built_from_the_seed(name: str) -> None:
 
 
 @pytest.mark.parametrize("given_as", ["name", "checkpoint"])
-def test_a_folder_loads_as_saved(folder: Path, given_as: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_loads_as_saved(
+    folder: Path, given_as: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     check_model(str(folder))
     name, checkpoint = (str(folder), None) if given_as == "name" else ("tiny-qwen3-moe", folder)
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=checkpoint)
     whole = build("tiny-qwen3-moe", 0, SMALL)
     assert weights_digest(model) == weights_digest(whole)
     rounded, _ = load_model(name, dtype="bfloat16", device="cpu", checkpoint=checkpoint)
-    assert weights_digest(rounded) == weights_digest(whole.to(torch.bfloat16)) != weights_digest(model)
+    assert (
+        weights_digest(rounded) == weights_digest(whole.to(torch.bfloat16)) != weights_digest(model)
+    )
     assert tokenizer_digest(tokenizer) == tokenizer_digest(byte_tokenizer())
     assert model.config._experts_implementation == "grouped_mm"
     assert model.generation_config.eos_token_id == 257
@@ -128,7 +138,9 @@ def _shards(*, lacks: bool = False, cut: bool = False) -> Callable[[Path], None]
         places = {name: second if "norm" in name else first for name in tensors}
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
         for file in (first, second):
-            save_file({name: tensors[name] for name in tensors if places[name] == file}, folder / file)
+            save_file(
+                {name: tensors[name] for name in tensors if places[name] == file}, folder / file
+            )
         check_model(str(folder))
         if lacks:
             kept = {name: tensor for name, tensor in tensors.items() if places[name] == second}
@@ -171,49 +183,119 @@ CHEAP = [
     pytest.param(_write("config.json", "{"), "cannot be read", id="broken config"),
     pytest.param(_write("config.json", "[1]"), "no JSON object", id="list as config"),
     pytest.param(_write("config.json", "{}"), "no model_type", id="empty config"),
-    pytest.param(lambda f: change_config(f, model_type={"a": 1}), "no model_type", id="object as model_type"),
-    pytest.param(_sparse("config.json", b"{", 30 << 30), "is not a transformers configuration: 32,", id="huge config"),
+    pytest.param(
+        lambda f: change_config(f, model_type={"a": 1}), "no model_type", id="object as model_type"
+    ),
+    pytest.param(
+        _sparse("config.json", b"{", 30 << 30),
+        "is not a transformers configuration: 32,",
+        id="huge config",
+    ),
     pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
     pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
-    pytest.param(_write("model.safetensors", "x" * 20), "cut off within its header, or no safetensors", id="text"),
     pytest.param(
-        _write("model.safetensors", "\2\0\0\0\0\0\0\0{}"), "model.safetensors holds no tensor", id="no tensor"
+        _write("model.safetensors", "x" * 20),
+        "cut off within its header, or no safetensors",
+        id="text",
     ),
-    pytest.param(_write("model.safetensors", ""), "cut off within its header.*0 bytes", id="empty weights"),
-    pytest.param(_cut("model.safetensors", 0.5), "is cut off: .* of which its header announces", id="half a file"),
-    pytest.param(_cut("model.safetensors", 1, b"more"), "is damaged: .* bytes, of which its header", id="too long"),
+    pytest.param(
+        _write("model.safetensors", "\2\0\0\0\0\0\0\0{}"),
+        "model.safetensors holds no tensor",
+        id="no tensor",
+    ),
+    pytest.param(
+        _write("model.safetensors", ""), "cut off within its header.*0 bytes", id="empty weights"
+    ),
+    pytest.param(
+        _cut("model.safetensors", 0.5),
+        "is cut off: .* of which its header announces",
+        id="half a file",
+    ),
+    pytest.param(
+        _cut("model.safetensors", 1, b"more"),
+        "is damaged: .* bytes, of which its header",
+        id="too long",
+    ),
     pytest.param(_garble, "the header of .*model.safetensors cannot be read", id="garbled header"),
     pytest.param(_bin, "pytorch_model.bin is cut off: .* without an end", id="half a .bin"),
-    pytest.param(_shards(lacks=True), "lacks the tensor model.norm.weight, which the index says", id="shard of others"),
-    pytest.param(_shards(cut=True), "model-00002-of-00002.safetensors is cut off", id="half a shard"),
-    pytest.param(_write("model.safetensors.index.json", "{}", "model.safetensors"), "as an index of", id="no index"),
-    pytest.param(lambda f: change_config(f, num_hidden_layers=2), "1 of 2 layers, first layer 1", id="layer gone"),
     pytest.param(
-        lambda f: change_config(f, num_hidden_layers=10**12), "999999999999 of 1000000000000 layers, first", id="layers"
+        _shards(lacks=True),
+        "lacks the tensor model.norm.weight, which the index says",
+        id="shard of others",
     ),
     pytest.param(
-        _sparse("model.safetensors", (30 << 30).to_bytes(8, "little"), 31 << 30), "a header of 32,", id="huge header"
+        _shards(cut=True), "model-00002-of-00002.safetensors is cut off", id="half a shard"
+    ),
+    pytest.param(
+        _write("model.safetensors.index.json", "{}", "model.safetensors"),
+        "as an index of",
+        id="no index",
+    ),
+    pytest.param(
+        lambda f: change_config(f, num_hidden_layers=2),
+        "1 of 2 layers, first layer 1",
+        id="layer gone",
+    ),
+    pytest.param(
+        lambda f: change_config(f, num_hidden_layers=10**12),
+        "999999999999 of 1000000000000 layers, first",
+        id="layers",
+    ),
+    pytest.param(
+        _sparse("model.safetensors", (30 << 30).to_bytes(8, "little"), 31 << 30),
+        "a header of 32,",
+        id="huge header",
     ),
     pytest.param(_remove("tokenizer.json"), "no tokenizer in", id="no tokenizer"),
-    pytest.param(_write("tokenizer.json", "{"), "tokenizer.json cannot be read", id="broken tokenizer"),
-    pytest.param(_more_tokens(20), "has token 277, the model embeds 264: they do not belong", id="other tokenizer"),
+    pytest.param(
+        _write("tokenizer.json", "{"), "tokenizer.json cannot be read", id="broken tokenizer"
+    ),
+    pytest.param(
+        _more_tokens(20),
+        "has token 277, the model embeds 264: they do not belong",
+        id="other tokenizer",
+    ),
 ]
 
 COSTLY = [
-    pytest.param(lambda f: change_config(f, model_type="qwen99"), "configuration.*qwen99", id="unknown family"),
-    pytest.param(lambda f: change_config(f, model_type="vit"), "vit, which is not a causal", id="no language model"),
-    pytest.param(lambda f: change_config(f, num_hidden_layers="two"), "configuration.*num_hidden", id="bad value"),
-    pytest.param(lambda f: change_config(f, hidden_size=32), "weights.*cannot be loaded", id="other width"),
-    pytest.param(_without("model.norm.weight"), "lacks 1 of its weights, first model.norm.weight", id="tensor gone"),
-    pytest.param(_write("tokenizer.json", "{}"), "tokenizer.*cannot be loaded", id="broken tokenizer"),
     pytest.param(
-        lambda f: change_config(f, model_type="own", auto_map={"AutoConfig": "a.B"}), "configuration", id="own code"
+        lambda f: change_config(f, model_type="qwen99"),
+        "configuration.*qwen99",
+        id="unknown family",
+    ),
+    pytest.param(
+        lambda f: change_config(f, model_type="vit"),
+        "vit, which is not a causal",
+        id="no language model",
+    ),
+    pytest.param(
+        lambda f: change_config(f, num_hidden_layers="two"),
+        "configuration.*num_hidden",
+        id="bad value",
+    ),
+    pytest.param(
+        lambda f: change_config(f, hidden_size=32), "weights.*cannot be loaded", id="other width"
+    ),
+    pytest.param(
+        _without("model.norm.weight"),
+        "lacks 1 of its weights, first model.norm.weight",
+        id="tensor gone",
+    ),
+    pytest.param(
+        _write("tokenizer.json", "{}"), "tokenizer.*cannot be loaded", id="broken tokenizer"
+    ),
+    pytest.param(
+        lambda f: change_config(f, model_type="own", auto_map={"AutoConfig": "a.B"}),
+        "configuration",
+        id="own code",
     ),
 ]
 
 
 @pytest.mark.parametrize(("harm", "message"), CHEAP)
-def test_what_is_seen_without_loading(folder: Path, harm: Callable[[Path], None], message: str) -> None:
+def test_what_is_seen_without_loading(
+    folder: Path, harm: Callable[[Path], None], message: str
+) -> None:
     harm(folder)
     with pytest.raises(LabError, match=message) as caught:
         check_model(str(folder))
@@ -244,7 +326,12 @@ def test_what_the_lab_wrote_and_is_not_so_any_more_is_told(
     folder: Path, name: str, harm: Callable[[bytes], bytes] | None
 ) -> None:
     write_sums(folder)
-    assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            ["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False
+        ).returncode
+        == 0
+    )
     load_model(str(folder), dtype="float32", device="cpu")
     whole = (folder / name).read_bytes()
     (folder / name).unlink()
@@ -314,7 +401,9 @@ def test_a_hub_id_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     check_model("somebody/some-model")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(LabError, match=r"neither embedded .*, nor a folder here, nor on the Hub or in its cache"):
+    with pytest.raises(
+        LabError, match=r"neither embedded .*, nor a folder here, nor on the Hub or in its cache"
+    ):
         load_model("somebody/no-such-model-here", dtype="float32", device="cpu")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(LabError, match="nor in the Hub's cache"):
@@ -353,10 +442,15 @@ for call in (lambda: check.check_lora(4), check.check_eight_bit):
     try: call()
     except check.LabError as error: print(error)"""
     root = str(Path(__file__).parents[3])
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
     assert done.stdout.splitlines() == [
         "update.lora_rank = 4 needs the package peft: pip install 'gspo-lab[lora]'",
-        "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install 'gspo-lab[8bit]'",
+        (
+            "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install"
+            " 'gspo-lab[8bit]'"
+        ),
     ]
 
 
@@ -400,7 +494,8 @@ def test_prompts_go_through_the_chat_template_where_there_is_one() -> None:
     assert encode_prompt(tokenizer, "1+1=") == [49, 43, 49, 61]
     assert chat_template_digest(tokenizer) is None
     tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]{% endif %}"
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if"
+        " add_generation_prompt %}[bot]{% endif %}"
     )
     assert tokenizer.decode(encode_prompt(tokenizer, "1+1=")) == "[user]1+1=[bot]"
     first = chat_template_digest(tokenizer)
@@ -461,7 +556,9 @@ TEMPLATE = (
 )
 
 
-def test_a_template_is_found_where_tokenizers_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_is_found_where_tokenizers_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "model"
     byte_tokenizer().save_pretrained(folder)
@@ -481,23 +578,31 @@ def test_built_in_tasks_alone_are_put_into_words(tmp_path: Path) -> None:
     chats, table = str(tmp_path), TaskTable.model_validate({"name": "addition", "digits": 2})
     assert options_for(table, chats) == {"digits": 2, "words": True}
     assert options_for(table, "tiny-qwen3") == {"digits": 2}
-    assert options_for(TaskTable.model_validate({"name": "addition", "words": False}), chats) == {"words": False}
+    assert options_for(TaskTable.model_validate({"name": "addition", "words": False}), chats) == {
+        "words": False
+    }
     assert worded("gsm8k", {}, chat=True) == {}
     assert worded("mine.py:grade", {"problems": "x"}, chat=True) == {"problems": "x"}
 
 
 def test_a_reply_is_a_message_of_the_user() -> None:
     tokenizer = byte_tokenizer()
-    assert tokenizer.decode(encode_reply(tokenizer, "=4", [1], chat=True)) == "=4", "there is no template"
+    assert tokenizer.decode(encode_reply(tokenizer, "=4", [1], chat=True)) == "=4", (
+        "there is no template"
+    )
     tokenizer.chat_template = TEMPLATE
     assert tokenizer.decode(encode_prompt(tokenizer, "2+2")) == "<user>2+2\n<assistant>"
     written = tokenizer("two", add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(encode_reply(tokenizer, "=4", written, chat=True)) == "\n<user>=4\n<assistant>"
+    assert (
+        tokenizer.decode(encode_reply(tokenizer, "=4", written, chat=True))
+        == "\n<user>=4\n<assistant>"
+    )
     assert tokenizer.decode(encode_reply(tokenizer, "=4", written, chat=False)) == "=4"
     closed = [*written, *tokenizer("\n", add_special_tokens=False)["input_ids"]]
-    assert tokenizer.decode(encode_reply(tokenizer, "=4", closed, chat=True)) == "<user>=4\n<assistant>", (
-        "the model has closed its turn itself"
-    )
+    assert (
+        tokenizer.decode(encode_reply(tokenizer, "=4", closed, chat=True))
+        == "<user>=4\n<assistant>"
+    ), "the model has closed its turn itself"
 
 
 @pytest.mark.parametrize("template", ["{{ messages[0].content.nothing() }}", "{% for %}"])
@@ -505,7 +610,9 @@ def test_a_template_that_fails_is_one_line(tmp_path: Path, template: str) -> Non
     byte_tokenizer().save_pretrained(tmp_path)
     check_chat_template(str(tmp_path))
     (tmp_path / "chat_template.jinja").write_text(template)
-    with pytest.raises(LabError, match=r"chat template of the model '.*' cannot be used: ") as refused:
+    with pytest.raises(
+        LabError, match=r"chat template of the model '.*' cannot be used: "
+    ) as refused:
         check_chat_template(str(tmp_path))
     assert "\n" not in str(refused.value)
 
@@ -515,18 +622,25 @@ def test_weights_in_gguf_are_one_line(tmp_path: Path) -> None:
     for config in (False, True):  # llama.cpp's folders have no config.json, the Hub's may
         if config:
             (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-        with pytest.raises(LabError, match=r"are GGUF \(SmolLM2.Q4_1.gguf\), which cannot be trained; read them with"):
+        with pytest.raises(
+            LabError,
+            match=r"are GGUF \(SmolLM2.Q4_1.gguf\), which cannot be trained; read them with",
+        ):
             check_model(str(tmp_path))
 
 
-def test_a_model_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_nowhere_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.hf_api.HfApi.model_info", _unreachable)
     with pytest.raises(LabError) as refused:
         check_hub("models/smollm2")
-    assert str(refused.value) == (
-        f"no model 'models/smollm2': there is no such folder, nothing of it in the Hub's cache {tmp_path}, and the Hub "
-        "cannot be asked (no route to host); correct the name, or give a folder"
+    assert (
+        str(refused.value)
+        == "no model 'models/smollm2': there is no such folder, nothing of it in the Hub's cache"
+        f" {tmp_path}, and the Hub cannot be asked (no route to host); correct the name, or give"
+        " a folder"
     )
     check_hub("tiny-qwen3")
     check_hub(str(tmp_path))

@@ -1,4 +1,6 @@
-"""Sizes and memory from a configuration alone, held against real models: their parameters, and what autograd keeps."""
+"""Sizes and memory from a configuration alone, held against real models: their parameters, and what
+autograd keeps.
+"""
 
 import json
 from pathlib import Path
@@ -44,7 +46,9 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
 def config_of(family: str, layers: int = 2) -> Any:
-    return getattr(tf, f"{family}Config")(**{**BASE, **FAMILIES[family], "num_hidden_layers": layers})
+    return getattr(tf, f"{family}Config")(
+        **{**BASE, **FAMILIES[family], "num_hidden_layers": layers}
+    )
 
 
 def model_of(family: str, layers: int = 2) -> Any:
@@ -61,16 +65,22 @@ def test_parameters_are_counted_to_the_last_one(family: str) -> None:
     model = model_of(family)
     assert shape(family).parameters == sum(p.numel() for p in model.parameters())
     add_adapters(model, rank=3, alpha=6)
-    assert shape(family).adapter_parameters(3) == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert shape(family).adapter_parameters(3) == sum(
+        p.numel() for p in model.parameters() if p.requires_grad
+    )
 
 
 @every_family
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_activations_are_what_autograd_keeps(family: str, dtype: str) -> None:
-    """A layer's bytes per position: two layers' minus one layer's, in the storages that the backward pass holds."""
+    """A layer's bytes per position: two layers' minus one layer's, in the storages that the
+    backward pass holds.
+    """
     one, two = (model_of(family, layers) for layers in (1, 2))
     # Under autocast the weights are cast, and the casts kept: they are counted apart.
-    casts = 2 * sum(p.numel() for p in two.model.layers[1].parameters()) if dtype == "bfloat16" else 0
+    casts = (
+        2 * sum(p.numel() for p in two.model.layers[1].parameters()) if dtype == "bfloat16" else 0
+    )
     measured = (kept(two, dtype) - kept(one, dtype) - casts) / POSITIONS
     assert layer_activations(shape(family), dtype) == pytest.approx(measured, rel=0.15)
 
@@ -119,11 +129,15 @@ def test_the_published_shapes_have_the_published_sizes() -> None:
         "meta-llama/Llama-3.2-3B": 3.21,
         "meta-llama/Llama-3.1-8B": 8.03,
     }
-    assert {name: float(f"{shape.parameters / 1e9:.3g}") for name, shape in PUBLISHED.items()} == cards
+    assert {
+        name: float(f"{shape.parameters / 1e9:.3g}") for name, shape in PUBLISHED.items()
+    } == cards
     assert PUBLISHED["Qwen/Qwen3-30B-A3B"].active_parameters / 1e9 == pytest.approx(3.3, abs=0.3)
 
 
-def test_a_shape_is_found_by_folder_cache_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_is_found_by_folder_cache_and_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "model"
     config_of("Mixtral").save_pretrained(folder)
@@ -133,7 +147,11 @@ def test_a_shape_is_found_by_folder_cache_and_name(tmp_path: Path, monkeypatch: 
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text((folder / "config.json").read_text())
     assert model_shape("somebody/some-model") == shape("Mixtral")
-    assert model_shape("Qwen/Qwen3-4B-Instruct-2507") == model_shape("Qwen/Qwen3-4B") == PUBLISHED["Qwen/Qwen3-4B"]
+    assert (
+        model_shape("Qwen/Qwen3-4B-Instruct-2507")
+        == model_shape("Qwen/Qwen3-4B")
+        == PUBLISHED["Qwen/Qwen3-4B"]
+    )
     assert model_shape("tiny-qwen3") is None
     assert shape_of({"model_type": "mamba", "hidden_size": 8}) is None
 
@@ -159,7 +177,9 @@ def settings(folder: Path, *overrides: str) -> Settings:
 
 
 def total(folder: Path, *overrides: str) -> float:
-    return estimate(SMALL, settings(folder, *overrides), prompt_tokens=200, response_tokens=1000).total
+    return estimate(
+        SMALL, settings(folder, *overrides), prompt_tokens=200, response_tokens=1000
+    ).total
 
 
 def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
@@ -170,13 +190,19 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     # 32 prompts x 8 responses x 1,200 positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
     cache = 256 * 1200 * 28 * 2 * 1024 * BYTES["bfloat16"]
     assert found.sampling == pytest.approx(cache + 256 * 151_936 * 12)
-    assert found.total == pytest.approx(0.8e9 + 14 * count + max(4 * count + found.activations, found.sampling))
-    adapted = estimate(SMALL, settings(tmp_path, "update.lora_rank=16"), prompt_tokens=200, response_tokens=1000)
+    assert found.total == pytest.approx(
+        0.8e9 + 14 * count + max(4 * count + found.activations, found.sampling)
+    )
+    adapted = estimate(
+        SMALL, settings(tmp_path, "update.lora_rank=16"), prompt_tokens=200, response_tokens=1000
+    )
     beside = SMALL.adapter_parameters(16)
     assert (adapted.weights, adapted.gradients) == (2 * count + 4 * beside, 4 * beside)
     assert adapted.copies == 0.0
     tokens = {"prompt_tokens": 200, "response_tokens": 1000, "answer_tokens": 1300}
-    asked, on_cpu = (estimate(SMALL, settings(tmp_path), **tokens, on_gpu=on_gpu) for on_gpu in (True, False))
+    asked, on_cpu = (
+        estimate(SMALL, settings(tmp_path), **tokens, on_gpu=on_gpu) for on_gpu in (True, False)
+    )
     assert found.context - on_cpu.context == pytest.approx(0.4e9)
     # Answers of a benchmark are sampled and not trained on: 300 more positions.
     assert asked.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
@@ -206,10 +232,14 @@ def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
     """8 prompts in 2 mini-batches, with 8 responses each: 32 rows of 60 + 40 tokens, not 16,384."""
     few = ("rollout.prompts_per_step=8", "update.minibatches=2")
     activations = [
-        estimate(SMALL, settings(tmp_path, *few, more), prompt_tokens=60, response_tokens=40).activations
+        estimate(
+            SMALL, settings(tmp_path, *few, more), prompt_tokens=60, response_tokens=40
+        ).activations
         for more in ("update.microbatch_tokens=16384", "update.microbatch_tokens=1600")
     ]
     per_position = layer_activations(SMALL, "bfloat16") * SMALL.layers + 8 * SMALL.width
-    head = 4 * 0.4 * SMALL.vocabulary  # float32 logits of the responses' 0.4 of the positions, too many to be kept
+    head = (
+        4 * 0.4 * SMALL.vocabulary
+    )  # float32 logits of the responses' 0.4 of the positions, too many to be kept
     assert 3200 * head > 2**27
     assert activations[0] - activations[1] == pytest.approx(1600 * per_position)

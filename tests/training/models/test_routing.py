@@ -1,4 +1,6 @@
-"""Routing capture and replay, judged at the experts' own input: what computed, not what a router said it chose."""
+"""Routing capture and replay, judged at the experts' own input: what computed, not what a router
+said it chose.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +29,12 @@ from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.routing import Routers, RoutingRecorder, expert_change, load_cv
 
 
-def by_hand(name: str, router: Any, states_NH: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
-    """Each family's published gate, written out one token and one expert at a time, in double precision."""
+def by_hand(
+    name: str, router: Any, states_NH: torch.Tensor, chosen_NK: torch.Tensor
+) -> torch.Tensor:
+    """Each family's published gate, written out one token and one expert at a time, in double
+    precision.
+    """
     family = name.partition("-")[0]
     logits = states_NH.double() @ router.weight.double().T
     if family == "gpt_oss":
@@ -58,7 +64,10 @@ def test_the_recorded_experts_compute_at_every_real_token(name: str, side: str) 
     model, ids, real_BS = build(name), tokens(), ragged(side)
     routers, computed = routers_of(model), Computed.by(model)
     routes = random_routes().masked_fill(~real_BS[..., None, None], -1)
-    with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap:
+    with (
+        torch.no_grad(),
+        routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap,
+    ):
         model(ids, attention_mask=real_BS.long())
     used = computed.chosen_BSLK(ROWS, POSITIONS)
     assert torch.equal(used[real_BS], routes[real_BS].long())
@@ -75,7 +84,9 @@ def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
         model(ids)
     for layer, (_, router) in enumerate(routers.modules):
         wanted = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
-        torch.testing.assert_close(computed.weights[layer][0].double(), wanted, rtol=2e-5, atol=1e-6)
+        torch.testing.assert_close(
+            computed.weights[layer][0].double(), wanted, rtol=2e-5, atol=1e-6
+        )
 
 
 @every_family
@@ -106,9 +117,13 @@ def _gradients(
     model.zero_grad()
     ids = tokens()
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap:
-        model(ids, attention_mask=real_BS.long(), labels=ids.masked_fill(~real_BS, -100)).loss.backward()
+        model(
+            ids, attention_mask=real_BS.long(), labels=ids.masked_fill(~real_BS, -100)
+        ).loss.backward()
     return tap, {
-        path: parameter.grad.clone() for path, parameter in model.named_parameters() if parameter.requires_grad
+        path: parameter.grad.clone()
+        for path, parameter in model.named_parameters()
+        if parameter.requires_grad
     }
 
 
@@ -124,7 +139,9 @@ def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool
     for layer in range(LAYERS):
         assert len(computed.chosen[layer]) == 2, "the layer was computed again in backward"
         for used in computed.chosen[layer]:
-            assert torch.equal(used.view(ROWS, POSITIONS, TOP_K)[real_BS], routes[:, :, layer][real_BS].long())
+            assert torch.equal(
+                used.view(ROWS, POSITIONS, TOP_K)[real_BS], routes[:, :, layer][real_BS].long()
+            )
     assert torch.equal(tap.natural_BSLK, plain.natural_BSLK)
     assert torch.equal(tap.entropy_BSL, plain.entropy_BSL)
     for path, gradient in wanted.items():
@@ -150,9 +167,13 @@ def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
             logits = model(ids, attention_mask=real_BS.long()).logits
         for rows in (slice(0, cut), slice(cut, ROWS)):
             size, real = len(ids[rows]), real_BS[rows]
-            with routers.tap(size, POSITIONS, replay_BSLK=routes[rows], replay_mask_BS=real) as part:
+            with routers.tap(
+                size, POSITIONS, replay_BSLK=routes[rows], replay_mask_BS=real
+            ) as part:
                 part_logits = model(ids[rows], attention_mask=real.long()).logits
-            assert torch.equal(computed.chosen_BSLK(size, POSITIONS)[real], routes[rows][real].long())
+            assert torch.equal(
+                computed.chosen_BSLK(size, POSITIONS)[real], routes[rows][real].long()
+            )
             assert torch.equal(part.natural_BSLK[real], whole.natural_BSLK[rows][real])
             torch.testing.assert_close(part_logits[real], logits[rows][real], rtol=1e-4, atol=1e-5)
 
@@ -193,7 +214,9 @@ def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @every_family
-def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(name: str, dtype: torch.dtype) -> None:
+def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(
+    name: str, dtype: torch.dtype
+) -> None:
     model, ids = build(name).to(dtype), tokens()
     routers = routers_of(model)
     with torch.no_grad():
@@ -225,7 +248,9 @@ def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(n
         if name == "gpt_oss":
             logits = logits + router.bias.detach().double()
         entropy = torch.distributions.Categorical(logits=logits).entropy().view(ROWS, POSITIONS)
-        torch.testing.assert_close(tap.entropy_BSL[:, :, layer].double(), entropy, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            tap.entropy_BSL[:, :, layer].double(), entropy, rtol=1e-4, atol=1e-5
+        )
     assert not tap.entropy_BSL.requires_grad
 
 
@@ -250,7 +275,9 @@ def test_layers_without_a_router_are_not_counted() -> None:
 
 
 def test_a_dense_model_has_no_routers() -> None:
-    config = tf.Qwen3Config(**{key: value for key, value in SMALL.items() if "exp" not in key and "moe" not in key})
+    config = tf.Qwen3Config(
+        **{key: value for key, value in SMALL.items() if "exp" not in key and "moe" not in key}
+    )
     assert Routers.of(tf.Qwen3ForCausalLM(config)) is None
 
 
@@ -258,7 +285,12 @@ def test_a_dense_model_has_no_routers() -> None:
     ("model_type", "make"),
     [
         ("phimoe", lambda: tf.PhimoeForCausalLM(tf.PhimoeConfig(**SMALL, num_local_experts=4))),
-        ("jetmoe", lambda: tf.JetMoeForCausalLM(tf.JetMoeConfig(**SMALL, num_local_experts=4, kv_channels=16))),
+        (
+            "jetmoe",
+            lambda: tf.JetMoeForCausalLM(
+                tf.JetMoeConfig(**SMALL, num_local_experts=4, kv_channels=16)
+            ),
+        ),
         (
             "switch_transformers",
             lambda: tf.SwitchTransformersForConditionalGeneration(
@@ -309,7 +341,9 @@ def test_what_stands_at_padding_is_not_read() -> None:
 
 
 def _hooks(model: torch.nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    return sum(
+        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
+    )
 
 
 def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
@@ -317,9 +351,15 @@ def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
     routers = routers_of(model)
     model(ids)  # transformers sets its own hooks once
     before = _hooks(model)
-    with pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[7, 4\]"), routers.tap(POSITIONS, ROWS):
+    with (
+        pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[7, 4\]"),
+        routers.tap(POSITIONS, ROWS),
+    ):
         model(ids)
-    with pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[4, 8\]"), routers.tap(ROWS, 8):
+    with (
+        pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[4, 8\]"),
+        routers.tap(ROWS, 8),
+    ):
         model(input_ids=ids)
     with pytest.raises(LabError, match="made for 4 x 8 tokens"), routers.tap(ROWS, 8):
         routers.modules[0][1](torch.zeros(28, 32))
@@ -379,7 +419,8 @@ def test_expert_change_counts_sets_by_hand() -> None:
     new = torch.tensor([[[[1, 0], [2, 3]], [[0, 2], [3, 2]], [[4, 5], [0, 1]], [[6, 7], [6, 7]]]])
     mask = torch.tensor([[True, True, True, False]])
     layers, anywhere = expert_change(old.to(torch.int16), new, mask)
-    # layer 0: same set, one of two, same: 0, 1/2, 0.  layer 1: 0, 0, 1.  tokens changed: the 2nd and the 3rd
+    # layer 0: same set, one of two, same: 0, 1/2, 0.  layer 1: 0, 0, 1.  tokens changed: the 2nd
+    # and the 3rd
     torch.testing.assert_close(layers, torch.tensor([1 / 6, 1 / 3]))
     assert float(anywhere) == pytest.approx(2 / 3)
     layers, anywhere = expert_change(old, old.flip(-1), torch.ones_like(mask))
@@ -388,8 +429,11 @@ def test_expert_change_counts_sets_by_hand() -> None:
 
 
 def test_load_cv_by_hand() -> None:
-    # 4 experts; layer 0 is balanced (each once), layer 1 puts both tokens on experts 0 and 1: tokens 2, 2, 0, 0
-    routes = torch.tensor([[[[0, 1], [0, 1]], [[2, 3], [1, 0]], [[3, 3], [3, 3]]]], dtype=torch.int16)
+    # 4 experts; layer 0 is balanced (each once), layer 1 puts both tokens on experts 0 and 1:
+    # tokens 2, 2, 0, 0
+    routes = torch.tensor(
+        [[[[0, 1], [0, 1]], [[2, 3], [1, 0]], [[3, 3], [3, 3]]]], dtype=torch.int16
+    )
     mask = torch.tensor([[True, True, False]])
     assert load_cv(routes, mask, 4) == pytest.approx((0.0 + 1.0) / 2)
     assert load_cv(routes[:, :, 1:], mask, 4) == pytest.approx((4 / 2 - 1) ** 0.5)
@@ -410,7 +454,9 @@ def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
 def products(model: Any, dtype: Any) -> set[torch.dtype]:
     """The formats that the experts' matrix products of one forward pass come in."""
     seen: set[torch.dtype] = set()
-    model.model.layers[0].mlp.experts.act_fn.register_forward_pre_hook(lambda _, x: seen.add(x[0].dtype))
+    model.model.layers[0].mlp.experts.act_fn.register_forward_pre_hook(
+        lambda _, x: seen.add(x[0].dtype)
+    )
     with computing_in(dtype, "cpu"):
         model(input_ids=tokens()).logits.float().sum().backward()
     return seen

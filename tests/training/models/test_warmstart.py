@@ -15,7 +15,13 @@ from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.training.models import warm_start as warmstart
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.training.models.load import load_model, weights_digest
-from gspo_lab.training.models.warm_start import learning_rate, loss, pad_demonstrations, train, warm_start
+from gspo_lab.training.models.warm_start import (
+    learning_rate,
+    loss,
+    pad_demonstrations,
+    train,
+    warm_start,
+)
 
 
 @dataclass
@@ -32,7 +38,10 @@ class Next(Task):
     def problems(self, split: str) -> Sequence[Problem]:
         assert split == "train"
         pairs = [(x, chr(ord(x) + 1)) for x in self.letters]
-        return [Problem(x, f"{x}>", following, following if self.shown else None) for x, following in pairs]
+        return [
+            Problem(x, f"{x}>", following, following if self.shown else None)
+            for x, following in pairs
+        ]
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         right = answer == problem.reference
@@ -45,20 +54,27 @@ SETTINGS = WarmStart(steps=3, batch_size=4, learning_rate=3e-3, warmup_steps=1)
 def test_a_demonstration_is_packed_as_prompt_answer_eos_and_only_the_answer_is_learnt() -> None:
     batch = [Problem("0", "1+1=", "2", "2"), Problem("1", "9+1=", "10", "10")]
     ids_BS, answer_BS = pad_demonstrations(byte_tokenizer(), batch)
-    assert ids_BS.tolist() == [[49, 43, 49, 61, 50, EOS_ID, PAD_ID], [57, 43, 49, 61, 49, 48, EOS_ID]]
+    assert ids_BS.tolist() == [
+        [49, 43, 49, 61, 50, EOS_ID, PAD_ID],
+        [57, 43, 49, 61, 49, 48, EOS_ID],
+    ]
     assert answer_BS.int().tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]
 
 
 def test_what_the_environment_replies_is_fed_and_not_learnt() -> None:
     several = Problem("0", "1:", "3", demonstrated_turns=("2", ">9", "3"))
-    ids_BS, answer_BS = pad_demonstrations(byte_tokenizer(), [several, Problem("1", "1:", "2", "2>93")])
+    ids_BS, answer_BS = pad_demonstrations(
+        byte_tokenizer(), [several, Problem("1", "1:", "2", "2>93")]
+    )
     assert ids_BS[0].tolist() == ids_BS[1].tolist() == [*b"1:2>93", EOS_ID]
     assert answer_BS.int().tolist() == [[0, 0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1]]
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
     with torch.no_grad():
         log_p = model(input_ids=ids_BS[:1]).logits.log_softmax(dim=-1)[0]
         found = loss(model, ids_BS[:1], answer_BS[:1]).item()
-    assert found == pytest.approx(-(log_p[1, ord("2")] + log_p[4, ord("3")] + log_p[5, EOS_ID]).item() / 3, rel=1e-5)
+    assert found == pytest.approx(
+        -(log_p[1, ord("2")] + log_p[4, ord("3")] + log_p[5, EOS_ID]).item() / 3, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe"])
@@ -75,15 +91,25 @@ def test_the_loss_is_the_mean_over_answer_tokens_whatever_the_padding(name: str)
         ids_BS, _ = pad_demonstrations(byte_tokenizer(), batch[:1])
         log_p = model(input_ids=ids_BS).logits.log_softmax(dim=-1)
     assert [n for _, n in alone] == [2, 18]
-    assert together.item() == pytest.approx(sum(value.item() * n for value, n in alone) / 20, rel=1e-5)
-    assert alone[0][0].item() == pytest.approx(-(log_p[0, 3, 50] + log_p[0, 4, EOS_ID]).item() / 2, rel=1e-5)
+    assert together.item() == pytest.approx(
+        sum(value.item() * n for value, n in alone) / 20, rel=1e-5
+    )
+    assert alone[0][0].item() == pytest.approx(
+        -(log_p[0, 3, 50] + log_p[0, 4, EOS_ID]).item() / 2, rel=1e-5
+    )
 
 
 def test_the_learning_rate_rises_then_falls() -> None:
-    rates = [learning_rate(step, SETTINGS.replace(steps=6, learning_rate=1.0, warmup_steps=2)) for step in range(6)]
+    rates = [
+        learning_rate(step, SETTINGS.replace(steps=6, learning_rate=1.0, warmup_steps=2))
+        for step in range(6)
+    ]
     assert rates == pytest.approx([1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4])
     assert learning_rate(0, SETTINGS.replace(steps=3, learning_rate=1.0, warmup_steps=0)) == 1
-    short = [learning_rate(step, SETTINGS.replace(steps=2, learning_rate=1.0, warmup_steps=9)) for step in range(2)]
+    short = [
+        learning_rate(step, SETTINGS.replace(steps=2, learning_rate=1.0, warmup_steps=9))
+        for step in range(2)
+    ]
     assert short == pytest.approx([0.1, 0.2])
 
 
@@ -125,18 +151,24 @@ def test_a_folder_is_made_once_and_again_with_the_same_bits(tmp_path: Path) -> N
     again = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "b")
     assert again.name == first.name
     models = [
-        load_model("tiny-qwen3-moe", dtype="float32", device="cpu", checkpoint=path)[0] for path in (first, again)
+        load_model("tiny-qwen3-moe", dtype="float32", device="cpu", checkpoint=path)[0]
+        for path in (first, again)
     ]
     digest = weights_digest(models[0])
     assert digest == weights_digest(models[1]) != weights_digest(build("tiny-qwen3-moe", 0))
     assert json.loads((first / "manifest.json").read_text())["weights"] == digest
 
 
-def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(tmp_path: Path) -> None:
+def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(
+    tmp_path: Path,
+) -> None:
     path = warm_start("tiny-qwen3", Next(shown=False), SETTINGS.replace(steps=0), 7, tmp_path)
     model, _ = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert weights_digest(model) == weights_digest(build("tiny-qwen3", 7))
-    assert warm_start("tiny-qwen3", Next("xy"), SETTINGS.replace(steps=0, batch_size=9), 7, tmp_path) == path
+    assert (
+        warm_start("tiny-qwen3", Next("xy"), SETTINGS.replace(steps=0, batch_size=9), 7, tmp_path)
+        == path
+    )
 
 
 def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> None:
@@ -149,10 +181,17 @@ def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> N
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_everything_that_decides_the_weights_is_in_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_decides_the_weights_is_in_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = SETTINGS.replace(steps=1, batch_size=1)
 
-    def name(model: str = "tiny-qwen3", task: Next | None = None, settings: WarmStart = base, seed: int = 0) -> str:
+    def name(
+        model: str = "tiny-qwen3",
+        task: Next | None = None,
+        settings: WarmStart = base,
+        seed: int = 0,
+    ) -> str:
         return warm_start(model, task or Next(), settings, seed, tmp_path).name
 
     names = [
@@ -160,7 +199,10 @@ def test_everything_that_decides_the_weights_is_in_the_name(tmp_path: Path, monk
         name(model="tiny-olmoe"),
         name(task=Next("abcdeg")),
         name(task=Next(name="other")),
-        *(name(settings=base.replace(**{key: 2})) for key in ("steps", "batch_size", "learning_rate", "warmup_steps")),
+        *(
+            name(settings=base.replace(**{key: 2}))
+            for key in ("steps", "batch_size", "learning_rate", "warmup_steps")
+        ),
         name(seed=1),
     ]
     monkeypatch.setattr(warmstart, "version", lambda package: "99")
@@ -174,19 +216,25 @@ def test_callers_at_the_same_time_share_one_training(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def make(_: int) -> Path:
-        return warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path, lambda step, *_: seen.append(step))
+        return warm_start(
+            "tiny-qwen3", Next(), SETTINGS, 0, tmp_path, lambda step, *_: seen.append(step)
+        )
 
     with ThreadPoolExecutor(3) as pool:
         assert len(set(pool.map(make, range(3)))) == 1
     assert seen == [1, 2, 3]
 
 
-def test_a_death_on_the_way_leaves_nothing_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_on_the_way_leaves_nothing_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def die(*_: object) -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(warmstart, "weights_digest", die)  # the weights are written by then, the manifest is not
+        patch.setattr(
+            warmstart, "weights_digest", die
+        )  # the weights are written by then, the manifest is not
         with pytest.raises(KeyboardInterrupt):
             warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path)
     assert not list(tmp_path.rglob("manifest.json"))
@@ -203,7 +251,9 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(tmp_path: Path, monkeypat
 def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no demonstrations"):
         warm_start("tiny-qwen3", Next(shown=False), SETTINGS, 0, tmp_path)
-    with pytest.raises(LabError, match=r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"):
+    with pytest.raises(
+        LabError, match=r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"
+    ):
         warm_start("tiny-qwen", Next(), SETTINGS, 0, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(LabError, match="set GSPO_LAB_CACHE"):
@@ -213,12 +263,14 @@ def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
 def test_the_loss_of_a_model_that_knows_nothing_is_that_of_a_guess_among_all_tokens() -> None:
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
     model.get_output_embeddings().weight.data.zero_()
-    assert loss(model, *pad_demonstrations(byte_tokenizer(), Next().problems("train"))).item() == pytest.approx(
-        math.log(264)
-    )
+    assert loss(
+        model, *pad_demonstrations(byte_tokenizer(), Next().problems("train"))
+    ).item() == pytest.approx(math.log(264))
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.delenv("GSPO_LAB_CACHE")

@@ -1,4 +1,6 @@
-"""Tiny random models of every supported MoE family, routes to replay on them, and an ear at their experts' input."""
+"""Tiny random models of every supported MoE family, routes to replay on them, and an ear at their
+experts' input.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,20 +48,28 @@ _LATENT: dict[str, Any] = {
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("Qwen3Moe", {"num_experts": EXPERTS, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {"num_experts": EXPERTS, "norm_topk_prob": False}),
-    "qwen2_moe": ("Qwen2Moe", {"num_experts": EXPERTS, "norm_topk_prob": False, "shared_expert_intermediate_size": 16}),
+    "qwen2_moe": (
+        "Qwen2Moe",
+        {"num_experts": EXPERTS, "norm_topk_prob": False, "shared_expert_intermediate_size": 16},
+    ),
     "olmoe": ("Olmoe", {"num_experts": EXPERTS, "norm_topk_prob": False}),
     "mixtral": ("Mixtral", {"num_local_experts": EXPERTS}),
     "deepseek_v3": ("DeepseekV3", {**_GROUPED, **_LATENT, "norm_topk_prob": True}),
     "glm4_moe": ("Glm4Moe", {**_GROUPED, "norm_topk_prob": True}),
     "glm4_moe-unnormalised": ("Glm4Moe", {**_GROUPED, "norm_topk_prob": False}),
     "granitemoe": ("GraniteMoe", {"num_local_experts": EXPERTS}),
-    "gpt_oss": ("GptOss", {"num_local_experts": EXPERTS, "layer_types": ["full_attention"] * LAYERS}),
+    "gpt_oss": (
+        "GptOss",
+        {"num_local_experts": EXPERTS, "layer_types": ["full_attention"] * LAYERS},
+    ),
 }
 every_family = pytest.mark.parametrize("name", MODELS)
 
 
 def build(name: str, seed: int = 0, **changes: Any) -> Any:
-    """A random model of the family whose routers prefer some experts clearly (fresh ones are nearly indifferent)."""
+    """A random model of the family whose routers prefer some experts clearly (fresh ones are nearly
+    indifferent).
+    """
     kind, keys = MODELS[name]
     torch.manual_seed(seed)
     config = getattr(tf, f"{kind}Config")(**{**SMALL, **keys, **changes})
@@ -80,12 +90,16 @@ def routers_of(model: Any) -> Routers:
 
 
 def tokens(rows: int = ROWS, positions: int = POSITIONS) -> torch.Tensor:
-    return torch.randint(1, VOCABULARY, (rows, positions), generator=torch.Generator().manual_seed(3))
+    return torch.randint(
+        1, VOCABULARY, (rows, positions), generator=torch.Generator().manual_seed(3)
+    )
 
 
 def random_routes(rows: int = ROWS, positions: int = POSITIONS, seed: int = 5) -> torch.Tensor:
     """Different experts per token, unrelated to what any router would choose."""
-    score = torch.rand(rows, positions, LAYERS, EXPERTS, generator=torch.Generator().manual_seed(seed))
+    score = torch.rand(
+        rows, positions, LAYERS, EXPERTS, generator=torch.Generator().manual_seed(seed)
+    )
     return score.topk(TOP_K, dim=-1).indices.to(torch.int16)
 
 
@@ -105,7 +119,9 @@ class Computed:
     @staticmethod
     def by(model: torch.nn.Module) -> "Computed":
         seen = Computed()
-        experts = [module for module in model.modules() if type(module).__name__.endswith("Experts")]
+        experts = [
+            module for module in model.modules() if type(module).__name__.endswith("Experts")
+        ]
         for layer, module in enumerate(experts):
             seen.states.append([])
             seen.chosen.append([])
@@ -121,4 +137,6 @@ class Computed:
         return seen
 
     def chosen_BSLK(self, rows: int, positions: int, call: int = -1) -> torch.Tensor:
-        return torch.stack([calls[call].view(rows, positions, TOP_K) for calls in self.chosen], dim=2)
+        return torch.stack(
+            [calls[call].view(rows, positions, TOP_K) for calls in self.chosen], dim=2
+        )

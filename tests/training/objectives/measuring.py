@@ -1,4 +1,6 @@
-"""Mini-batches written by hand, and `ratio_measures` of them with what their objective clipped, as engines call it."""
+"""Mini-batches written by hand, and `ratio_measures` of them with what their objective clipped, as
+engines call it.
+"""
 
 from typing import Any
 
@@ -25,7 +27,9 @@ def ratio_measures(
     bands: ratio_metrics.Bands,
     **more: Any,
 ) -> dict[str, Any]:
-    out = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings)
+    out = surrogate(
+        l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings
+    )
     return ratio_metrics.ratio_measures(
         *(out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands),
         clipped_BT=out.clipped_BT,

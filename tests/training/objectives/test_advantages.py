@@ -1,4 +1,6 @@
-"""A critic's mathematics by pencil: advantages and returns token by token, whitening, the clipped value loss."""
+"""A critic's mathematics by pencil: advantages and returns token by token, whitening, the clipped
+value loss.
+"""
 
 import math
 
@@ -19,7 +21,9 @@ from gspo_lab.training.objectives import (
     whitened,
 )
 
-REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64)
+REWARDS = torch.tensor(
+    [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64
+)
 
 
 # Two prompts, two responses each. "correct": (1, 0) and (1, 1); "style": (0, 1) and (3, 1).
@@ -30,7 +34,8 @@ BY_NAME = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [3.0, 1.0]]], dty
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        # Both weigh 1: (0, 0), (+, -) 1 / sqrt 2, whose standard deviation is sqrt(1 / 3): sqrt(3 / 2).
+        # Both weigh 1: (0, 0), (+, -) 1 / sqrt 2, whose standard deviation is sqrt(1 / 3): sqrt(3 /
+        # 2).
         ((1.0, 1.0), [[0.0, 0.0], [math.sqrt(1.5), -math.sqrt(1.5)]]),
         # 2 and 1: four times 1 / sqrt 2, sqrt(2 / 3): sqrt(3 / 4).
         ((2.0, 1.0), [[math.sqrt(0.75), -math.sqrt(0.75)]] * 2),
@@ -38,8 +43,12 @@ BY_NAME = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [3.0, 1.0]]], dty
         ((1.0, 0.0), [[math.sqrt(1.5), -math.sqrt(1.5)], [0.0, 0.0]]),
     ],
 )
-def test_gdpo_normalises_each_reward_by_itself(weights: tuple[float, float], expected: list[list[float]]) -> None:
-    assert torch.allclose(decoupled(BY_NAME, weights), torch.tensor(expected, dtype=torch.float64), atol=1e-5)
+def test_gdpo_normalises_each_reward_by_itself(
+    weights: tuple[float, float], expected: list[list[float]]
+) -> None:
+    assert torch.allclose(
+        decoupled(BY_NAME, weights), torch.tensor(expected, dtype=torch.float64), atol=1e-5
+    )
     scaled = BY_NAME * torch.tensor([1.0, 100.0], dtype=torch.float64)[:, None, None]
     assert torch.allclose(decoupled(scaled, weights), decoupled(BY_NAME, weights), atol=1e-5)
     assert decoupled(BY_NAME * 0 + 7, weights).tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -49,9 +58,13 @@ def test_pencil() -> None:
     # Group 0: mean 1/4, deviations 3/4, -1/4 (x3); variance (9/16 + 3/16) / 3 = 1/4, std 1/2.
     by_std = advantages(REWARDS, "group-mean-std")
     assert by_std[0].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
-    assert advantages(REWARDS, "group-mean")[0].tolist() == pytest.approx([0.75, -0.25, -0.25, -0.25])
+    assert advantages(REWARDS, "group-mean")[0].tolist() == pytest.approx(
+        [0.75, -0.25, -0.25, -0.25]
+    )
     # Leave-one-out: 1 - 0 = 1; 0 - 1/3.
-    assert advantages(REWARDS, "leave-one-out")[0].tolist() == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
+    assert advantages(REWARDS, "leave-one-out")[0].tolist() == pytest.approx(
+        [1.0, -1 / 3, -1 / 3, -1 / 3]
+    )
     # Batch std of the 12 centred rewards: squares 9/16 + 3/16 + 4 x 1/4 = 7/4, / 11.
     by_batch = advantages(REWARDS, "batch-std")
     assert by_batch[0, 0].item() == pytest.approx(0.75 / (1.75 / 11) ** 0.5, rel=1e-5)
@@ -66,7 +79,9 @@ def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(how: str) -> Non
 
 
 def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
-    """Rewards 1, 1 and 0, 0: mean 1/2, deviation sqrt(4 x 1/4 / 3) = 0.577; all equal, nothing is told apart."""
+    """Rewards 1, 1 and 0, 0: mean 1/2, deviation sqrt(4 x 1/4 / 3) = 0.577; all equal, nothing is
+    told apart.
+    """
     reward_PG = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     found = advantages(reward_PG, "batch-mean-std").flatten().tolist()
     assert found == pytest.approx([math.sqrt(3) / 2] * 2 + [-math.sqrt(3) / 2] * 2, abs=1e-5)
@@ -76,16 +91,23 @@ def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
 NONE = math.nan
 # Two groups of three responses, of 1 to 3 turns.
 EARNED = torch.tensor(
-    [[[1.0, NONE, NONE], [0.0, 0.5, NONE], [-0.5, 0.0, 1.5]], [[0.0, 1.0, NONE], [0.0, 0.0, NONE], [0.0, 0.0, NONE]]],
+    [
+        [[1.0, NONE, NONE], [0.0, 0.5, NONE], [-0.5, 0.0, 1.5]],
+        [[0.0, 1.0, NONE], [0.0, 0.0, NONE], [0.0, 0.0, NONE]],
+    ],
     dtype=torch.float64,
 )
 
 
 def test_turns_by_pencil() -> None:
     out = turn_advantages(EARNED, "group-mean")
-    # Returns of group 0: 1; 0.5, 0.5; 1, 1.5, 1.5. First turns: mean 5/6. Second: 0.5 and 1.5. Third: alone.
+    # Returns of group 0: 1; 0.5, 0.5; 1, 1.5, 1.5. First turns: mean 5/6. Second: 0.5 and 1.5.
+    # Third: alone.
     assert out[0].tolist() == pytest.approx(
-        [pytest.approx(row, abs=1e-6) for row in [[1 / 6, 0, 0], [-1 / 3, -0.5, 0], [1 / 6, 0.5, 0]]]
+        [
+            pytest.approx(row, abs=1e-6)
+            for row in [[1 / 6, 0, 0], [-1 / 3, -0.5, 0], [1 / 6, 0.5, 0]]
+        ]
     )
     # Group 1: 1, 1; 0, 0; 0, 0 at either turn.
     assert out[1, :, 0].tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3], abs=1e-6)
@@ -101,16 +123,22 @@ def test_first_turns_have_their_responses_advantages(how: str) -> None:
     rewards = EARNED.nansum(dim=2).float()
     assert torch.equal(turn_advantages(EARNED, how)[..., 0], advantages(rewards, how))
     # Of responses of one turn nothing changes, bit for bit.
-    assert torch.equal(turn_advantages(rewards.double()[..., None], how)[..., 0], advantages(rewards, how))
+    assert torch.equal(
+        turn_advantages(rewards.double()[..., None], how)[..., 0], advantages(rewards, how)
+    )
 
 
 def test_equal_sums_of_other_turns_are_equal() -> None:
-    earned = torch.tensor([[[-0.1, -0.1, 1.0], [-0.1, 0.9, NONE], [0.0, -0.2, 1.0]]], dtype=torch.float64)
+    earned = torch.tensor(
+        [[[-0.1, -0.1, 1.0], [-0.1, 0.9, NONE], [0.0, -0.2, 1.0]]], dtype=torch.float64
+    )
     assert turn_advantages(earned, "group-mean-std")[0, :, 0].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_last_tokens_cost_a_line() -> None:
-    """DAPO's eq. 13 with L_max 10 and L_cache 4: nothing up to 6 tokens, a quarter a token, all of it from 10 on."""
+    """DAPO's eq. 13 with L_max 10 and L_cache 4: nothing up to 6 tokens, a quarter a token, all of
+    it from 10 on.
+    """
     lengths = torch.tensor([[1.0, 6.0, 7.0], [9.0, 10.0, 12.0]])
     assert overlong_penalty(lengths, 10, 4, 1.0).tolist() == [[0, 0, 0.25], [0.75, 1, 1]]
     assert overlong_penalty(lengths, 10, 4, 0.5).tolist() == [[0, 0, 0.125], [0.375, 0.5, 0.5]]
@@ -150,7 +178,9 @@ def test_a_critic_that_knows_nothing_gives_every_token_the_reward() -> None:
 
 
 def test_a_tools_tokens_are_no_steps() -> None:
-    """What stands off the mask, rewards and values with it, changes nothing: the others are the three tokens above."""
+    """What stands off the mask, rewards and values with it, changes nothing: the others are the
+    three tokens above.
+    """
     mask_BT = torch.tensor([[True, False, True, True, False]])
     reward_BT, value_BT = row(0, 9, 0, 1, 9), row(0.5, 9, 0.2, 0.8, 9)
     adv_BT, return_BT = gae(reward_BT, value_BT, mask_BT, gamma=0.9, gae_lambda=0.5)
@@ -184,19 +214,32 @@ def test_a_response_s_one_advantage_is_the_mean_or_the_sum_of_its_tokens() -> No
 
 
 def test_the_clipped_value_loss() -> None:
-    """Old value 1, clip 0.5, return 3. V = 2: the clipped 1.5 is farther from 3 (2.25 > 1) and holds it. V = 4: the
-    clipped 1.5 does too (2.25 > 1). V = 0: V itself is farther (9 > 6.25). V = 1.2 is inside: 3.24. Off the mask:
-    nothing. Half the mean over the 4 tokens of 2.25 + 2.25 + 9 + 3.24."""
+    """Old value 1, clip 0.5, return 3. V = 2: the clipped 1.5 is farther from 3 (2.25 > 1) and
+    holds it. V = 4: the clipped 1.5 does too (2.25 > 1). V = 0: V itself is farther (9 > 6.25). V =
+    1.2 is inside: 3.24. Off the mask: nothing. Half the mean over the 4 tokens of 2.25 + 2.25 + 9 +
+    3.24."""
     value_BT = row(2, 4, 0, 1.2, 100).requires_grad_()
     mask_BT = torch.tensor([[True, True, True, True, False]])
     out = value_loss(
-        value_BT, torch.full_like(value_BT, 1.0), torch.full_like(value_BT, 3.0), mask_BT, tokens=4, clip=0.5
+        value_BT,
+        torch.full_like(value_BT, 1.0),
+        torch.full_like(value_BT, 3.0),
+        mask_BT,
+        tokens=4,
+        clip=0.5,
     )
     assert float(out.loss.detach()) == pytest.approx(16.74 / 8)
     assert out.clipped_BT.tolist() == [[True, True, False, False, False]]
     out.loss.backward()
     assert value_BT.grad[0].tolist() == pytest.approx([0, 0, -3 / 4, -1.8 / 4, 0])
-    wide = value_loss(value_BT, torch.zeros_like(value_BT), torch.full_like(value_BT, 3.0), mask_BT, tokens=4, clip=1e9)
+    wide = value_loss(
+        value_BT,
+        torch.zeros_like(value_BT),
+        torch.full_like(value_BT, 3.0),
+        mask_BT,
+        tokens=4,
+        clip=1e9,
+    )
     assert float(wide.loss.detach()) == pytest.approx((1 + 1 + 9 + 3.24) / 8)
     assert not wide.clipped_BT.any()
 
@@ -207,14 +250,17 @@ def test_parts_of_a_minibatch_add_up() -> None:
     mask_BT = torch.arange(6)[None, :] < torch.tensor([6, 2, 4, 1])[:, None]
     given = (value_BT, old_BT, return_BT, mask_BT)
     whole = value_loss(*given, tokens=13, clip=0.3)
-    parts = [value_loss(*(x[rows] for x in given), tokens=13, clip=0.3) for rows in (slice(2), slice(2, 4))]
+    parts = [
+        value_loss(*(x[rows] for x in given), tokens=13, clip=0.3)
+        for rows in (slice(2), slice(2, 4))
+    ]
     assert float(sum(part.loss for part in parts)) == pytest.approx(float(whole.loss))
     assert float(value_loss(*given[:3], mask_BT & False, tokens=0, clip=0.3).loss) == 0.0
 
 
 def test_explained_variance() -> None:
-    """Returns 0, 1, 2 (variance 2/3): values that are the returns explain all, a constant nothing, and errors -1, 0, 1
-    take all of it back."""
+    """Returns 0, 1, 2 (variance 2/3): values that are the returns explain all, a constant nothing,
+    and errors -1, 0, 1 take all of it back."""
     return_BT = row(0, 1, 2)
     assert explained_variance(return_BT, return_BT, ALL) == pytest.approx(1.0)
     assert explained_variance(row(5, 5, 5), return_BT, ALL) == pytest.approx(0.0)

@@ -19,7 +19,9 @@ LN = math.log
 #   1: w = 0.5, 1.0               s = 0.5^(1/2) = 0.7071
 #   2: w = 8.0                    s = 8
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
-L = torch.tensor([[LN(1.5), LN(1.5), 0, 0], [LN(0.5), 0, 0, 0], [LN(8), 0, 0, 0]], dtype=torch.float64)
+L = torch.tensor(
+    [[LN(1.5), LN(1.5), 0, 0], [LN(0.5), 0, 0, 0], [LN(8), 0, 0, 0]], dtype=torch.float64
+)
 ADV = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64) * MASK
 BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
 
@@ -50,7 +52,8 @@ def test_token_rule() -> None:
 
 
 def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
-    # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its gradient is lost as well.
+    # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its
+    # gradient is lost as well.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
     took["dual_clipped_BT"][1, 0] = True
@@ -60,11 +63,16 @@ def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
 
 
 def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
-    # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the 0.5 for one inside.
+    # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the
+    # 0.5 for one inside.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
     out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
-    assert out["would_clip_fraction_tokens_grpo"] == out["clip_fraction_tokens"] == pytest.approx(2 / 7)
+    assert (
+        out["would_clip_fraction_tokens_grpo"]
+        == out["clip_fraction_tokens"]
+        == pytest.approx(2 / 7)
+    )
     assert [out["band_counts"]["grpo"][side][2] for side in ("low", "high")] == [0, 2]
     assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
 
@@ -83,8 +91,12 @@ def test_sequence_rule() -> None:
 def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
     whole, skipped = measured("token"), measured("token", torch.tensor([True, True, False]))
     assert (whole["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
-    assert [name for name in whole if "clip" in name] == [name for name in skipped if "clip" in name]
-    assert all(whole[name] == skipped[name] for name in whole if "clip" in name or name == "band_counts")
+    assert [name for name in whole if "clip" in name] == [
+        name for name in skipped if "clip" in name
+    ]
+    assert all(
+        whole[name] == skipped[name] for name in whole if "clip" in name or name == "band_counts"
+    )
     # Without the 8 the largest move is the 0.5's.
     assert skipped["log_ratio_max_abs"] == pytest.approx(LN(2))
     # l over the six tokens: ln 1.5, ln 1.5, 0, 0, ln .5, 0
@@ -93,7 +105,11 @@ def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_n
 
 def test_nothing_evaluated_is_not_measured() -> None:
     out = ratio_measures(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
-    assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (0, 3, 0.0)
+    assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (
+        0,
+        3,
+        0.0,
+    )
     assert not {name for name in out if name.startswith(("log_ratio", "ess", "chi2", "stale"))}
 
 
@@ -115,7 +131,9 @@ def test_spread() -> None:
 
 
 @pytest.mark.parametrize("far", [-800.0, -400.0])
-def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample_size(far: float) -> None:
+def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample_size(
+    far: float,
+) -> None:
     """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
     out = ratio_measures(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
     assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
@@ -143,14 +161,23 @@ def test_response_detail() -> None:
 
 
 def details(n: int = 1000) -> list[dict[str, list[Any]]]:
-    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a token."""
+    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a
+    token.
+    """
     rng = random.Random(1)
     out: list[dict[str, list[Any]]] = []
     for _ in range(n):
         sign = rng.choice([1, -1, 0])
         drift = {1: 0.01, -1: -0.02, 0: 0.0}[sign]
         tokens = [rng.gauss(drift, 0.05) for _ in range(4)]
-        out.append({"length": [4], "advantage": [float(sign)], "sum_log_ratio": [sum(tokens)], "log_ratios": [tokens]})
+        out.append(
+            {
+                "length": [4],
+                "advantage": [float(sign)],
+                "sum_log_ratio": [sum(tokens)],
+                "log_ratios": [tokens],
+            }
+        )
     return out
 
 
@@ -163,7 +190,9 @@ def test_the_found_band_clips_the_target_share_of_each_sign(level: Level, target
         values: list[float] = []
         for item in data:
             if item["advantage"][0] == sign:
-                values += item["log_ratios"][0] if level == "token" else [item["sum_log_ratio"][0] / 4]
+                values += (
+                    item["log_ratios"][0] if level == "token" else [item["sum_log_ratio"][0] / 4]
+                )
         bound = [math.exp(v) > 1 + high if sign > 0 else math.exp(v) < 1 - low for v in values]
         assert sum(bound) / len(bound) == pytest.approx(target, abs=1.5 / len(bound))
     # A sequence's mean over 4 tokens has half the noise, so its band is narrower.
@@ -173,13 +202,19 @@ def test_the_found_band_clips_the_target_share_of_each_sign(level: Level, target
 def test_too_little_data_and_no_movement_are_said() -> None:
     with pytest.raises(LabError, match="saw"):
         calibrated_band(details(20), "sequence", 0.1)
-    flat = [{"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]} for s in (1.0, -1.0)] * 60
+    flat = [
+        {"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]}
+        for s in (1.0, -1.0)
+    ] * 60
     with pytest.raises(LabError, match="clip_target"):
         calibrated_band(flat, "sequence", 0.1)
 
 
 def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() -> None:
-    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7. Not log .5 with A > 0, nor what has no A."""
+    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7.
+
+    Not log .5 with A > 0, nor what has no A.
+    """
     seen = [
         {
             "length": [2],
@@ -196,7 +231,8 @@ def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() ->
         {"length": [1], "advantage": [0.0], "sum_log_ratio": [9.0], "log_ratios": [[9.0]]},
     ]
     assert clipped_share(seen, "token", (0.2, 0.1)) == 2 / 4
-    # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) = -.223.
+    # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) =
+    # -.223.
     assert clipped_share(seen, "sequence", (0.2, 0.1)) == 1 / 2
     with pytest.raises(LabError, match="no response with an advantage"):
         clipped_share(seen[2:], "token", (0.2, 0.1))

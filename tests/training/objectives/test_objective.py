@@ -19,7 +19,8 @@ GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
 LN = math.log
 
 
-# Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t itself.
+# Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t
+# itself.
 #   response 0, 3 tokens: w = 1.5, 1.0, 0.5          s = (1.5 * 1.0 * 0.5)^(1/3) = 0.75^(1/3)
 #   response 1, 1 token:  w = 0.5                     s = 0.5
 MASK = [[1, 1, 1], [1, 0, 0]]
@@ -33,7 +34,8 @@ PENCIL = [
     ("token", "token-mean", -(2.7 - 0.8) / 4),
     ("token", "seq-mean-token-sum", -(2.7 - 0.8) / 2),
     ("token", "constant", -(2.7 - 0.8) / (2 * 10)),
-    # GSPO: 0.75^(1/3) = 0.9086 lies inside; 0.5 is clipped up to 0.8. The sequence's term counts once per token.
+    # GSPO: 0.75^(1/3) = 0.9086 lies inside; 0.5 is clipped up to 0.8. The sequence's term counts
+    # once per token.
     ("sequence", "seq-mean-token-mean", -(0.75 ** (1 / 3) - 0.8) / 2),
     ("sequence", "token-mean", -(3 * 0.75 ** (1 / 3) - 0.8) / 4),
     ("sequence", "seq-mean-token-sum", -(3 * 0.75 ** (1 / 3) - 0.8) / 2),
@@ -43,17 +45,22 @@ PENCIL = [
 
 @pytest.mark.parametrize(("level", "aggregation", "loss"), PENCIL)
 def test_pencil(level: Level, aggregation: Aggregation, loss: float) -> None:
-    settings = WIDE.replace(importance_sampling_level=level, aggregation=aggregation, aggregation_constant=10.0)
+    settings = WIDE.replace(
+        importance_sampling_level=level, aggregation=aggregation, aggregation_constant=10.0
+    )
     out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
     assert float(out.loss) == pytest.approx(loss, abs=1e-12)
 
 
-@pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"])
+@pytest.mark.parametrize(
+    "aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
+)
 def test_gspo_token_has_gspo_value_clip_and_gradient(aggregation: Aggregation) -> None:
     torch.manual_seed(3)
     batch, logp = random_batch()
     (a, grad_a), (b, grad_b) = (
-        gradient(settings.replace(aggregation=aggregation), batch, logp) for settings in (GSPO, GSPO_TOKEN)
+        gradient(settings.replace(aggregation=aggregation), batch, logp)
+        for settings in (GSPO, GSPO_TOKEN)
     )
     assert float(a.loss.detach()) == pytest.approx(float(b.loss.detach()), rel=1e-6)
     assert torch.linalg.norm(grad_a - grad_b) <= 1e-6 * torch.linalg.norm(grad_a)
@@ -73,7 +80,8 @@ def test_one_token_responses_make_gspo_and_grpo_equal() -> None:
 
 
 def test_dual_clip_caps_the_loss_and_takes_the_gradient() -> None:
-    # w = 5 with A = -2: min gives -10, a dual clip at 3 gives -6 and no gradient; with A = +2 it does nothing.
+    # w = 5 with A = -2: min gives -10, a dual clip at 3 gives -6 and no gradient; with A = +2 it
+    # does nothing.
     for adv, loss, capped in ((-2.0, 6.0, True), (2.0, -2.54, False)):
         logp_BT = torch.tensor([[LN(5.0)]], dtype=torch.float64)
         out, grad_BT = gradient(GRPO.replace(dual_clip=3.0), batch_of([[1]], [adv]), logp_BT)
@@ -93,8 +101,15 @@ def test_an_overflowing_ratio_at_zero_advantage_adds_nothing() -> None:
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
 def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: Level) -> None:
-    # e^200 is infinite in float32; A > 0 clips it to 1.27, so the loss is finite and the gradient 0, not NaN.
-    batch = Batch(torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2), torch.zeros(1, 2), responses=1, tokens=2)
+    # e^200 is infinite in float32; A > 0 clips it to 1.27, so the loss is finite and the gradient
+    # 0, not NaN.
+    batch = Batch(
+        torch.ones(1, 2, dtype=torch.bool),
+        torch.ones(1, 2),
+        torch.zeros(1, 2),
+        responses=1,
+        tokens=2,
+    )
     settings = GRPO.replace(importance_sampling_level=level)
     out, grad_BT = gradient(settings, batch, torch.tensor([[200.0, 200.0]]))
     assert float(out.loss.detach()) == pytest.approx(-1.27)
@@ -103,8 +118,9 @@ def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: Level) -> 
 
 @pytest.mark.parametrize("nats", [LN(2.0), 0.01, -0.5, 1.0, 10.0, 39.0, 89.0, 500.0])
 def test_the_kl_term_is_k3_with_its_gradient_and_finite_in_single_precision(nats: float) -> None:
-    """exp(d) - d - 1 on one of two tokens, aggregated like the rest, with the gradient 1 - exp(d) by log pi. exp(89) is
-    infinite in float32: behind 40 nats k3 is its tangent there, which grows by e^40 - 1 a nat."""
+    """exp(d) - d - 1 on one of two tokens, aggregated like the rest, with the gradient 1 - exp(d)
+    by log pi. exp(89) is infinite in float32: behind 40 nats k3 is its tangent there, which grows
+    by e^40 - 1 a nat."""
     mask_BT, adv_BT = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2)
     batch = Batch(mask_BT, adv_BT, adv_BT, 1, 2, ref_logp_BT=torch.tensor([[nats, 0.0]]))
     out, grad_BT = gradient(GRPO.replace(kl_coef=0.5), batch, torch.zeros(1, 2))
@@ -118,7 +134,9 @@ def test_the_kl_term_is_k3_with_its_gradient_and_finite_in_single_precision(nats
 
 def test_a_response_without_tokens_counts_as_one_with_term_zero() -> None:
     batch = batch_of([[1, 1], [0, 0]], [1.0, 1.0])
-    assert float(surrogate(torch.zeros(2, 2, dtype=torch.float64), batch, GSPO).loss) == pytest.approx(-0.5)
+    assert float(
+        surrogate(torch.zeros(2, 2, dtype=torch.float64), batch, GSPO).loss
+    ) == pytest.approx(-0.5)
 
 
 def random_batch(lengths: list[int] | None = None) -> tuple[Batch, Tensor]:
@@ -154,23 +172,34 @@ def two_responses() -> Batch:
         ("geometric-mask", 0.8, 1.6, [[1, 1, 1], [1, 1, 1]]),
     ],
 )
-def test_weights(correction: Correction, low: float | None, high: float | None, weights: list[list[float]]) -> None:
-    settings = PRESETS["grpo"].replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+def test_weights(
+    correction: Correction, low: float | None, high: float | None, weights: list[list[float]]
+) -> None:
+    settings = PRESETS["grpo"].replace(
+        mismatch_correction=correction, mismatch_low=low, mismatch_high=high
+    )
     found = mismatch_weight(two_responses(), settings)
     assert found.shape == TOKENS.shape
-    assert found[TOKENS].tolist() == pytest.approx(torch.tensor(weights, dtype=torch.float64)[TOKENS].tolist())
+    assert found[TOKENS].tolist() == pytest.approx(
+        torch.tensor(weights, dtype=torch.float64)[TOKENS].tolist()
+    )
     assert not found.requires_grad
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
 def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Level) -> None:
-    settings = PRESETS["grpo"].replace(importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1)
-    corrected = settings.replace(mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0)
+    settings = PRESETS["grpo"].replace(
+        importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1
+    )
+    corrected = settings.replace(
+        mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0
+    )
     data = replace(two_responses(), ref_logp_BT=torch.zeros(2, 3, dtype=torch.float64))
     silent = replace(data, adv_BT=torch.zeros_like(data.adv_BT))
     plain, plain_grad = gradient(settings, data, data.old_logp_BT)
     masked, masked_grad = gradient(corrected, data, data.old_logp_BT)
-    # All ratios are 1: the terms are A, 3 tokens of +1 and 2 of -1, of which the mask takes the latter two away.
+    # All ratios are 1: the terms are A, 3 tokens of +1 and 2 of -1, of which the mask takes the
+    # latter two away.
     assert float(masked.loss.detach()) - float(plain.loss.detach()) == pytest.approx(-2 / 5)
     assert torch.allclose(masked_grad[0], plain_grad[0])
     of_kl = PRESETS["grpo"].replace(aggregation="token-mean", kl_coef=0.1)
@@ -205,20 +234,26 @@ def test_independent_tokens_spread_as_said() -> None:
 
 
 def test_flips_are_the_tokens_that_one_program_alone_clips() -> None:
-    # Against the trainer nothing has moved; against the sampler 4 > 1.27 at A > 0 and nothing < .8 at A < 0; the
-    # sequences' ratios are 1 and 1.5, of which the second is no move against A < 0.
+    # Against the trainer nothing has moved; against the sampler 4 > 1.27 at A > 0 and nothing < .8
+    # at A < 0; the sequences' ratios are 1 and 1.5, of which the second is no move against A < 0.
     bands = {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)}
     everyone = torch.ones(2, dtype=torch.bool)
     still = torch.zeros_like(MISMATCH)
     for own, other in ((still, MISMATCH), (MISMATCH, still)):
-        out = ratio_measures(own, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other)
+        out = ratio_measures(
+            own, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
+        )
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(1 / 5)
         assert out["flip_fraction_tokens_gspo"] == 0.0
-        out = ratio_measures(own, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other)
+        out = ratio_measures(
+            own, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
+        )
         # Signs turned: 1/4 < .8 at A < 0, 1.5 twice at A > 0; the second response whole.
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(3 / 5)
         assert out["flip_fraction_tokens_gspo"] == pytest.approx(2 / 5)
-    assert "flip_fraction_tokens_grpo" not in ratio_measures(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands)
+    assert "flip_fraction_tokens_grpo" not in ratio_measures(
+        MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands
+    )
 
 
 def test_clips_by_the_sign_of_the_advantage_and_what_a_correction_leaves() -> None:
@@ -244,7 +279,10 @@ def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
     torch.manual_seed(4)
     batch, logp = random_batch()
     batch = replace(batch, adv_BT=batch.adv_BT * torch.rand_like(batch.adv_BT))
-    whole, own = (gradient(one.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1] for one in (GSPO, GSPO_TOKEN))
+    whole, own = (
+        gradient(one.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1]
+        for one in (GSPO, GSPO_TOKEN)
+    )
     assert torch.linalg.norm(whole - own) > 0.05 * torch.linalg.norm(whole)
 
 
@@ -256,9 +294,16 @@ def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
         ("gspo-token", "sequence-token", 3e-4, 4e-4),
     ],
 )
-def test_a_preset_gives_the_paper_s_values(preset: str, level: Level, low: float, high: float) -> None:
+def test_a_preset_gives_the_paper_s_values(
+    preset: str, level: Level, low: float, high: float
+) -> None:
     found = PRESETS[preset]
-    assert (found.importance_sampling_level, found.clip_low, found.clip_high, found.clip) == (level, low, high, "fixed")
+    assert (found.importance_sampling_level, found.clip_low, found.clip_high, found.clip) == (
+        level,
+        low,
+        high,
+        "fixed",
+    )
     assert (found.aggregation, found.advantage) == ("seq-mean-token-mean", "group-mean-std")
     assert (found.dual_clip, found.kl_coef, found.regularised) == (None, 0.0, False)
     assert found.replace(kl_coef=0.1).regularised
@@ -267,9 +312,16 @@ def test_a_preset_gives_the_paper_s_values(preset: str, level: Level, low: float
 
 @pytest.mark.parametrize(
     ("correction", "low", "high"),
-    [("tis", 0.0, 2.0), ("icepop", 0.5, 5.0), ("sequence-mask", 0.0, 2.0), ("geometric-mask", 0.999, 1.001)],
+    [
+        ("tis", 0.0, 2.0),
+        ("icepop", 0.5, 5.0),
+        ("sequence-mask", 0.0, 2.0),
+        ("geometric-mask", 0.999, 1.001),
+    ],
 )
-def test_a_correction_has_its_published_range_where_none_is_stated(correction: str, low: float, high: float) -> None:
+def test_a_correction_has_its_published_range_where_none_is_stated(
+    correction: str, low: float, high: float
+) -> None:
     unset = {"mismatch_correction": correction, "mismatch_low": None, "mismatch_high": None}
     assert with_published_range(unset) == {**unset, "mismatch_low": low, "mismatch_high": high}
     assert with_published_range({**unset, "mismatch_high": 7.0})["mismatch_high"] == 7.0
@@ -278,4 +330,8 @@ def test_a_correction_has_its_published_range_where_none_is_stated(correction: s
 
 
 def test_which_losses_see_a_whole_mini_batch_first() -> None:
-    assert {name for name, loss in LOSSES.items() if loss.sees_whole} == {"bapo", "clip-cov", "kl-cov"}
+    assert {name for name, loss in LOSSES.items() if loss.sees_whole} == {
+        "bapo",
+        "clip-cov",
+        "kl-cov",
+    }

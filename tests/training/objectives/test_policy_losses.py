@@ -1,4 +1,6 @@
-"""The family's losses against a table for a pencil, their limiting cases, and what is measured of them."""
+"""The family's losses against a table for a pencil, their limiting cases, and what is measured of
+them.
+"""
 
 import math
 from collections.abc import Callable
@@ -35,8 +37,9 @@ def sigmoid(x: float) -> float:
 
 
 PENCIL: list[tuple[str, dict[str, Any], float]] = [
-    # The mean of response 0's terms, less response 1's, over 2 responses; ranges are 0.2 unless said.
-    # DCPO at old probability 1: r between (1 + sqrt(1 - 0.8)) / 2 = 0.7236 and (1 + sqrt(1 + 0.8)) / 2 = 1.1708.
+    # The mean of response 0's terms, less response 1's, over 2 responses; ranges are 0.2 unless
+    # said. DCPO at old probability 1: r between (1 + sqrt(1 - 0.8)) / 2 = 0.7236 and (1 + sqrt(1 +
+    # 0.8)) / 2 = 1.1708.
     ("dcpo", {}, ((1 + math.sqrt(1.8)) / 2 + 1.0 + 0.5) / 3 - (1 + math.sqrt(0.2)) / 2),
     # GMPO: 1.5 becomes 1.2 and 0.5 of A < 0 becomes 0.8, then the geometric mean.
     ("gmpo", {"importance_sampling_level": "sequence"}, (1.2 * 1.0 * 0.5) ** (1 / 3) - 0.8),
@@ -50,9 +53,14 @@ PENCIL: list[tuple[str, dict[str, Any], float]] = [
     # VESPO: W^2 exp(3 (1 - W)) at 0.75, W^3 exp(2 (1 - W)) at 0.5.
     ("vespo", {}, 0.75**2 * EXP(0.75) * LN(0.75) / 3 - 0.5**3 * EXP(1.0) * LN(0.5)),
     # SAPO: 4 sigmoid(r - 1) and (4 / 2) sigmoid(2 (r - 1)).
-    ("sapo", {"sapo_tau_negative": 2.0}, 4 * (sigmoid(0.5) + 0.5 + sigmoid(-0.5)) / 3 - 2 * sigmoid(-1.0)),
-    # Centred A: .5 three times, -1.5; centred log pi: .651, .245, -.448, -.448. Covariances: .33, .12, -.22, .67.
-    # Clip-Cov: the first and the last are clipped already; of the others the second alone is above 0, and is left out.
+    (
+        "sapo",
+        {"sapo_tau_negative": 2.0},
+        4 * (sigmoid(0.5) + 0.5 + sigmoid(-0.5)) / 3 - 2 * sigmoid(-1.0),
+    ),
+    # Centred A: .5 three times, -1.5; centred log pi: .651, .245, -.448, -.448. Covariances: .33,
+    # .12, -.22, .67. Clip-Cov: the first and the last are clipped already; of the others the second
+    # alone is above 0, and is left out.
     ("clip-cov", {"clip_cov_share": 1.0, "clip_cov_low": 0.0}, (1.2 + 0.5) / 3 - 0.8),
     # KL-Cov: one of four tokens, the last, loses |ln 0.5|. Nothing is clipped.
     ("kl-cov", {"kl_cov_share": 0.25}, (1.5 + 1.0 + 0.5) / 3 - 0.5 - LN(2)),
@@ -68,8 +76,9 @@ def test_pencil(loss: str, given: dict[str, Any], objective: float) -> None:
     assert float(out.loss) == pytest.approx(-objective / 2, abs=1e-12)
 
 
-# DPPO looks at probabilities: from 1/2 to 3/4 (w = 1.5), from 1/4 to 1/4, from 1/10 to 1/5 (w = 2), all with A = 1;
-# response 1 from 1/2 to 1/4 (w = 0.5) with A = -1. The first rose by 1/4 and the last fell by 1/4.
+# DPPO looks at probabilities: from 1/2 to 3/4 (w = 1.5), from 1/4 to 1/4, from 1/10 to 1/5 (w = 2),
+# all with A = 1; response 1 from 1/2 to 1/4 (w = 0.5) with A = -1. The first rose by 1/4 and the
+# last fell by 1/4.
 OLD = torch.tensor([[LN(0.5), LN(0.25), LN(0.1)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
 NEW = torch.tensor([[LN(0.75), LN(0.25), LN(0.2)], [LN(0.25), 0.0, 0.0]], dtype=torch.float64)
 KL_FIRST = 0.5 * LN(0.5 / 0.75) + 0.5 * LN(0.5 / 0.25)  # 0.1438
@@ -88,23 +97,34 @@ KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
         ("dppo-kl", 0.15, [1, 1, 1, 1]),
     ],
 )
-def test_dppo_drops_what_moved_too_far_along_its_advantage(loss: str, bound: float, kept: list[int]) -> None:
+def test_dppo_drops_what_moved_too_far_along_its_advantage(
+    loss: str, bound: float, kept: list[int]
+) -> None:
     assert pytest.approx(0.1438, abs=1e-4) == KL_FIRST == pytest.approx(KL_LAST)
     assert pytest.approx(0.0367, abs=1e-4) == KL_THIRD
     settings = Objective(policy_loss=loss, clip_low=bound, clip_high=bound)
     out = surrogate(NEW, batch_of(MASK, [1.0, -1.0], OLD), settings)
     terms = [
-        keep * term for keep, term in zip(kept, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True)
+        keep * term
+        for keep, term in zip(
+            kept, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True
+        )
     ]
     assert float(out.loss) == pytest.approx(-(sum(terms[:3]) / 3 - terms[3]) / 2, abs=1e-6)
-    assert out.clipped_BT[torch.tensor(MASK, dtype=torch.bool)].tolist() == [not keep for keep in kept]
+    assert out.clipped_BT[torch.tensor(MASK, dtype=torch.bool)].tolist() == [
+        not keep for keep in kept
+    ]
     # The other way round nothing is dropped: what moved against its advantage may come back.
     assert not surrogate(NEW, batch_of(MASK, [-1.0, 1.0], OLD), settings).clipped_BT.any()
 
 
 def test_which_tokens_a_clip_takes() -> None:
     batch = batch_of(MASK, [1.0, -1.0])
-    for loss, first, second in (("gmpo", [1, 0, 0], 1), ("dcpo", [1, 0, 0], 1), ("fspo", [0, 0, 0], 1)):
+    for loss, first, second in (
+        ("gmpo", [1, 0, 0], 1),
+        ("dcpo", [1, 0, 0], 1),
+        ("fspo", [0, 0, 0], 1),
+    ):
         settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
         out, grad_BT = gradient(settings, batch, LOGP)
         assert out.clipped_BT.int().tolist() == [first, [second, 0, 0]], loss
@@ -117,7 +137,9 @@ def random_batch(seed: int, spread: float = 0.3) -> tuple[Batch, Tensor]:
     mask_BT = torch.arange(5)[None] < lengths[:, None]
     adv_BT = torch.tensor([1.2, -0.7, 0.5, -1.0, 0.8, 0.0], dtype=torch.float64)[:, None] * mask_BT
     old_BT = -torch.rand(6, 5, generator=generator, dtype=torch.float64) * mask_BT
-    logp_BT = old_BT + spread * torch.randn(6, 5, generator=generator, dtype=torch.float64) * mask_BT
+    logp_BT = (
+        old_BT + spread * torch.randn(6, 5, generator=generator, dtype=torch.float64) * mask_BT
+    )
     return Batch(mask_BT, adv_BT, old_BT, 6, int(mask_BT.sum())), logp_BT
 
 
@@ -128,10 +150,26 @@ SUMMED = FREE.replace(aggregation="seq-mean-token-sum")
 
 LIMITS = [
     # the setting that makes it another objective, and that objective; gradients are compared
-    ("cispo between 1 and 1 is REINFORCE", Objective(policy_loss="cispo").replace(clip_low=0, clip_high=0), REINFORCE),
-    ("cispo without bounds is the ratio alone", Objective(policy_loss="cispo", clip_low=1, clip_high=1e6), FREE),
-    ("dppo without bounds is the ratio alone", Objective(policy_loss="dppo-tv", clip_low=1, clip_high=1), FREE),
-    ("dcpo without bounds is the ratio alone", Objective(policy_loss="dcpo", clip_low=0.99, clip_high=1e6), FREE),
+    (
+        "cispo between 1 and 1 is REINFORCE",
+        Objective(policy_loss="cispo").replace(clip_low=0, clip_high=0),
+        REINFORCE,
+    ),
+    (
+        "cispo without bounds is the ratio alone",
+        Objective(policy_loss="cispo", clip_low=1, clip_high=1e6),
+        FREE,
+    ),
+    (
+        "dppo without bounds is the ratio alone",
+        Objective(policy_loss="dppo-tv", clip_low=1, clip_high=1),
+        FREE,
+    ),
+    (
+        "dcpo without bounds is the ratio alone",
+        Objective(policy_loss="dcpo", clip_low=0.99, clip_high=1e6),
+        FREE,
+    ),
     (
         "sapo's gate opens as tau goes to 0",
         Sapo(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),
@@ -139,14 +177,30 @@ LIMITS = [
     ),
     (
         "clip-cov without candidates is the clip",
-        ClipCov(policy_loss="clip-cov", clip_low=0.2, clip_high=0.27, clip_cov_low=1e6, clip_cov_high=1e7),
+        ClipCov(
+            policy_loss="clip-cov",
+            clip_low=0.2,
+            clip_high=0.27,
+            clip_cov_low=1e6,
+            clip_cov_high=1e7,
+        ),
         PRESETS["grpo"],
     ),
-    ("kl-cov without a penalty is the ratio alone", KlCov(policy_loss="kl-cov", kl_cov_coef=0.0), FREE),
-    ("pspo without smoothing is the ratio alone", Pspo(policy_loss="pspo", pspo_smoothing=0.0), FREE),
+    (
+        "kl-cov without a penalty is the ratio alone",
+        KlCov(policy_loss="kl-cov", kl_cov_coef=0.0),
+        FREE,
+    ),
+    (
+        "pspo without smoothing is the ratio alone",
+        Pspo(policy_loss="pspo", pspo_smoothing=0.0),
+        FREE,
+    ),
     (
         "gmpo without a clip is GSPO without one",
-        Objective(policy_loss="gmpo", importance_sampling_level="sequence", clip_low=0.999, clip_high=1e6),
+        Objective(
+            policy_loss="gmpo", importance_sampling_level="sequence", clip_low=0.999, clip_high=1e6
+        ),
         FREE.replace(importance_sampling_level="sequence"),
     ),
     (
@@ -162,7 +216,9 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "other"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS])
+@pytest.mark.parametrize(
+    ("settings", "other"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS]
+)
 def test_limiting_cases(settings: Common, other: Common) -> None:
     batch, logp_BT = random_batch(3)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
@@ -181,8 +237,13 @@ def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
 
     mask_BT = torch.ones(6, 1, dtype=torch.bool)
     one = Batch(mask_BT, batch.adv_BT[:, :1], batch.old_logp_BT[:, :1], 6, 6)
-    logp_B1 = one.old_logp_BT + torch.tensor([0.5, -0.5, 0.1, 0.1, -0.3, 0.2], dtype=torch.float64)[:, None]
-    fspo = Objective(policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2)
+    logp_B1 = (
+        one.old_logp_BT
+        + torch.tensor([0.5, -0.5, 0.1, 0.1, -0.3, 0.2], dtype=torch.float64)[:, None]
+    )
+    fspo = Objective(
+        policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2
+    )
     grpo = Objective(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
     a, b = surrogate(logp_B1, one, fspo), surrogate(logp_B1, one, grpo)
     assert float(a.loss) == pytest.approx(float(b.loss), abs=1e-12)
@@ -206,9 +267,13 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
     """All ratios are 1: the gradient is A / L, but for PSPO's factor and FSPO's sum."""
     batch, _ = random_batch(6)
     expected_BT = gradient(REINFORCE, batch, batch.old_logp_BT)[1]
-    assert torch.allclose(expected_BT, -batch.adv_BT / batch.mask_BT.sum(dim=1, keepdim=True) / batch.responses)
+    assert torch.allclose(
+        expected_BT, -batch.adv_BT / batch.mask_BT.sum(dim=1, keepdim=True) / batch.responses
+    )
     for level in RATIOS:
-        settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2, importance_sampling_level=level)
+        settings = Objective(
+            policy_loss=loss, clip_low=0.2, clip_high=0.2, importance_sampling_level=level
+        )
         out, grad_BT = gradient(settings, batch, batch.old_logp_BT)
         factor: Any = {"pspo": 0.9, "fspo": batch.mask_BT.sum(dim=1, keepdim=True)}.get(loss, 1.0)
         assert torch.allclose(grad_BT, factor * expected_BT)
@@ -219,7 +284,9 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_padding_extremes_and_parts(preset: str) -> None:
-    """Places off the mask within responses, ratios beyond any float and a cut into parts change and break nothing."""
+    """Places off the mask within responses, ratios beyond any float and a cut into parts change and
+    break nothing.
+    """
     settings = PRESETS[preset]
     batch, logp_BT = random_batch(7)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
@@ -247,7 +314,9 @@ def test_padding_extremes_and_parts(preset: str) -> None:
         part = replace(batch, **{name: getattr(batch, name)[rows] for name in names})
         part = part if selected_BT is None else replace(part, selected_BT=selected_BT[rows])
         halves.append(gradient(settings, part, logp_BT[rows]))
-    assert sum(float(half.loss.detach()) for half, _ in halves) == pytest.approx(float(out.loss.detach()), rel=1e-9)
+    assert sum(float(half.loss.detach()) for half, _ in halves) == pytest.approx(
+        float(out.loss.detach()), rel=1e-9
+    )
     assert torch.allclose(torch.cat([part_BT for _, part_BT in halves]), grad_BT)
 
     for shift in (30.0, 45.0, 60.0, 200.0, -200.0):
@@ -258,7 +327,9 @@ def test_padding_extremes_and_parts(preset: str) -> None:
 
 def measured(settings: Common) -> dict[str, Any]:
     batch, everyone = batch_of(MASK, [1.0, -1.0]), torch.ones(2, dtype=torch.bool)
-    return ratio_measures(LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)})
+    return ratio_measures(
+        LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)}
+    )
 
 
 def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
@@ -277,7 +348,11 @@ def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
 def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
     found = measured(Objective(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
     assert found["gate_mean"] is None
-    assert (found["clipped_tokens"], found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (
+    assert (
+        found["clipped_tokens"],
+        found["clip_fraction_tokens_high"],
+        found["clip_fraction_tokens_low"],
+    ) == (
         2,
         0.25,
         0.25,
@@ -286,7 +361,9 @@ def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
 
 
 def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
-    """5,000 tokens that each rose by 0.01 make W = e^50, whose gradient's square is beyond float32."""
+    """5,000 tokens that each rose by 0.01 make W = e^50, whose gradient's square is beyond
+    float32.
+    """
     mask_BT = torch.ones(1, 5000, dtype=torch.bool)
     batch = Batch(mask_BT, -mask_BT.float(), torch.full((1, 5000), -1.0), 1, 5000)
     for preset in ("fspo", "gspo", "vespo"):
@@ -294,7 +371,9 @@ def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
 
 
 def test_dcpo_s_upper_bound_ends_at_ten() -> None:
-    """At an old probability of e^-12 the formula alone would give .5 + .5 sqrt(1 + .8 e^12) = 181."""
+    """At an old probability of e^-12 the formula alone would give .5 + .5 sqrt(1 + .8 e^12) =
+    181.
+    """
     batch = batch_of([[1]], [1.0], torch.tensor([[-12.0]], dtype=torch.float64))
     out = surrogate(torch.tensor([[-12.0 + LN(50)]], dtype=torch.float64), batch, PRESETS["dcpo"])
     assert float(out.loss) == pytest.approx(-10.0)
@@ -316,7 +395,7 @@ def term(moved: LossInputs, settings: Mine) -> Term:
 
 LOSS = Loss(name="mine", source="mine", formula="", term=term, settings=Mine, clips=None, reads_range=False)
 OTHER = 3
-'''
+'''  # noqa: E501
 
 
 def named(folder: Path, what: str = "LOSS", **options: Any) -> Objective:
@@ -325,7 +404,9 @@ def named(folder: Path, what: str = "LOSS", **options: Any) -> Objective:
 
 
 def test_it_is_found_and_reads_its_own_settings(tmp_path: Path) -> None:
-    """With power 0 it is REINFORCE: the gradient of one token of two is -A / 2; with power 2 it is r^2 times that."""
+    """With power 0 it is REINFORCE: the gradient of one token of two is -A / 2; with power 2 it is
+    r^2 times that.
+    """
     batch = batch_of([[1, 1]], [1.0])
     for power, factor in ((0.0, 1.0), (2.0, 4.0)):
         loss, settings = loss_of(named(tmp_path, power=power), tmp_path)
@@ -337,7 +418,9 @@ def test_an_installed_package_adds_a_loss_by_an_entry_point(
     tmp_path: Path, add_entry_points: Callable[[str], None]
 ) -> None:
     (tmp_path / "losses_of_theirs.py").write_text(MINE, encoding="utf-8")
-    add_entry_points("[gspo_lab.losses]\ntheirs = losses_of_theirs:LOSS\nsapo = losses_of_theirs:LOSS\n")
+    add_entry_points(
+        "[gspo_lab.losses]\ntheirs = losses_of_theirs:LOSS\nsapo = losses_of_theirs:LOSS\n"
+    )
     loss, settings = loss_of(Objective(policy_loss="theirs", loss_options={"power": 2.0}), tmp_path)
     assert (loss.name, settings.model_dump()["power"]) == ("mine", 2.0)
     assert Objective(policy_loss="sapo").loss is LOSSES["sapo"], "the lab's own names stay"
@@ -346,11 +429,19 @@ def test_an_installed_package_adds_a_loss_by_an_entry_point(
 
 
 def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"'mine\.py:OTHER' is int; it must be a gspo_lab\.objectives\.losses\.Loss"):
+    with pytest.raises(
+        LabError, match=r"'mine\.py:OTHER' is int; it must be a gspo_lab\.objectives\.losses\.Loss"
+    ):
         loss_of(named(tmp_path, "OTHER"), tmp_path)
-    with pytest.raises(LabError, match=r"objective\.loss_options\.power: Input should be greater than or equal to 0"):
+    with pytest.raises(
+        LabError,
+        match=r"objective\.loss_options\.power: Input should be greater than or equal to 0",
+    ):
         loss_of(named(tmp_path, power=-1.0), tmp_path)
-    with pytest.raises(LabError, match=r"loss_options\.pwer: unknown key \(did you mean 'power'\?\); .* reads power"):
+    with pytest.raises(
+        LabError,
+        match=r"loss_options\.pwer: unknown key \(did you mean 'power'\?\); .* reads power",
+    ):
         loss_of(named(tmp_path, pwer=1.0), tmp_path)
 
 
@@ -360,7 +451,9 @@ def test_a_lab_s_loss_needs_no_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ValidationError, match=r"must be one of bapo, .* or 'file\.py:LOSS'.*'sapo'"):
+    with pytest.raises(
+        ValidationError, match=r"must be one of bapo, .* or 'file\.py:LOSS'.*'sapo'"
+    ):
         Objective(policy_loss="spao")
 
 
@@ -373,10 +466,15 @@ def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
             "mismatch_correction = 'tis' with policy_loss = 'vespo'",
         ),
         (Bapo(policy_loss="bapo"), None),
-        (Bapo(policy_loss="bapo", bapo_clip_low=0.3), "bapo_clip_low = 0.3, bapo_clip_high = 2: bounds move up"),
+        (
+            Bapo(policy_loss="bapo", bapo_clip_low=0.3),
+            "bapo_clip_low = 0.3, bapo_clip_high = 2: bounds move up",
+        ),
     ],
 )
-def test_a_loss_refuses_settings_that_cannot_be_together(settings: Common, reason: str | None) -> None:
+def test_a_loss_refuses_settings_that_cannot_be_together(
+    settings: Common, reason: str | None
+) -> None:
     reasons = list(LOSSES[settings.policy_loss].refuses(settings))
     assert len(reasons) == (reason is not None)
     assert all(line.startswith(str(reason)) for line in reasons)

@@ -1,4 +1,6 @@
-"""The table of ratio rules, the one place that says when a clip binds, and what a third rule takes: an entry."""
+"""The table of ratio rules, the one place that says when a clip binds, and what a third rule takes:
+an entry.
+"""
 
 import math
 from dataclasses import dataclass, fields
@@ -23,7 +25,9 @@ def test_levels_rules_and_columns_agree() -> None:
     assert tuple(RULES) == tuple(update.RULES) == tuple(reference_bands([]))
     columns = {field.name for field in fields(UpdateRecord)}
     assert {
-        f"{name}_{rule}" for name in ("would_clip_fraction_tokens", "flip_fraction_tokens") for rule in RULES
+        f"{name}_{rule}"
+        for name in ("would_clip_fraction_tokens", "flip_fraction_tokens")
+        for rule in RULES
     } < columns
 
 
@@ -39,7 +43,9 @@ def test_a_clip_binds_by_the_sign_of_the_advantage(array: Any) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_says_the_same_of_tensors_and_arrays(rule: str) -> None:
-    l_BT = torch.tensor([[LN(4), 0.0, -LN(2)], [LN(3), 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    l_BT = torch.tensor(
+        [[LN(4), 0.0, -LN(2)], [LN(3), 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64
+    )
     mask_BT = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=torch.bool)
     want = {"grpo": l_BT.numpy(), "gspo": np.array([[LN(2) / 3], [LN(3)], [0.0]])}[rule]
     make = RULES[rule].log_ratio
@@ -53,7 +59,9 @@ def second_half(l_BT: Any, mask_BT: Any) -> Any:
 
 
 def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = Ratio("toy", second_half, lambda detail, index: detail["log_ratios"][index][1:], band=(0.1, 0.1))
+    toy = Ratio(
+        "toy", second_half, lambda detail, index: detail["log_ratios"][index][1:], band=(0.1, 0.1)
+    )
     monkeypatch.setitem(RULES, "toy", toy)
     monkeypatch.setitem(RATIOS, "second", toy)  # type: ignore[misc]
     monkeypatch.setitem(update.RULES, "toy", "r = w_2 and a toy's range")
@@ -65,19 +73,34 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         would_RULE: float = metric("-", "with RULE")
         last: int = metric("-", "after")
 
-    assert [field.name for field in fields(Columns)] == ["first", "would_grpo", "would_gspo", "would_toy", "last"]
+    assert [field.name for field in fields(Columns)] == [
+        "first",
+        "would_grpo",
+        "would_gspo",
+        "would_toy",
+        "last",
+    ]
     assert {field.name: field.metadata["meaning"] for field in fields(Columns)}["would_toy"] == (
         "with r = w_2 and a toy's range"
     )
     bands = reference_bands([])
     assert bands["toy"] == (0.1, 0.1)
-    # w = (1, 2) with A = +1 and (2, 1) with A = -1: the toy clips the first response whole, and nothing of the second.
+    # w = (1, 2) with A = +1 and (2, 1) with A = -1: the toy clips the first response whole, and
+    # nothing of the second.
     l_BT = torch.tensor([[0.0, LN(2)], [LN(2), 0.0]])
     mask_BT, adv_BT = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     second: Any = "second"  # a level that only this test has
-    settings = PRESETS["grpo"].replace(importance_sampling_level=second, clip_low=0.1, clip_high=0.1)
+    settings = PRESETS["grpo"].replace(
+        importance_sampling_level=second, clip_low=0.1, clip_high=0.1
+    )
     out = ratio_measures(
-        l_BT, mask_BT, adv_BT, torch.ones(2, dtype=torch.bool), settings, bands, other_log_ratio_BT=0 * l_BT
+        l_BT,
+        mask_BT,
+        adv_BT,
+        torch.ones(2, dtype=torch.bool),
+        settings,
+        bands,
+        other_log_ratio_BT=0 * l_BT,
     )
     assert out["clip_fraction_tokens"] == out["would_clip_fraction_tokens_toy"] == 0.5
     assert out["flip_fraction_tokens_toy"] == 0.5
@@ -87,30 +110,42 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() -> None:
-    # Four tokens, the middle two a tool's output: w = 2, -, -, 2; whatever they hold, s = 2 and L = 2.
+    # Four tokens, the middle two a tool's output: w = 2, -, -, 2; whatever they hold, s = 2 and L =
+    # 2.
     mask_BT = torch.tensor([[1, 0, 0, 1]], dtype=torch.bool)
     adv_BT = torch.ones(1, 4) * mask_BT
     logp_BT = torch.tensor([[LN(2), 50.0, float("nan"), LN(2)]], requires_grad=True)
     settings = PRESETS["gspo"].replace(clip_low=0.9, clip_high=9.0)
-    out = surrogate(logp_BT, Batch(mask_BT, adv_BT, torch.zeros(1, 4), responses=1, tokens=2), settings)
+    out = surrogate(
+        logp_BT, Batch(mask_BT, adv_BT, torch.zeros(1, 4), responses=1, tokens=2), settings
+    )
     assert float(out.loss.detach()) == pytest.approx(-2.0)
     out.loss.backward()
     assert logp_BT.grad[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
     everyone = torch.ones(1, dtype=torch.bool)
-    found = ratio_measures(out.log_ratio_BT, mask_BT, adv_BT, everyone, PRESETS["gspo"], reference_bands([]))
+    found = ratio_measures(
+        out.log_ratio_BT, mask_BT, adv_BT, everyone, PRESETS["gspo"], reference_bands([])
+    )
     assert (found["response_tokens"], found["active_tokens"], found["clipped_tokens"]) == (2, 2, 2)
-    assert response_detail(out.log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=True)["length"] == [2]
+    assert response_detail(out.log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=True)[
+        "length"
+    ] == [2]
 
 
 def test_advantages_may_differ_within_a_response() -> None:
-    # One response of two turns of two tokens, s = 2: the turn with A > 0 is clipped, the one with A < 0 is not.
+    # One response of two turns of two tokens, s = 2: the turn with A > 0 is clipped, the one with A
+    # < 0 is not.
     mask_BT = torch.ones(1, 4, dtype=torch.bool)
     adv_BT = torch.tensor([[1.0, 1.0, -3.0, -3.0]])
     l_BT = torch.full((1, 4), LN(2))
-    out = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, responses=1, tokens=4), PRESETS["gspo-token"])
+    out = surrogate(
+        l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, responses=1, tokens=4), PRESETS["gspo-token"]
+    )
     assert out.clipped_BT.tolist() == [[True, True, False, False]]
     assert float(out.loss) == pytest.approx(-(2 * (1 + 4e-4) - 3 * 2 * 2) / 4)
     everyone = torch.ones(1, dtype=torch.bool)
-    found = ratio_measures(l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([]))
+    found = ratio_measures(
+        l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([])
+    )
     assert (found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (0.5, 0.0)
     assert response_detail(l_BT, mask_BT, adv_BT, out.clipped_BT)["advantage"] == [-1.0]

@@ -1,4 +1,7 @@
-"""What acts on every token's term beside the policy loss: KL estimates, entropy, the mask of far responses."""
+"""What acts on every token's term beside the policy loss:
+
+KL estimates, entropy, the mask of far responses.
+"""
 
 import math
 from dataclasses import replace
@@ -22,41 +25,59 @@ def kl_alone(old_BT: Tensor, ref_BT: Tensor) -> Batch:
 
 
 def test_the_unbiased_estimate_by_pencil() -> None:
-    """pi = 1/2, pi_old = 1/4, pi_ref = 1/8: w = 2, d = -ln 4, so 2 (1/4 + ln 4 - 1); its gradient is -w d = 2 ln 4."""
-    new_BT, old_BT, ref_BT = (torch.tensor([[LN(p)]], dtype=torch.float64) for p in (1 / 2, 1 / 4, 1 / 8))
+    """pi = 1/2, pi_old = 1/4, pi_ref = 1/8: w = 2, d = -ln 4, so 2 (1/4 + ln 4 - 1); its gradient
+    is -w d = 2 ln 4.
+    """
+    new_BT, old_BT, ref_BT = (
+        torch.tensor([[LN(p)]], dtype=torch.float64) for p in (1 / 2, 1 / 4, 1 / 8)
+    )
     out, grad_BT = gradient(UNBIASED, kl_alone(old_BT, ref_BT), new_BT)
     assert float(out.kl_sum or 0) == pytest.approx(2 * (LN(4) - 3 / 4)) == float(out.loss.detach())
     assert float(grad_BT) == pytest.approx(2 * LN(4))
 
 
 def test_at_ratio_1_the_value_is_k3_s_and_the_gradient_is_not() -> None:
-    """k3 pulls with 1 - e^d, the unbiased estimate with -d: equal to first order, far apart where pi < pi_ref."""
+    """k3 pulls with 1 - e^d, the unbiased estimate with -d: equal to first order, far apart where
+    pi < pi_ref.
+    """
     d_BT = torch.tensor([[2.0, -1.0, 1e-3]], dtype=torch.float64)
     zero_BT = torch.zeros_like(d_BT)
     for estimate, slopes in (
         ("k3", [1 - math.exp(2), 1 - math.exp(-1), -math.expm1(1e-3)]),
         ("unbiased", [-2.0, 1.0, -1e-3]),
     ):
-        out, grad_BT = gradient(UNBIASED.replace(kl_estimate=estimate), kl_alone(zero_BT, d_BT), zero_BT)
+        out, grad_BT = gradient(
+            UNBIASED.replace(kl_estimate=estimate), kl_alone(zero_BT, d_BT), zero_BT
+        )
         assert float(out.kl_sum or 0) == pytest.approx(float(k3(d_BT).sum()))
         assert (3 * grad_BT[0]).tolist() == pytest.approx(slopes)
 
 
 def test_its_mean_gradient_is_that_of_the_divergence_and_k3_s_is_not() -> None:
-    """Three tokens, summed with the old policy's probabilities: no sampling, so no tolerance for chance."""
+    """Three tokens, summed with the old policy's probabilities: no sampling, so no tolerance for
+    chance.
+    """
     torch.manual_seed(0)
     old_V, ref_V = (torch.randn(3, dtype=torch.float64).log_softmax(0) for _ in range(2))
     logits_V = torch.randn(3, dtype=torch.float64, requires_grad=True)
     logp_V = logits_V.log_softmax(0)
-    (exact_V,) = torch.autograd.grad((logp_V.exp() * (logp_V - ref_V)).sum(), logits_V, retain_graph=True)
+    (exact_V,) = torch.autograd.grad(
+        (logp_V.exp() * (logp_V - ref_V)).sum(), logits_V, retain_graph=True
+    )
     d_V = ref_V - logp_V
     for estimate_V, unbiased in ((weighted_k3(d_V, logp_V - old_V), True), (k3(d_V), False)):
-        (mean_V,) = torch.autograd.grad((old_V.exp() * estimate_V).sum(), logits_V, retain_graph=True)
+        (mean_V,) = torch.autograd.grad(
+            (old_V.exp() * estimate_V).sum(), logits_V, retain_graph=True
+        )
         assert torch.allclose(mean_V, exact_V) is unbiased
 
 
-@pytest.mark.parametrize(("log_ratio", "log_ref"), [(200.0, 0.0), (-300.0, 0.0), (37.0, 500.0), (0.0, 500.0)])
-def test_it_is_finite_in_single_precision_however_far_the_policies_are_apart(log_ratio: float, log_ref: float) -> None:
+@pytest.mark.parametrize(
+    ("log_ratio", "log_ref"), [(200.0, 0.0), (-300.0, 0.0), (37.0, 500.0), (0.0, 500.0)]
+)
+def test_it_is_finite_in_single_precision_however_far_the_policies_are_apart(
+    log_ratio: float, log_ref: float
+) -> None:
     batch = kl_alone(torch.zeros(1, 1), torch.tensor([[log_ref]]))
     out, grad_BT = gradient(UNBIASED, batch, torch.tensor([[log_ratio]]))
     assert out.loss.detach().isfinite()
@@ -64,17 +85,23 @@ def test_it_is_finite_in_single_precision_however_far_the_policies_are_apart(log
 
 
 def test_the_entropy_is_added_to_every_token_s_term_and_aggregated_with_it() -> None:
-    """Entropies 1 and 3 of the first response, 5 of the second: with a token mean 9 / 3, with a mean over responses of
-    token means (2 + 5) / 2. The ratios are 1, so the terms themselves are A."""
+    """Entropies 1 and 3 of the first response, 5 of the second: with a token mean 9 / 3, with a
+    mean over responses of token means (2 + 5) / 2. The ratios are 1, so the terms themselves are
+    A."""
     entropy_BT = torch.tensor([[1.0, 3.0], [5.0, 0.0]], dtype=torch.float64)
     zero_BT, batch = torch.zeros_like(entropy_BT), batch_of([[1, 1], [1, 0]], [2.0, 0.0])
-    for aggregation, plain, bonus in (("token-mean", 4 / 3, 9 / 3), ("seq-mean-token-mean", 1.0, 7 / 2)):
+    for aggregation, plain, bonus in (
+        ("token-mean", 4 / 3, 9 / 3),
+        ("seq-mean-token-mean", 1.0, 7 / 2),
+    ):
         settings = GRPO.replace(entropy_coef=0.1, aggregation=aggregation)
         loss = surrogate(zero_BT, batch, settings, entropy_BT=entropy_BT).loss
         assert float(loss) == pytest.approx(-plain - 0.1 * bonus)
         none = settings.replace(entropy_coef=0.0, kl_coef=0.0)
         unasked = surrogate(zero_BT, batch, none)
-        assert torch.equal(surrogate(zero_BT, batch, none, entropy_BT=entropy_BT).loss, unasked.loss)
+        assert torch.equal(
+            surrogate(zero_BT, batch, none, entropy_BT=entropy_BT).loss, unasked.loss
+        )
         assert unasked.kl_sum is None
 
 
@@ -103,11 +130,16 @@ def test_responses_far_off_the_policy_with_a_negative_advantage_are_masked(
     settings = GRPO.replace(off_policy_mask=limit)
     assert token_weights(LOGP, THREE, settings).tolist() == (1 - torch.tensor(masked)).tolist()
     unscored = replace(THREE, sampler_logp_BT=SAMPLER * math.nan)
-    assert not off_policy(LOGP, unscored, limit).any(), "what the sampler could not score is no evidence"
+    assert not off_policy(LOGP, unscored, limit).any(), (
+        "what the sampler could not score is no evidence"
+    )
 
 
 def test_a_masked_response_keeps_its_place_in_the_denominator() -> None:
-    """Ratios e^-1 for response 0, e^-.25 and e^-.75 for response 1: A < 0 and below .8 the latter is held at .8."""
+    """Ratios e^-1 for response 0, e^-.25 and e^-.75 for response 1:
+
+    A < 0 and below .8 the latter is held at .8.
+    """
     out, grad_BT = gradient(GRPO.replace(off_policy_mask=0.5), THREE, LOGP)
     assert float(out.loss.detach()) == pytest.approx(-(math.exp(-1) - (0.8 + 0.8) / 2) / 3)
     assert grad_BT[2].tolist() == [0.0, 0.0]
@@ -115,15 +147,21 @@ def test_a_masked_response_keeps_its_place_in_the_denominator() -> None:
 
 
 def test_the_mask_and_a_correction_multiply() -> None:
-    both = GRPO.replace(off_policy_mask=0.5, mismatch_correction="tis", mismatch_low=0.0, mismatch_high=2.0)
+    both = GRPO.replace(
+        off_policy_mask=0.5, mismatch_correction="tis", mismatch_low=0.0, mismatch_high=2.0
+    )
     weight_BT = token_weights(LOGP, THREE, both)
     assert weight_BT[2, 0] == 0
-    assert torch.equal(weight_BT[:2], token_weights(LOGP, THREE, both.replace(off_policy_mask=None))[:2])
+    assert torch.equal(
+        weight_BT[:2], token_weights(LOGP, THREE, both.replace(off_policy_mask=None))[:2]
+    )
     assert (both.weighs_tokens, GRPO.weighs_tokens) == (True, False)
 
 
 def test_its_gradient_raises_the_entropy() -> None:
-    """A step along the gradient of one distribution's entropy, whatever the token that was drawn."""
+    """A step along the gradient of one distribution's entropy, whatever the token that was
+    drawn.
+    """
     logits_V = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
 
     def entropy() -> Tensor:
@@ -134,7 +172,9 @@ def test_its_gradient_raises_the_entropy() -> None:
     logp_BT = logits_V.log_softmax(0)[0].view(1, 1)
     batch = Batch(mask_BT, torch.zeros(1, 1, dtype=torch.float64), logp_BT.detach(), 1, 1)
     before = entropy()
-    surrogate(logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=before.view(1, 1)).loss.backward()
+    surrogate(
+        logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=before.view(1, 1)
+    ).loss.backward()
     with torch.no_grad():
         logits_V -= 0.1 * logits_V.grad
     assert entropy() > before

@@ -1,4 +1,7 @@
-"""Losses that see a whole mini-batch first: BAPO's range, and the tokens that Clip-Cov and KL-Cov select."""
+"""Losses that see a whole mini-batch first:
+
+BAPO's range, and the tokens that Clip-Cov and KL-Cov select.
+"""
 
 import math
 from dataclasses import replace
@@ -25,16 +28,26 @@ def logp_of(*rows: list[float]) -> Tensor:
     return torch.tensor([[math.log(w) for w in row] for row in rows], dtype=torch.float64)
 
 
-# Response 0 with A = +1: w = 2, 1, 0.5, so that the tokens with A > 0 add up to min(2, bound) + 1.5: 2.7 at 1.2.
-# Response 1 with A = -1: one token, with the size max(w, bound).
+# Response 0 with A = +1: w = 2, 1, 0.5, so that the tokens with A > 0 add up to min(2, bound) +
+# 1.5: 2.7 at 1.2. Response 1 with A = -1: one token, with the size max(w, bound).
 MASK = [[1, 1, 1], [1, 0, 0]]
 PENCIL = [
     # w of response 1, the share wanted; the bounds found
     (1.0, 0.72, 0.6, 1.20),  # 2.7 / 3.7 = 0.7297 at once: nothing moves
-    (1.0, 0.74, 0.9, 1.35),  # the lower bound moves nothing that is 1; then 2.85 / 3.85 = 0.7403, 2.8 / 3.8 was 0.7368
+    (
+        1.0,
+        0.74,
+        0.9,
+        1.35,
+    ),  # the lower bound moves nothing that is 1; then 2.85 / 3.85 = 0.7403, 2.8 / 3.8 was 0.7368
     (0.5, 0.80, 0.6, 1.20),  # 2.7 / (2.7 + 0.6) = 0.818
     (0.5, 0.79, 0.6, 1.20),
-    (0.5, 0.82, 0.9, 3.00),  # at 0.9 the one token has the size 0.9, and 3.5 / 4.4 = 0.795 is all that there is
+    (
+        0.5,
+        0.82,
+        0.9,
+        3.00,
+    ),  # at 0.9 the one token has the size 0.9, and 3.5 / 4.4 = 0.795 is all that there is
     (0.5, 0.78, 0.6, 1.20),
 ]
 
@@ -47,7 +60,10 @@ def test_pencil(w: float, share: float, low: float, high: float) -> None:
     # The loss is then GRPO's with that range, over tokens.
     objective = (min(2.0, high) + 1.5 - max(w, low)) / 4
     assert float(surrogate(logp_BT, batch, found).loss) == pytest.approx(-objective)
-    assert surrogate(logp_BT, batch, found).clipped_BT.int().tolist() == [[int(high < 2), 0, 0], [int(w < low), 0, 0]]
+    assert surrogate(logp_BT, batch, found).clipped_BT.int().tolist() == [
+        [int(high < 2), 0, 0],
+        [int(w < low), 0, 0],
+    ]
 
 
 def test_the_last_step_is_as_long_as_is_left() -> None:
@@ -60,14 +76,18 @@ def test_the_last_step_is_as_long_as_is_left() -> None:
 
 def test_limits() -> None:
     batch, logp_BT = batch_of(MASK, [1.0, -1.0]), logp_of([2.0, 1.0, 0.5], [0.5, 1.0, 1.0])
-    still = BAPO.replace(bapo_clip_low=BAPO.clip_low, bapo_clip_high=BAPO.clip_high, bapo_share=0.99)
+    still = BAPO.replace(
+        bapo_clip_low=BAPO.clip_low, bapo_clip_high=BAPO.clip_high, bapo_share=0.99
+    )
     assert range_of(logp_BT, batch, still) == still, "without room it is the clip"
     assert float(surrogate(logp_BT, batch, still).loss) == float(
         surrogate(logp_BT, batch, PRESETS["dapo"].replace(clip_low=0.4, clip_high=0.2)).loss
     )
     for adv, moved in (([1.0, 1.0], False), ([0.0, 0.0], False), ([-1.0, -1.0], True)):
         found = range_of(logp_BT, batch_of(MASK, adv), BAPO)
-        ends = (BAPO.bapo_clip_low, BAPO.bapo_clip_high) if moved else (BAPO.clip_low, BAPO.clip_high)
+        ends = (
+            (BAPO.bapo_clip_low, BAPO.bapo_clip_high) if moved else (BAPO.clip_low, BAPO.clip_high)
+        )
         assert (found.clip_low, found.clip_high) == ends, "nobody has A < 0, A at all, or A > 0"
     broken = range_of(torch.full((2, 3), math.nan, dtype=torch.float64), batch, BAPO)
     assert (broken.clip_low, broken.clip_high) == (0.1, 2.0), "a dead model ends no search"
@@ -84,13 +104,21 @@ def test_a_kl_term_moves_no_bound_and_a_sequence_ratio_may_be_balanced() -> None
 
 
 def test_parts_alone_would_find_other_ranges() -> None:
-    """The whole mini-batch's range gives both parts the whole's gradient; each part's own range does not."""
+    """The whole mini-batch's range gives both parts the whole's gradient; each part's own range
+    does not.
+    """
     mask, adv = [[1, 1], [1, 1]], [1.0, -1.0]
     batch, logp_BT = batch_of(mask, adv), logp_of([1.5, 1.5], [0.5, 0.8])
 
     def gradient(rows: slice, settings: Common) -> Tensor:
         leaf = logp_BT[rows].clone().requires_grad_()
-        part = Batch(batch.mask_BT[rows], batch.adv_BT[rows], batch.old_logp_BT[rows], batch.responses, batch.tokens)
+        part = Batch(
+            batch.mask_BT[rows],
+            batch.adv_BT[rows],
+            batch.old_logp_BT[rows],
+            batch.responses,
+            batch.tokens,
+        )
         surrogate(leaf, part, settings).loss.backward()
         return leaf.grad
 
@@ -104,8 +132,8 @@ def test_parts_alone_would_find_other_ranges() -> None:
     assert not torch.equal(own, whole[1:])
 
 
-# A = 1, 1 in the first response, -1 in the second, and 0 in the third, which counts nowhere. log pi = 0, -4, -2.
-# Means 1/3 and -2, so that the centred products are 2/3 x 2, 2/3 x -2, -4/3 x 0.
+# A = 1, 1 in the first response, -1 in the second, and 0 in the third, which counts nowhere. log pi
+# = 0, -4, -2. Means 1/3 and -2, so that the centred products are 2/3 x 2, 2/3 x -2, -4/3 x 0.
 THREE_MASK = [[1, 1], [1, 0], [1, 1]]
 THREE_LOGP = torch.tensor([[0.0, -4.0], [-2.0, 0.0], [-9.0, -9.0]], dtype=torch.float64)
 SIGNS = [1.0, -1.0, 0.0]
@@ -117,7 +145,9 @@ def mini_batch() -> Batch:
 
 def test_covariances_by_hand() -> None:
     found_BT = covariance(moved_by(THREE_LOGP, mini_batch(), Objective()))
-    assert found_BT[:2].flatten().tolist() == pytest.approx([4 / 3, -4 / 3, 0.0, math.nan], nan_ok=True)
+    assert found_BT[:2].flatten().tolist() == pytest.approx(
+        [4 / 3, -4 / 3, 0.0, math.nan], nan_ok=True
+    )
     assert found_BT[2].isnan().all()
 
 
@@ -125,11 +155,26 @@ def test_covariances_by_hand() -> None:
     ("settings", "selected"),
     [
         (KlCov(policy_loss="kl-cov"), [[1, 0], [0, 0], [0, 0]]),  # one at least
-        (KlCov(policy_loss="kl-cov", kl_cov_share=0.4), [[1, 0], [1, 0], [0, 0]]),  # two of five tokens
-        (KlCov(policy_loss="kl-cov", kl_cov_share=1.0), [[1, 1], [1, 0], [0, 0]]),  # never one with A = 0
-        (ClipCov(policy_loss="clip-cov", clip_cov_share=1.0), [[1, 0], [0, 0], [0, 0]]),  # 4/3 is between 1 and 5
-        (ClipCov(policy_loss="clip-cov", clip_cov_share=1.0, clip_cov_low=2.0), [[0, 0], [0, 0], [0, 0]]),
-        (ClipCov(policy_loss="clip-cov", clip_cov_share=1.0, clip_cov_low=-2.0), [[1, 1], [1, 0], [0, 0]]),
+        (
+            KlCov(policy_loss="kl-cov", kl_cov_share=0.4),
+            [[1, 0], [1, 0], [0, 0]],
+        ),  # two of five tokens
+        (
+            KlCov(policy_loss="kl-cov", kl_cov_share=1.0),
+            [[1, 1], [1, 0], [0, 0]],
+        ),  # never one with A = 0
+        (
+            ClipCov(policy_loss="clip-cov", clip_cov_share=1.0),
+            [[1, 0], [0, 0], [0, 0]],
+        ),  # 4/3 is between 1 and 5
+        (
+            ClipCov(policy_loss="clip-cov", clip_cov_share=1.0, clip_cov_low=2.0),
+            [[0, 0], [0, 0], [0, 0]],
+        ),
+        (
+            ClipCov(policy_loss="clip-cov", clip_cov_share=1.0, clip_cov_low=-2.0),
+            [[1, 1], [1, 0], [0, 0]],
+        ),
     ],
 )
 def test_the_selected_tokens(settings: KlCov | ClipCov, selected: list[list[int]]) -> None:
@@ -167,8 +212,12 @@ def test_parts_of_a_mini_batch_keep_the_whole_s_selection() -> None:
     parts = []
     for rows in (slice(0, 1), slice(1, 3)):
         names = ("mask_BT", "adv_BT", "old_logp_BT")
-        part = replace(batch, selected_BT=None, **{name: getattr(batch, name)[rows] for name in names})
-        parts.append(surrogate(logp_BT[rows], replace(part, selected_BT=selected_BT[rows]), settings).loss)
+        part = replace(
+            batch, selected_BT=None, **{name: getattr(batch, name)[rows] for name in names}
+        )
+        parts.append(
+            surrogate(logp_BT[rows], replace(part, selected_BT=selected_BT[rows]), settings).loss
+        )
         alone = surrogate(logp_BT[rows], part, settings).loss
     assert float(sum(parts)) == pytest.approx(float(whole.loss))
     assert float(alone) != pytest.approx(float(parts[1]))

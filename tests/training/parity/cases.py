@@ -1,6 +1,8 @@
-"""Mini-batches of unequal lengths, our objectives on them, and what makes two losses agree: what tests of peers share.
+"""Mini-batches of unequal lengths, our objectives on them, and what makes two losses agree: what
+tests of peers share.
 
-Equal lengths would hide the aggregation, so no case has them. Shapes: B responses, T response tokens (padded).
+Equal lengths would hide the aggregation, so no case has them. Shapes: B responses, T response
+tokens (padded).
 """
 
 import importlib.metadata
@@ -25,7 +27,9 @@ from gspo_lab.training.objectives import (
 
 LOSS = 1e-7
 GRADIENT = 4e-9
-"""Absolute; both grow with the size of the value itself where ratios are large (float32 has 1.2e-7 of it)."""
+"""Absolute; both grow with the size of the value itself where ratios are large (float32 has 1.2e-7
+of it).
+"""
 LENGTHS = (4, 9, 17, 30, 47, 64)
 BANDS = {"grpo": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
 HORIZON = 100
@@ -57,7 +61,13 @@ class Case:
         """What our objectives read of it, as (a part of) the mini-batch `whole`."""
         mask_BT = (whole or self).mask_BT
         return Batch(
-            self.mask_BT, self.adv_BT, self.old_BT, len(mask_BT), int(mask_BT.sum()), self.ref_BT, self.sampler_BT
+            self.mask_BT,
+            self.adv_BT,
+            self.old_BT,
+            len(mask_BT),
+            int(mask_BT.sum()),
+            self.ref_BT,
+            self.sampler_BT,
         )
 
 
@@ -65,14 +75,19 @@ def case_of(log_ratio_BT: Tensor, lengths: tuple[int, ...], adv_BT: Tensor) -> C
     mask_BT = torch.arange(log_ratio_BT.shape[1])[None, :] < torch.tensor(lengths)[:, None]
     old_BT = -2.0 * torch.rand(log_ratio_BT.shape) * mask_BT
     ref_BT = (old_BT + 0.1 * torch.randn(log_ratio_BT.shape)) * mask_BT
-    # A sampler that disagrees by up to a factor of 2 or so at a token; its response means lie on both sides of 1.
+    # A sampler that disagrees by up to a factor of 2 or so at a token; its response means lie on
+    # both sides of 1.
     sampler_BT = (old_BT + 0.25 * torch.randn(log_ratio_BT.shape)) * mask_BT
     logp_BT = (old_BT + log_ratio_BT) * mask_BT
-    return Case(mask_BT, adv_BT.expand(mask_BT.shape) * mask_BT, old_BT, logp_BT, ref_BT, sampler_BT)
+    return Case(
+        mask_BT, adv_BT.expand(mask_BT.shape) * mask_BT, old_BT, logp_BT, ref_BT, sampler_BT
+    )
 
 
 def near(*, per_token: bool = False, empty: bool = False) -> Case:
-    """Sequence ratios around 1 +- 6e-4, so that GSPO's band binds for some responses; token ratios within +- 10 %."""
+    """Sequence ratios around 1 +- 6e-4, so that GSPO's band binds for some responses; token ratios
+    within +- 10 %.
+    """
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(11)
     lengths = (0, *LENGTHS[1:]) if empty else LENGTHS
@@ -86,7 +101,9 @@ def near(*, per_token: bool = False, empty: bool = False) -> Case:
 
 
 def far() -> Case:
-    """Log-ratios of standard deviation 1: tokens and responses far outside every range, w > 3 with A < 0 included."""
+    """Log-ratios of standard deviation 1: tokens and responses far outside every range, w > 3 with
+    A < 0 included.
+    """
     torch.manual_seed(12)
     log_ratio_BT = torch.randn(6, 64) + torch.tensor([0.5, -0.5, 0.8, 0.0, 1.4, -0.3])[:, None]
     return case_of(log_ratio_BT, LENGTHS, torch.tensor([1.1, -0.7, -0.9, 0.6, -1.4, 0.0])[:, None])
@@ -146,7 +163,9 @@ def cosine(a: Result, b: Result) -> float:
 
 
 def peer(package: str, version: str) -> None:
-    """Skip where a peer is not installed, or is another release than the one whose internals are called here."""
+    """Skip where a peer is not installed, or is another release than the one whose internals are
+    called here.
+    """
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: see this file's first lines")
     found = importlib.metadata.version(package)

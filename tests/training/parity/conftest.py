@@ -1,4 +1,7 @@
-"""The loss functions of TRL 1.16 and verl 0.9, called on the cases of `cases.py`. What is not importable is skipped."""
+"""The loss functions of TRL 1.16 and verl 0.9, called on the cases of `cases.py`.
+
+What is not importable is skipped.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from gspo_lab.training.objectives import Objective
 
-# ---------------------------------------------------------------------------------------------------------------- TRL
+# ---------------------------------------------------------------------------------------------------------------- TRL  # noqa: E501
 
 
 class OneProcess:
@@ -49,13 +52,17 @@ def trl() -> Callable[..., Result]:
         sampler_ratio: Tensor | None = None,
         cap: float | None = None,
     ) -> Result:
-        """TRL's loss; `cap` is its `epsilon_high`, our clip_high by default; `items` are the tokens of the whole
-        accumulation window (dapo), the case's own by default; `sampler_ratio` what it makes of vLLM's log-probs:
-        [B, T] or, where it is of a sequence, [B, 1]."""
+        """TRL's loss; `cap` is its `epsilon_high`, our clip_high by default; `items` are the tokens
+        of the whole accumulation window (dapo), the case's own by default; `sampler_ratio` what it
+        makes of vLLM's log-probs: [B, T] or, where it is of a sequence, [B, 1]."""
         leaf = case.logp_BT.clone().requires_grad_()
         metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
         stand_in = SimpleNamespace(
-            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (leaf, entropy_of(leaf), None),
+            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (
+                leaf,
+                entropy_of(leaf),
+                None,
+            ),
             _entropy_bonus_enabled=settings.entropy_coef > 0,
             entropy_coef=settings.entropy_coef,
             use_adaptive_entropy=False,
@@ -100,7 +107,9 @@ def trl() -> Callable[..., Result]:
             "old_per_token_logps": case.old_BT,
             "ref_per_token_logps": case.ref_BT,
             "sampling_per_token_logps": case.sampler_BT,
-            "num_items_in_batch": torch.tensor(float(case.mask_BT.sum()) if items is None else float(items)),
+            "num_items_in_batch": torch.tensor(
+                float(case.mask_BT.sum()) if items is None else float(items)
+            ),
             "importance_sampling_ratio": sampler_ratio,
         }
         value = trainer._compute_loss(stand_in, None, inputs)
@@ -111,7 +120,7 @@ def trl() -> Callable[..., Result]:
     return loss
 
 
-# --------------------------------------------------------------------------------------------------------------- verl
+# --------------------------------------------------------------------------------------------------------------- verl  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +150,9 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
         whole: Case | None = None,
         weights: Tensor | None = None,
     ) -> Result:
-        """verl's loss; `whole` is the mini-batch that `case` is a part of, `weights` the rollout correction's."""
+        """verl's loss; `whole` is the mini-batch that `case` is a part of, `weights` the rollout
+        correction's.
+        """
         config = actor_config(
             strategy="fsdp",
             rollout_n=1,
@@ -164,7 +175,9 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
         config.global_batch_info.clear()
         if whole is not None:
             config.global_batch_info.update(
-                dp_size=1, batch_num_tokens=int(whole.mask_BT.sum()), global_batch_size=len(whole.mask_BT)
+                dp_size=1,
+                batch_num_tokens=int(whole.mask_BT.sum()),
+                global_batch_size=len(whole.mask_BT),
             )
         if how == "seq-mean-token-sum-norm":
             config.global_batch_info["loss_scale_factor"] = HORIZON

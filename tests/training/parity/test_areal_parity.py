@@ -1,7 +1,9 @@
-"""Our objectives against AReaL 1.0.4's loss on the same tensors, padded and packed: loss, gradient, clip fraction.
+"""Our objectives against AReaL 1.0.4's loss on the same tensors, padded and packed: loss, gradient,
+clip fraction.
 
-AReaL means every token alike and has no other aggregation: ours are asked with token-mean. It is not in the base
-install: run this file where it is (gspo-lab engines install areal), with this project and pytest on the path.
+AReaL means every token alike and has no other aggregation: ours are asked with token-mean. It is
+not in the base install: run this file where it is (gspo-lab engines install areal), with this
+project and pytest on the path.
 """
 
 from collections.abc import Callable
@@ -9,7 +11,22 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CASES, GRPO, GSPO, GSPO_TOKEN, TIGHT, Case, Result, agree, cosine, far, imported, near, ours, peer
+from cases import (
+    CASES,
+    GRPO,
+    GSPO,
+    GSPO_TOKEN,
+    TIGHT,
+    Case,
+    Result,
+    agree,
+    cosine,
+    far,
+    imported,
+    near,
+    ours,
+    peer,
+)
 
 from gspo_lab.training.objectives import Objective
 
@@ -33,11 +50,12 @@ def theirs() -> Any:
 @pytest.fixture(params=["padded", "packed"])
 def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
     def loss(case: Case, settings: Objective, **how: Any) -> Result:
-        """Packed: one row behind the other, with where each begins; what only pads is off the mask in both forms.
+        """Packed: one row behind the other, with where each begins; what only pads is off the mask
+        in both forms.
 
-        Packed in float64: AReaL then adds a response's advantages one behind the other, and in float32 their mean is
-        off by up to 8e-7 here (64 tokens) and its loss by 7e-7; padded rows are summed in pairs. In float64 packed and
-        padded are equal to 1e-16.
+        Packed in float64: AReaL then adds a response's advantages one behind the other, and in
+        float32 their mean is off by up to 8e-7 here (64 tokens) and its loss by 7e-7; padded rows
+        are summed in pairs. In float64 packed and padded are equal to 1e-16.
         """
         if request.param == "packed":
             case = case.double()
@@ -97,11 +115,15 @@ def test_areal_s_c_clip_is_a_dual_clip(areal: Callable[..., Result], settings: O
     mine = ours(data, token_mean(capped))
     agree(mine, areal(data, capped))
     assert mine.loss < ours(data, token_mean(settings)).loss - 0.1
-    assert areal(data, capped).clip["dual_clip_mask"] == pytest.approx(mine.clip["dual_clip_fraction_tokens"], abs=1e-6)
+    assert areal(data, capped).clip["dual_clip_mask"] == pytest.approx(
+        mine.clip["dual_clip_fraction_tokens"], abs=1e-6
+    )
 
 
 def test_areal_means_a_response_s_advantages_where_they_vary(areal: Callable[..., Result]) -> None:
-    """So its sequence level is GSPO and not GSPO-token, whose gradient keeps each token's own advantage."""
+    """So its sequence level is GSPO and not GSPO-token, whose gradient keeps each token's own
+    advantage.
+    """
     data = near(per_token=True)
     result = areal(data, GSPO)
     agree(ours(data, token_mean(GSPO)), result)
@@ -115,4 +137,6 @@ def test_areal_does_not_cap_a_huge_ratio_either(areal: Callable[..., Result]) ->
         mine, other = ours(data, token_mean(settings)), areal(data, settings)
         assert mine.loss == pytest.approx(other.loss, rel=1e-6)
         assert mine.loss > 1e9
-        assert torch.linalg.norm(mine.grad_BT - other.grad_BT) <= 1e-6 * torch.linalg.norm(mine.grad_BT)
+        assert torch.linalg.norm(mine.grad_BT - other.grad_BT) <= 1e-6 * torch.linalg.norm(
+            mine.grad_BT
+        )

@@ -1,4 +1,5 @@
-"""GAE and the clipped value loss against verl 0.9's and AReaL 1.0.4's on ragged batches with tools' tokens in them.
+"""GAE and the clipped value loss against verl 0.9's and AReaL 1.0.4's on ragged batches with tools'
+tokens in them.
 
 How to run it: see test_peer_parity.py and test_areal_parity.py.
 """
@@ -21,7 +22,9 @@ def ragged() -> tuple[Tensor, Tensor, Tensor]:
     """Rewards at the end, values, and a loss mask with gaps, [6, 64]; every response has tokens."""
     generator = torch.Generator().manual_seed(3)
     length_B1 = torch.tensor([4, 9, 17, 30, 47, 64])[:, None]
-    mask_BT = (torch.arange(64)[None, :] < length_B1) & (torch.rand(6, 64, generator=generator) < 0.8)
+    mask_BT = (torch.arange(64)[None, :] < length_B1) & (
+        torch.rand(6, 64, generator=generator) < 0.8
+    )
     mask_BT[:, 0] = True
     value_BT = torch.randn(6, 64, generator=generator) * mask_BT
     return at_last_token(torch.tensor([1.0, 0.0, 0.5, 1.0, 0.0, -1.0]), mask_BT), value_BT, mask_BT
@@ -43,7 +46,9 @@ def areal() -> Any:
 def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lambda: float) -> None:
     core_algos, *_ = verl_modules
     reward_BT, value_BT, mask_BT = ragged()
-    theirs = core_algos.compute_gae_advantage_return(reward_BT, value_BT, mask_BT.float(), gamma, gae_lambda)
+    theirs = core_algos.compute_gae_advantage_return(
+        reward_BT, value_BT, mask_BT.float(), gamma, gae_lambda
+    )
     adv_BT, return_BT = gae(reward_BT, value_BT, mask_BT, gamma=gamma, gae_lambda=gae_lambda)
     assert torch.allclose(whitened(adv_BT, mask_BT), theirs[0] * mask_BT, atol=1e-5)
     assert torch.allclose(return_BT, theirs[1] * mask_BT, atol=1e-5)
@@ -58,7 +63,9 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
     for theirs in (False, True):
         leaf = value_BT.clone().requires_grad_()
         if theirs:
-            loss, share = core_algos.compute_value_loss(leaf, return_BT, old_BT, mask_BT.float(), clip)
+            loss, share = core_algos.compute_value_loss(
+                leaf, return_BT, old_BT, mask_BT.float(), clip
+            )
         else:
             out = value_loss(leaf, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=clip)
             loss, share = out.loss, out.clipped_BT.sum() / mask_BT.sum()
@@ -81,5 +88,7 @@ def test_areal_s_value_loss(areal: Any) -> None:
 def test_areal_s_code_means_a_response_s_advantages(areal: Any) -> None:
     """Its page on GSPO says sum."""
     _, adv_BT, mask_BT = ragged()
-    _, theirs = areal.functional._compute_sequence_level_ratio_and_advantages(adv_BT * 0, adv_BT, mask_BT, None)
+    _, theirs = areal.functional._compute_sequence_level_ratio_and_advantages(
+        adv_BT * 0, adv_BT, mask_BT, None
+    )
     assert torch.allclose(of_sequence(adv_BT, mask_BT, "mean"), theirs * mask_BT, atol=1e-6)

@@ -1,6 +1,8 @@
-"""The presets beyond GRPO and GSPO against TRL 1.16 and verl 0.9, on the same tensors: loss and gradient.
+"""The presets beyond GRPO and GSPO against TRL 1.16 and verl 0.9, on the same tensors: loss and
+gradient.
 
-How to install the peers: see test_peer_parity.py. Where a peer means another number by a setting, the test says so.
+How to install the peers: see test_peer_parity.py. Where a peer means another number by a setting,
+the test says so.
 """
 
 import math
@@ -14,7 +16,9 @@ from gspo_lab.training.objectives import PRESETS, Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-DAPO, CISPO, SAPO, VESPO, LUSPO, GMPO = (PRESETS[name] for name in ("dapo", "cispo", "sapo", "vespo", "luspo", "gmpo"))
+DAPO, CISPO, SAPO, VESPO, LUSPO, GMPO = (
+    PRESETS[name] for name in ("dapo", "cispo", "sapo", "vespo", "luspo", "gmpo")
+)
 DR_GRPO = PRESETS["dr-grpo"].replace(aggregation_constant=float(HORIZON))
 WHOLE = ["near", "far", "empty"]
 
@@ -34,7 +38,9 @@ def test_trl(trl: Callable[..., Result], case: str, settings: Objective, loss_ty
 
 @pytest.mark.parametrize("case", CASES)
 def test_trl_s_epsilon_high_is_cispo_s_cap_itself(trl: Callable[..., Result], case: str) -> None:
-    """`epsilon_high` 5 there is clip_high 4 here and in verl; at its default of 0.2 it scales every weight down."""
+    """`epsilon_high` 5 there is clip_high 4 here and in verl; at its default of 0.2 it scales every
+    weight down.
+    """
     data = CASES[case]()
     agree(ours(data, CISPO), trl(data, CISPO, "cispo", cap=5.0))
     assert abs(trl(data, CISPO, "cispo", cap=0.2).loss) < 0.5 * abs(ours(data, CISPO).loss)
@@ -47,7 +53,9 @@ def test_trl_s_vespo(trl: Callable[..., Result], case: str) -> None:
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_trl_s_entropy_coefficient_is_one_of_a_token_mean(trl: Callable[..., Result], case: str) -> None:
+def test_trl_s_entropy_coefficient_is_one_of_a_token_mean(
+    trl: Callable[..., Result], case: str
+) -> None:
     """Whatever its loss; the lab's term is aggregated as the others are, which verl does too."""
     data, settings = CASES[case](), DAPO.replace(entropy_coef=0.1)
     agree(ours(data, settings), trl(data, settings, "dapo"))
@@ -61,11 +69,20 @@ KL_COV = PRESETS["kl-cov"].replace(kl_cov_share=0.1)
 @pytest.mark.parametrize("case", ["near", "per-token"])
 @pytest.mark.parametrize(
     ("loss_mode", "settings"),
-    [("clip_cov", CLIP_COV), ("clip_cov", CLIP_COV.replace(clip_low=0.02, clip_high=0.03)), ("kl_cov", KL_COV)],
+    [
+        ("clip_cov", CLIP_COV),
+        ("clip_cov", CLIP_COV.replace(clip_low=0.02, clip_high=0.03)),
+        ("kl_cov", KL_COV),
+    ],
     ids=["clip-cov", "clip-cov-tight", "kl-cov"],
 )
-def test_verl_s_covariances(verl: Callable[..., Result], case: str, settings: Objective, loss_mode: str) -> None:
-    """Of a whole mini-batch without A = 0. Which candidates Clip-Cov takes is chance: here all of them."""
+def test_verl_s_covariances(
+    verl: Callable[..., Result], case: str, settings: Objective, loss_mode: str
+) -> None:
+    """Of a whole mini-batch without A = 0.
+
+    Which candidates Clip-Cov takes is chance: here all of them.
+    """
     data = CASES[case]()
     mine = ours(data, settings)
     agree(mine, verl(data, settings, loss_mode, "token-mean"))
@@ -88,7 +105,11 @@ def test_verl_s_covariances(verl: Callable[..., Result], case: str, settings: Ob
 def test_verl(verl: Callable[..., Result], case: str, settings: Objective, loss_mode: str) -> None:
     data = CASES[case]()
     # The divergence is one of probabilities, and the far case's log-probs leave them.
-    data = replace(data, logp_BT=data.logp_BT.clamp(max=-0.01) * data.mask_BT) if loss_mode == "dppo_kl" else data
+    data = (
+        replace(data, logp_BT=data.logp_BT.clamp(max=-0.01) * data.mask_BT)
+        if loss_mode == "dppo_kl"
+        else data
+    )
     dual = {"dual_clip": 20.0} if loss_mode.startswith("dppo") else {}
     agree(ours(data, settings), verl(data, settings, loss_mode, "token-mean", **dual))
 
@@ -99,10 +120,14 @@ def test_verl_s_sapo(verl: Callable[..., Result], case: str) -> None:
     agree(ours(data, SAPO), verl(data, SAPO, "sapo", "seq-mean-token-mean"))
 
 
-@pytest.mark.parametrize("settings", [GMPO, GMPO.replace(clip_low=0.02, clip_high=0.03)], ids=["gmpo", "gmpo-tight"])
+@pytest.mark.parametrize(
+    "settings", [GMPO, GMPO.replace(clip_low=0.02, clip_high=0.03)], ids=["gmpo", "gmpo-tight"]
+)
 @pytest.mark.parametrize("case", ["near", "far"])
 def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: Objective) -> None:
-    """verl writes the range in logs; `clip_low` and `clip_high` are ratios here, as with every other rule."""
+    """verl writes the range in logs; `clip_low` and `clip_high` are ratios here, as with every
+    other rule.
+    """
     data = CASES[case]()
     mine = ours(data, settings)
     agree(mine, verl(data, _in_logs(settings), "geo_mean", "seq-mean-token-mean"))
@@ -110,7 +135,9 @@ def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: Objective
 
 
 def _in_logs(settings: Objective) -> Objective:
-    return settings.replace(clip_low=-math.log1p(-settings.clip_low), clip_high=math.log1p(settings.clip_high))
+    return settings.replace(
+        clip_low=-math.log1p(-settings.clip_low), clip_high=math.log1p(settings.clip_high)
+    )
 
 
 def test_the_rules_differ_where_ratios_are_large() -> None:

@@ -1,8 +1,10 @@
-"""Our objectives against the losses of TRL 1.16 and verl 0.9 on the same tensors: loss, gradient, clip fraction.
+"""Our objectives against the losses of TRL 1.16 and verl 0.9 on the same tensors: loss, gradient,
+clip fraction.
 
-Neither peer is in the base install, and their pins conflict with each other's and ours: run this file in an environment
-of its own, with this project on PYTHONPATH (torch 2.13.0, trl 1.16.0; verl 0.9.1 with --no-deps, then tensordict
-omegaconf hydra-core codetiming ray orjson numpy pandas). What is not importable is skipped, with the reason.
+Neither peer is in the base install, and their pins conflict with each other's and ours: run this
+file in an environment of its own, with this project on PYTHONPATH (torch 2.13.0, trl 1.16.0; verl
+0.9.1 with --no-deps, then tensordict omegaconf hydra-core codetiming ray orjson numpy pandas). What
+is not importable is skipped, with the reason.
 """
 
 from collections.abc import Callable
@@ -34,19 +36,28 @@ from gspo_lab.training.objectives.settings import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# ---------------------------------------------------------------------------------------------------------------- TRL
+# ---------------------------------------------------------------------------------------------------------------- TRL  # noqa: E501
 
 
-TRL_AGGREGATIONS = [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean"), ("dr_grpo", "constant")]
+TRL_AGGREGATIONS = [
+    ("grpo", "seq-mean-token-mean"),
+    ("dapo", "token-mean"),
+    ("dr_grpo", "constant"),
+]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("settings", [GRPO, TIGHT, GSPO], ids=["grpo", "grpo-tight", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
 def test_trl(
-    trl: Callable[..., Result], case: str, settings: Objective, loss_type: str, aggregation: Aggregation
+    trl: Callable[..., Result],
+    case: str,
+    settings: Objective,
+    loss_type: str,
+    aggregation: Aggregation,
 ) -> None:
-    # TRL's aggregations that are sums of a sequence's one term over its tokens weight it by its length, as ours do.
+    # TRL's aggregations that are sums of a sequence's one term over its tokens weight it by its
+    # length, as ours do.
     mine = settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
     data = CASES[case]()
     agree(ours(data, mine), trl(data, settings, loss_type))
@@ -59,12 +70,22 @@ def test_trl_counts_responses_at_sequence_level_and_tokens_at_token_level(
     data = CASES[case]()
     token, sequence = ours(data, TIGHT).clip, ours(data, GSPO).clip
     theirs = trl(data, TIGHT, "grpo").clip
-    assert theirs["clip_ratio/region_mean"] == pytest.approx(token["clip_fraction_tokens"], abs=1e-6)
-    assert theirs["clip_ratio/low_mean"] == pytest.approx(token["clip_fraction_tokens_low"], abs=1e-6)
-    assert theirs["clip_ratio/high_mean"] == pytest.approx(token["clip_fraction_tokens_high"], abs=1e-6)
+    assert theirs["clip_ratio/region_mean"] == pytest.approx(
+        token["clip_fraction_tokens"], abs=1e-6
+    )
+    assert theirs["clip_ratio/low_mean"] == pytest.approx(
+        token["clip_fraction_tokens_low"], abs=1e-6
+    )
+    assert theirs["clip_ratio/high_mean"] == pytest.approx(
+        token["clip_fraction_tokens_high"], abs=1e-6
+    )
     theirs = trl(data, GSPO, "grpo").clip
-    assert theirs["clip_ratio/region_mean"] == pytest.approx(sequence["clip_fraction_responses"], abs=1e-6)
-    assert theirs["clip_ratio/region_mean"] != pytest.approx(sequence["clip_fraction_tokens"], abs=1e-2)
+    assert theirs["clip_ratio/region_mean"] == pytest.approx(
+        sequence["clip_fraction_responses"], abs=1e-6
+    )
+    assert theirs["clip_ratio/region_mean"] != pytest.approx(
+        sequence["clip_fraction_tokens"], abs=1e-2
+    )
     assert token["clip_fraction_tokens"] > 0
     assert sequence["clip_fraction_tokens"] > 0
 
@@ -78,22 +99,36 @@ def test_trl_delta_is_a_dual_clip(trl: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
-def test_trl_kl(trl: Callable[..., Result], settings: Objective, loss_type: str, aggregation: Aggregation) -> None:
+def test_trl_kl(
+    trl: Callable[..., Result], settings: Objective, loss_type: str, aggregation: Aggregation
+) -> None:
     data, beta = near(), settings.replace(kl_coef=0.5)
     mine = ours(data, beta.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
     agree(mine, trl(data, beta, loss_type))
-    assert mine.loss > ours(data, settings.replace(aggregation=aggregation, aggregation_constant=100.0)).loss + 1e-4
+    assert (
+        mine.loss
+        > ours(data, settings.replace(aggregation=aggregation, aggregation_constant=100.0)).loss
+        + 1e-4
+    )
 
 
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
 def test_trl_s_bias_correction_is_the_unbiased_estimate(
     trl: Callable[..., Result], loss_type: str, aggregation: Aggregation
 ) -> None:
-    """With one ratio per token. TRL weights by the sequence's ratio at sequence level; the paper's is the token's."""
+    """With one ratio per token.
+
+    TRL weights by the sequence's ratio at sequence level; the paper's is the token's.
+    """
     data, settings = near(), GRPO.replace(kl_coef=0.5, kl_estimate="unbiased")
-    mine = ours(data, settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
+    mine = ours(
+        data, settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
+    )
     agree(mine, trl(data, settings, loss_type))
-    plain = ours(data, settings.replace(kl_estimate="k3", aggregation=aggregation, aggregation_constant=100.0))
+    plain = ours(
+        data,
+        settings.replace(kl_estimate="k3", aggregation=aggregation, aggregation_constant=100.0),
+    )
     assert float((mine.grad_BT - plain.grad_BT).abs().max()) > 1e-5
 
 
@@ -101,24 +136,32 @@ def test_trl_s_bias_correction_is_the_unbiased_estimate(
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
 @pytest.mark.parametrize("case", CASES)
 def test_trl_s_off_policy_mask(
-    trl: Callable[..., Result], case: str, settings: Objective, loss_type: str, aggregation: Aggregation
+    trl: Callable[..., Result],
+    case: str,
+    settings: Objective,
+    loss_type: str,
+    aggregation: Aggregation,
 ) -> None:
     data = CASES[case]()
     data = replace(data, sampler_BT=(data.sampler_BT + 1.0) * data.mask_BT)
     far_B = sequence_mean((data.sampler_BT - data.logp_BT) * data.mask_BT, data.mask_BT)[:, 0]
     # A limit that the farthest of the responses with A < 0 alone is above.
-    masking = settings.replace(off_policy_mask=float(far_B[data.adv_BT.amin(dim=1) < 0].max()) - 1e-3, kl_coef=0.5)
+    masking = settings.replace(
+        off_policy_mask=float(far_B[data.adv_BT.amin(dim=1) < 0].max()) - 1e-3, kl_coef=0.5
+    )
     mine = masking.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
     agree(ours(data, mine), trl(data, masking, loss_type))
     assert abs(ours(data, mine).loss - ours(data, mine.replace(off_policy_mask=None)).loss) > 1e-4
 
 
-@pytest.mark.parametrize(("loss_type", "aggregation"), [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean")])
+@pytest.mark.parametrize(
+    ("loss_type", "aggregation"), [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean")]
+)
 def test_trl_s_mask_of_truncated_completions(
     trl: Callable[..., Result], loss_type: str, aggregation: Aggregation
 ) -> None:
-    """It empties their masks: `truncated = "mask"` where its loss is a mean over responses, "drop" where it is one over
-    tokens, whose count then lacks theirs."""
+    """It empties their masks: `truncated = "mask"` where its loss is a mean over responses, "drop"
+    where it is one over tokens, whose count then lacks theirs."""
     data = near()
     emptied_BT, adv_BT = data.mask_BT.clone(), data.adv_BT.clone()
     emptied_BT[[1, 4]], adv_BT[[1, 4]] = False, 0.0
@@ -139,7 +182,12 @@ def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
         agree(mine, trl(data.rows(part), GSPO, "dapo", items=int(data.mask_BT.sum())))
 
 
-CORRECTIONS = [("tis", 0.0, 1.2), ("icepop", 0.8, 1.25), ("sequence-mask", 0.0, 2.0), ("geometric-mask", 0.95, 1.05)]
+CORRECTIONS = [
+    ("tis", 0.0, 1.2),
+    ("icepop", 0.8, 1.25),
+    ("sequence-mask", 0.0, 2.0),
+    ("geometric-mask", 0.95, 1.05),
+]
 
 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
@@ -147,8 +195,8 @@ CORRECTIONS = [("tis", 0.0, 1.2), ("icepop", 0.8, 1.25), ("sequence-mask", 0.0, 
 def test_trl_corrects_the_sampler_s_mismatch_alike(
     trl: Callable[..., Result], settings: Objective, correction: Correction, low: float, high: float
 ) -> None:
-    """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes them inline while it
-    generates, so its three lines stand here, its loss is called."""
+    """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes
+    them inline while it generates, so its three lines stand here, its loss is called."""
     data = near()
     ratio = (data.old_BT - data.sampler_BT).mul(data.mask_BT)
     ratio = (ratio.sum(-1, keepdim=True) if correction == "sequence-mask" else ratio).exp()
@@ -167,10 +215,12 @@ def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> Non
         mine, theirs = ours(data, settings), trl(data, settings, "grpo")
         assert mine.loss == pytest.approx(theirs.loss, rel=1e-6)
         assert mine.loss > 1e11
-        assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(mine.grad_BT)
+        assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(
+            mine.grad_BT
+        )
 
 
-# --------------------------------------------------------------------------------------------------------------- verl
+# --------------------------------------------------------------------------------------------------------------- verl  # noqa: E501
 
 
 VERL_RULES = [
@@ -191,28 +241,39 @@ VERL_AGGREGATIONS: dict[str, Aggregation] = {
 @pytest.mark.parametrize("how", VERL_AGGREGATIONS)
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 @pytest.mark.parametrize("case", CASES)
-def test_verl(verl: Callable[..., Result], case: str, name: str, settings: Objective, how: str) -> None:
+def test_verl(
+    verl: Callable[..., Result], case: str, name: str, settings: Objective, how: str
+) -> None:
     data = CASES[case]()
-    mine = ours(data, settings.replace(aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)))
+    mine = ours(
+        data,
+        settings.replace(aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)),
+    )
     theirs = verl(data, settings, name, how)
     if case == "per-token" and settings is GSPO:
-        # verl's gspo is GSPO-token: where A varies within a response it is not the sequence objective.
+        # verl's gspo is GSPO-token: where A varies within a response it is not the sequence
+        # objective.
         assert cosine(mine, theirs) < 0.99
         return
-    # verl's means over responses leave out those without tokens; ours, as TRL's, count them with a term of 0.
+    # verl's means over responses leave out those without tokens; ours, as TRL's, count them with a
+    # term of 0.
     agree(theirs, mine, 6 / 5 if case == "empty" and how != "token-mean" else 1.0)
 
 
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 @pytest.mark.parametrize("case", ["near", "far", "empty"])
-def test_verl_clip_fractions(verl: Callable[..., Result], case: str, name: str, settings: Objective) -> None:
+def test_verl_clip_fractions(
+    verl: Callable[..., Result], case: str, name: str, settings: Objective
+) -> None:
     data = CASES[case]()
     mine, theirs = ours(data, settings).clip, verl(data, settings, name, "token-mean").clip
     # verl compares the rounded products r A: a token whose two products round alike is not counted.
     assert theirs["actor/pg_clipfrac"] == pytest.approx(mine["clip_fraction_tokens"], abs=1e-6)
     assert theirs["actor/ppo_kl"] == pytest.approx(mine["stale_k1"], abs=1e-6)
     if settings.dual_clip is not None:
-        assert theirs["actor/pg_clipfrac_lower"] == pytest.approx(mine["dual_clip_fraction_tokens"], abs=1e-6)
+        assert theirs["actor/pg_clipfrac_lower"] == pytest.approx(
+            mine["dual_clip_fraction_tokens"], abs=1e-6
+        )
         assert case != "far" or mine["dual_clip_fraction_tokens"] > 0.01
 
 
@@ -255,8 +316,13 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     assert torch.allclose(mine, theirs, rtol=1e-6)
     assert int((mine != mask_BT).sum()) > 0
     assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
-    correction_of: dict[str, Any] = {"mismatch_correction": correction, "mismatch_low": low, "mismatch_high": high}
-    # A token's own weight has another gradient under GSPO than under GSPO-token, which is what verl's gspo is.
+    correction_of: dict[str, Any] = {
+        "mismatch_correction": correction,
+        "mismatch_low": low,
+        "mismatch_high": high,
+    }
+    # A token's own weight has another gradient under GSPO than under GSPO-token, which is what
+    # verl's gspo is.
     for name, rule in (("vanilla", GRPO.replace(dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
         rule = rule.replace(**correction_of)
         agree(ours(data, rule), verl(data, rule, name, "seq-mean-token-mean", weights=theirs))
@@ -284,7 +350,10 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
         index=[prompt for prompt in range(5) for _ in range(4)],
         config={"gdpo_reward_keys": names, "gdpo_reward_weights": weights},
         non_tensor_batch=dict(zip(names, reward_KPG.flatten(1).numpy(), strict=True)),
-        batch={"prompts": torch.zeros(20, 1), "attention_mask": torch.ones(20, 2, dtype=torch.long)},
+        batch={
+            "prompts": torch.zeros(20, 1),
+            "attention_mask": torch.ones(20, 2, dtype=torch.long),
+        },
     )
     assert torch.allclose(decoupled(reward_KPG, weights), theirs[:, 0].view(5, 4), atol=1e-4)
 
@@ -292,20 +361,27 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
 def test_verl_advantages(verl_modules: Any) -> None:
     core_algos, *_ = verl_modules
     torch.manual_seed(13)
-    reward_PG = torch.cat([torch.rand(3, 4), torch.ones(1, 4), torch.tensor([[0.0, 1.0, 1.0, 0.0]])])
+    reward_PG = torch.cat(
+        [torch.rand(3, 4), torch.ones(1, 4), torch.tensor([[0.0, 1.0, 1.0, 0.0]])]
+    )
     index = [prompt for prompt in range(5) for _ in range(4)]
     one_token = {"response_mask": torch.ones(20, 1), "index": index}
 
     def theirs(function: str, **options: Any) -> Tensor:
         # Fresh rewards each time: verl's functions write into theirs.
         scored = reward_PG.flatten()[:, None].clone()
-        return getattr(core_algos, function)(token_level_rewards=scored, **one_token, **options)[0][:, 0].view(5, 4)
+        return getattr(core_algos, function)(token_level_rewards=scored, **one_token, **options)[0][
+            :, 0
+        ].view(5, 4)
 
     grpo = "compute_grpo_outcome_advantage"
     assert torch.allclose(advantages(reward_PG, "group-mean-std"), theirs(grpo), atol=2e-6)
     no_std = theirs(grpo, norm_adv_by_std_in_grpo=False)
     assert torch.allclose(advantages(reward_PG, "group-mean"), no_std, atol=1e-6)
-    assert torch.allclose(advantages(reward_PG, "leave-one-out"), theirs("compute_rloo_outcome_advantage"), atol=1e-6)
-    # Whitened over tokens there, over responses here: the same where every response has one token, but for epsilon.
+    assert torch.allclose(
+        advantages(reward_PG, "leave-one-out"), theirs("compute_rloo_outcome_advantage"), atol=1e-6
+    )
+    # Whitened over tokens there, over responses here: the same where every response has one token,
+    # but for epsilon.
     baseline = theirs("compute_reinforce_plus_plus_baseline_outcome_advantage")
     assert torch.allclose(advantages(reward_PG, "batch-std"), baseline, atol=1e-4)

@@ -1,4 +1,6 @@
-"""A model whose weights move, what is asked of whoever follows it, and how far off the answers are."""
+"""A model whose weights move, what is asked of whoever follows it, and how far off the answers
+are.
+"""
 
 from typing import Any
 
@@ -35,7 +37,11 @@ def gaps(model: Any, rollouts: list[Rollout], temperature: float) -> torch.Tenso
             logp_SV = (model(ids).logits[0].float() / temperature).log_softmax(-1)
         first = len(rollout.request.prompt_ids) - 1
         own = torch.tensor(rollout.logprobs)
-        out.append((logp_SV[first:-1].gather(1, torch.tensor(rollout.response_ids)[:, None])[:, 0] - own).abs())
+        out.append(
+            (
+                logp_SV[first:-1].gather(1, torch.tensor(rollout.response_ids)[:, None])[:, 0] - own
+            ).abs()
+        )
     return torch.cat(out)
 
 

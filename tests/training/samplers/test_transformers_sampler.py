@@ -8,7 +8,14 @@ import torch
 from followed import SMALL, TOKENIZER, gaps, move, requests
 
 from gspo_lab.training.models.builtin_models import build
-from gspo_lab.training.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
+from gspo_lab.training.samplers import (
+    Request,
+    Rollout,
+    Sampling,
+    joined,
+    noise_key,
+    transformers_sampler,
+)
 from gspo_lab.training.samplers.stopping import Stopping
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler, draw
 
@@ -31,7 +38,11 @@ def test_what_is_drawn_does_not_depend_on_the_batch(model: torch.nn.Module) -> N
     together = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
     one_by_one = TransformersSampler(model, TOKENIZER, rows=1).sample(requests(), SAMPLING)
     some = TransformersSampler(model, TOKENIZER, rows=3).sample(requests()[::-1], SAMPLING)[::-1]
-    assert [r.response_ids for r in together] == [r.response_ids for r in one_by_one] == [r.response_ids for r in some]
+    assert (
+        [r.response_ids for r in together]
+        == [r.response_ids for r in one_by_one]
+        == [r.response_ids for r in some]
+    )
     assert len({tuple(r.response_ids) for r in together}) > 3
 
 
@@ -77,10 +88,14 @@ def test_draw_frequencies_are_the_probabilities() -> None:
         assert torch.allclose(logp.exp(), expected[chosen], atol=1e-6)
     warm, _ = draw(logits, Sampling(temperature=2.0), keys, torch.zeros_like(keys))
     flatter = p.sqrt() / p.sqrt().sum()
-    assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
+    assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (
+        0.25 / len(keys)
+    ) ** 0.5
 
 
-def test_a_large_batch_is_drawn_in_parts_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_is_drawn_in_parts_without_a_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     logits = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
     arguments = (logits, SAMPLING, torch.arange(7) * 977, torch.arange(7) + 3)
     whole = draw(*arguments)
@@ -94,7 +109,9 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
     model = build("tiny-qwen3-moe", 1, SMALL)
     routers = Routers.of(model)
     assert routers is not None
-    rollouts: list[Rollout] = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING, routes=True)
+    rollouts: list[Rollout] = TransformersSampler(model, TOKENIZER).sample(
+        requests(), SAMPLING, routes=True
+    )
     for r in rollouts:
         ids = torch.tensor([[*r.request.prompt_ids, *r.response_ids[:-1]]])
         with torch.no_grad(), routers.tap(*ids.shape) as seen:
@@ -108,7 +125,10 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
 
 def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
     model = build("tiny-qwen3", 1, SMALL)
-    same, copy = TransformersSampler(model, TOKENIZER, "float32"), TransformersSampler(model, TOKENIZER, "bfloat16")
+    same, copy = (
+        TransformersSampler(model, TOKENIZER, "float32"),
+        TransformersSampler(model, TOKENIZER, "bfloat16"),
+    )
     assert (same.separate, copy.separate) == (False, True)
     before = copy.sample(requests(), SAMPLING)
     move(model, 1.3)
@@ -121,30 +141,46 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
 
 
 def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None:
-    """Of unchanged weights: the tokens bit for bit; log-probs up to rounding, for what was given is fed in one pass."""
+    """Of unchanged weights: the tokens bit for bit; log-probs up to rounding, for what was given is
+    fed in one pass.
+    """
     sampler = TransformersSampler(model, TOKENIZER)
     routed = model.config.model_type != "qwen3"
     whole = sampler.sample(requests(), SAMPLING, routes=routed)
     assert {len(r.response_ids) for r in whole} > {12}
     for cut in (1, 5):
         pieces = sampler.sample(
-            [dataclasses.replace(one, max_tokens=cut) for one in requests()], SAMPLING, routes=routed
+            [dataclasses.replace(one, max_tokens=cut) for one in requests()],
+            SAMPLING,
+            routes=routed,
         )
-        found = [dataclasses.replace(piece, request=request) for piece, request in zip(pieces, requests(), strict=True)]
+        found = [
+            dataclasses.replace(piece, request=request)
+            for piece, request in zip(pieces, requests(), strict=True)
+        ]
         going = [row for row, piece in enumerate(pieces) if piece.truncated]
-        # A response with its prompt again beside those that go on: what is drawn does not depend on who shares a batch.
+        # A response with its prompt again beside those that go on: what is drawn does not depend on
+        # who shares a batch.
         asked = [
-            dataclasses.replace(requests()[row], given_ids=tuple(pieces[row].response_ids), max_tokens=12 - cut)
+            dataclasses.replace(
+                requests()[row], given_ids=tuple(pieces[row].response_ids), max_tokens=12 - cut
+            )
             for row in going
         ]
-        for row, later in zip(going, sampler.sample([*asked, *requests()], SAMPLING, routes=routed), strict=False):
+        for row, later in zip(
+            going, sampler.sample([*asked, *requests()], SAMPLING, routes=routed), strict=False
+        ):
             assert len(later.response_ids) == len(later.logprobs) <= 12 - cut
             if later.routes is not None:
                 assert len(later.routes) == len(later.request.fed_ids) + len(later.response_ids) - 1
             found[row] = joined(found[row], later)
         assert len(going) > 5
         for one, other in zip(found, whole, strict=True):
-            assert (one.response_ids, one.text, one.truncated) == (other.response_ids, other.text, other.truncated)
+            assert (one.response_ids, one.text, one.truncated) == (
+                other.response_ids,
+                other.text,
+                other.truncated,
+            )
             assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
             assert one.loss_mask is None
             if other.routes is not None:
@@ -167,7 +203,10 @@ def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
     # The seam lies inside a letter of two bytes, which the stop text ends with.
     letter = TOKENIZER.encode("né, né")
     assert len(letter) == 8
-    assert (Stopping(TOKENIZER, ("né",)).end(letter, given=2), Stopping(TOKENIZER, ("né",)).end(letter, given=3)) == (
+    assert (
+        Stopping(TOKENIZER, ("né",)).end(letter, given=2),
+        Stopping(TOKENIZER, ("né",)).end(letter, given=3),
+    ) == (
         3,
         8,
     )
@@ -176,13 +215,31 @@ def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
 def test_joining_keeps_versions_masks_and_others_tokens() -> None:
     asked = Request("p", (1, 2), 0, 7)
     first = Rollout(asked, [10, 11], [-1.0, -2.0], "ab", True, versions=[3, 3])
-    second = Rollout(dataclasses.replace(asked, given_ids=(10, 11, 99)), [12], [-3.0], "ab!c", False, versions=[4])
+    second = Rollout(
+        dataclasses.replace(asked, given_ids=(10, 11, 99)),
+        [12],
+        [-3.0],
+        "ab!c",
+        False,
+        versions=[4],
+    )
     both = joined(first, second)
-    assert (both.request, both.response_ids, both.logprobs) == (asked, [10, 11, 99, 12], [-1.0, -2.0, 0.0, -3.0])
+    assert (both.request, both.response_ids, both.logprobs) == (
+        asked,
+        [10, 11, 99, 12],
+        [-1.0, -2.0, 0.0, -3.0],
+    )
     assert (both.loss_mask, both.versions) == ([True, True, False, True], [3, 3, 4, 4])
     assert (both.text, both.truncated) == ("ab!c", False)
-    third = Rollout(dataclasses.replace(asked, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False)
+    third = Rollout(
+        dataclasses.replace(asked, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False
+    )
     assert joined(both, third).loss_mask == [True, True, False, True, True]
     assert joined(both, third).versions is None
-    with pytest.raises(ValueError, match="p: the given tokens do not begin with the earlier response"):
-        joined(first, dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))))
+    with pytest.raises(
+        ValueError, match="p: the given tokens do not begin with the earlier response"
+    ):
+        joined(
+            first,
+            dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))),
+        )

@@ -1,4 +1,6 @@
-"""Responses of several turns, drawn from a real model that knows nothing: any printable character ends a turn."""
+"""Responses of several turns, drawn from a real model that knows nothing: any printable character
+ends a turn.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +17,9 @@ from gspo_lab.training.samplers.multi_turn import sample_multi_turn
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 PROBLEMS = [Problem(f"p{n}", "?" * (n + 1), "") for n in range(6)]
-REQUESTS = [Request(p.id, tuple(TOKENIZER.encode(p.prompt)), 0, noise_key("turns", p.id)) for p in PROBLEMS]
+REQUESTS = [
+    Request(p.id, tuple(TOKENIZER.encode(p.prompt)), 0, noise_key("turns", p.id)) for p in PROBLEMS
+]
 SAMPLING = Sampling(max_tokens=60, stop=tuple(map(chr, range(32, 127))))
 REPLY = " a\nb "
 
@@ -35,11 +39,15 @@ def sampler() -> TransformersSampler:
     return TransformersSampler(build("tiny-qwen3", 1, SMALL), TOKENIZER)
 
 
-def conversed(sampler: TransformersSampler, task: Addition, sampling: Sampling = SAMPLING) -> list[Rollout]:
+def conversed(
+    sampler: TransformersSampler, task: Addition, sampling: Sampling = SAMPLING
+) -> list[Rollout]:
     return sample_multi_turn(sampler, REQUESTS, PROBLEMS, task, TOKENIZER, sampling)
 
 
-def test_turns_and_replies_stand_by_turns_and_only_the_replies_are_off_the_mask(sampler: TransformersSampler) -> None:
+def test_turns_and_replies_stand_by_turns_and_only_the_replies_are_off_the_mask(
+    sampler: TransformersSampler,
+) -> None:
     reply_ids = TOKENIZER.encode(REPLY)
     for request, rollout in zip(REQUESTS, conversed(sampler, Echo()), strict=True):
         assert rollout.request == request
@@ -51,25 +59,34 @@ def test_turns_and_replies_stand_by_turns_and_only_the_replies_are_off_the_mask(
         assert rollout.loss_mask == mask
         theirs = [token for token, mine in zip(rollout.response_ids, mask, strict=True) if not mine]
         assert theirs == reply_ids * 2
-        assert [logp for logp, mine in zip(rollout.logprobs, mask, strict=True) if not mine] == [0.0] * len(theirs)
+        assert [logp for logp, mine in zip(rollout.logprobs, mask, strict=True) if not mine] == [
+            0.0
+        ] * len(theirs)
         assert REPLY in rollout.text
 
 
-def test_log_probs_are_the_models_behind_all_that_stands_before(sampler: TransformersSampler) -> None:
+def test_log_probs_are_the_models_behind_all_that_stands_before(
+    sampler: TransformersSampler,
+) -> None:
     for rollout in conversed(sampler, Echo()):
         ids = torch.tensor([[*rollout.request.prompt_ids, *rollout.response_ids]])
         with torch.no_grad():
             logp = sampler._model(ids).logits[0].float().log_softmax(-1)
         first = len(rollout.request.prompt_ids) - 1
-        for t, (token, mine) in enumerate(zip(rollout.response_ids, rollout.loss_mask, strict=True)):
-            assert rollout.logprobs[t] == pytest.approx(float(logp[first + t, token]) if mine else 0.0, abs=2e-5)
+        for t, (token, mine) in enumerate(
+            zip(rollout.response_ids, rollout.loss_mask, strict=True)
+        ):
+            assert rollout.logprobs[t] == pytest.approx(
+                float(logp[first + t, token]) if mine else 0.0, abs=2e-5
+            )
 
 
 def test_a_task_of_one_turn_is_sampled_as_ever(sampler: TransformersSampler) -> None:
     plain = sampler.sample(REQUESTS, SAMPLING)
     assert conversed(sampler, Addition()) == plain
     assert plain[0].turns is None
-    # Where the environment has nothing to say the first turn is that response too, but for being called a turn.
+    # Where the environment has nothing to say the first turn is that response too, but for being
+    # called a turn.
     silent = Echo()
     silent.said = None
     for one, other in zip(conversed(sampler, silent), plain, strict=True):
@@ -92,7 +109,8 @@ def test_an_endless_conversation_ends_at_the_token_limit(sampler: TransformersSa
     for rollout in conversed(sampler, task):
         assert rollout.truncated
         assert len(rollout.response_ids) <= SAMPLING.max_tokens
-        # It ended in a turn that was cut, or with a reply that would have left no token: that one is left out.
+        # It ended in a turn that was cut, or with a reply that would have left no token: that one
+        # is left out.
         assert rollout.turns[-1].reply is None
         assert len(rollout.response_ids) + len(REPLY) + 1 > SAMPLING.max_tokens
         assert rollout.loss_mask[-1]
@@ -101,7 +119,9 @@ def test_an_endless_conversation_ends_at_the_token_limit(sampler: TransformersSa
 def test_a_reply_that_leaves_no_token_is_left_out(sampler: TransformersSampler) -> None:
     task = Echo()
     task.said = "x" * SAMPLING.max_tokens
-    for rollout, plain in zip(conversed(sampler, task), sampler.sample(REQUESTS, SAMPLING), strict=True):
+    for rollout, plain in zip(
+        conversed(sampler, task), sampler.sample(REQUESTS, SAMPLING), strict=True
+    ):
         assert rollout.response_ids == plain.response_ids
         assert rollout.truncated
         assert [turn.reply for turn in rollout.turns] == [None]
@@ -116,7 +136,10 @@ def test_a_reply_that_fails_ends_its_own_response_alone(sampler: TransformersSam
 
     whole, broken = conversed(sampler, Echo()), conversed(sampler, Broken())
     for place in (0, 1, 3, 4, 5):  # log-probs have other last bits in another batch
-        assert (broken[place].response_ids, broken[place].turns) == (whole[place].response_ids, whole[place].turns)
+        assert (broken[place].response_ids, broken[place].turns) == (
+            whole[place].response_ids,
+            whole[place].turns,
+        )
     assert [turn.error for turn in broken[2].turns] == [None, "it broke"]
     assert broken[2].response_ids == whole[2].response_ids[: len(broken[2].response_ids)]
     assert not broken[2].truncated
@@ -127,6 +150,9 @@ def test_a_request_with_a_lower_limit_keeps_it(sampler: TransformersSampler) -> 
     task = Echo()
     task.max_turns = 100
     assert (
-        max(len(one.response_ids) for one in sample_multi_turn(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING))
+        max(
+            len(one.response_ids)
+            for one in sample_multi_turn(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING)
+        )
         <= 20
     )

@@ -1,4 +1,6 @@
-"""Whole runs through vLLM, as processes: what they record, how they stop and go on, and that nothing is left behind."""
+"""Whole runs through vLLM, as processes: what they record, how they stop and go on, and that
+nothing is left behind.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ if find_spec("vllm") is None:
 pytestmark = pytest.mark.vllm
 
 HANGS = 1800
-"""Seconds after which a process that should come to an end is taken to hang; on a busy machine all takes long."""
+"""Seconds after which a process that should come to an end is taken to hang; on a busy machine all
+takes long.
+"""
 
 GRADER = """
 import time
@@ -33,7 +37,7 @@ def grade(problem, answer):
     while Path("hold").exists() and '"kind":"step"' in Path("runs/parts/gspo/s0/journal.jsonl").read_text():
         time.sleep(0.01)
     return float(sum(answer.encode()) % 3 == 0)
-"""
+"""  # noqa: E501
 
 STUDY = """
 question = "Do runs that sample with vLLM differ from each other by their arm alone?"
@@ -91,12 +95,18 @@ def start(study: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def records(folder: Path, kind: str) -> list[dict[str, Any]]:
     path = folder / "journal.jsonl"
-    return [record for record in scan(path).items if record["kind"] == kind] if path.exists() else []
+    return (
+        [record for record in scan(path).items if record["kind"] == kind] if path.exists() else []
+    )
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
     lines = scan(folder / "journal.jsonl").items
-    return [{key: v for key, v in line.items() if not is_time(key)} for line in lines if line["kind"] != "status"]
+    return [
+        {key: v for key, v in line.items() if not is_time(key)}
+        for line in lines
+        if line["kind"] != "status"
+    ]
 
 
 def wait_for_a_step(folder: Path, process: "subprocess.Popen[str]") -> None:
@@ -107,7 +117,9 @@ def wait_for_a_step(folder: Path, process: "subprocess.Popen[str]") -> None:
         time.sleep(0.05)
 
 
-def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(study: Path) -> None:
+def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
+    study: Path,
+) -> None:
     whole = start(study)
     said, _ = whole.communicate(timeout=HANGS)
     assert whole.returncode == 0, said
@@ -118,7 +130,11 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
             steps = records(folder, "step")
             assert [one["step"] for one in steps] == [0, 1, 2]
             # What vLLM said of every token against the trainer, at every step: each push arrived.
-            assert all(one["mismatch_abs_max"] <= 1e-5 for one in steps if one["mismatch_abs_max"] is not None)
+            assert all(
+                one["mismatch_abs_max"] <= 1e-5
+                for one in steps
+                if one["mismatch_abs_max"] is not None
+            )
             facts = records(folder, "status")[0]["facts"]["sampler"]
             assert facts["push"] == "reload, experts packed anew"
             asked = [one for one in records(folder, "answer") if one["bench"] == "lottery"]
@@ -143,7 +159,9 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
     first = start(study, *again)
     folder = study.parent / "runs/parts/gspo/s0"
     wait_for_a_step(folder, first)
-    os.kill(int((folder / "lock").read_text().split()[0]), signal.SIGINT)  # the worker has it before it goes on
+    os.kill(
+        int((folder / "lock").read_text().split()[0]), signal.SIGINT
+    )  # the worker has it before it goes on
     hold.unlink()
     first.communicate(timeout=HANGS)
     assert records(folder, "status")[-1]["state"] == "stopped"

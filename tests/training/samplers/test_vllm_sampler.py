@@ -48,7 +48,9 @@ def test_logprobs_are_the_trainers(pair: tuple[Any, VllmSampler]) -> None:
 def test_a_response_depends_on_its_request_alone(pair: tuple[Any, VllmSampler]) -> None:
     _, sampler = pair
     together = [rollout.response_ids for rollout in sampler.sample(requests(), SAMPLING)]
-    backwards = [rollout.response_ids for rollout in sampler.sample(requests()[::-1], SAMPLING)][::-1]
+    backwards = [rollout.response_ids for rollout in sampler.sample(requests()[::-1], SAMPLING)][
+        ::-1
+    ]
     alone = [sampler.sample([request], SAMPLING)[0].response_ids for request in requests()[:3]]
     assert together == backwards
     assert together[:3] == alone
@@ -59,7 +61,9 @@ def test_a_response_depends_on_its_request_alone(pair: tuple[Any, VllmSampler]) 
     ]
 
 
-def test_a_push_brings_every_weight_and_changes_what_is_sampled(pair: tuple[Any, VllmSampler]) -> None:
+def test_a_push_brings_every_weight_and_changes_what_is_sampled(
+    pair: tuple[Any, VllmSampler],
+) -> None:
     model, sampler = pair
     before = sampler.sample(requests(), SAMPLING)
     move(model, 1.2)
@@ -73,8 +77,12 @@ def test_a_push_brings_every_weight_and_changes_what_is_sampled(pair: tuple[Any,
     # One tensor at a time: none may be left behind, however small its part in what is sampled.
     for name, parameter in model.named_parameters():
         with torch.no_grad():
-            parameter.copy_(parameter.flip(0) if "norm" not in name else parameter * torch.rand_like(parameter))
-        assert not check_sync(sampler._engine, model, "float32").holds, f"{name}: an old one went unnoticed"
+            parameter.copy_(
+                parameter.flip(0) if "norm" not in name else parameter * torch.rand_like(parameter)
+            )
+        assert not check_sync(sampler._engine, model, "float32").holds, (
+            f"{name}: an old one went unnoticed"
+        )
         sampler.refresh()
 
 
@@ -90,14 +98,19 @@ def test_vllms_own_reload_is_right_for_a_dense_model_and_caught_where_it_leaves_
         assert push(engine, model, "float32", packed).holds
         return
     assert sampler.facts()["push"] == packed
-    told = r"after a push \(reload\): log-probs of 128 sampled tokens are off by 0\.\d+ nats in the mean, 0\.\d+ in"
+    told = (
+        r"after a push \(reload\): log-probs of 128 sampled tokens are off by 0\.\d+ nats in the"
+        r" mean, 0\.\d+ in"
+    )
     with pytest.raises(LabError, match=told):
         push(engine, model, "float32", own)
     sampler.refresh()
     assert sampler.check.holds
 
 
-def test_stop_texts_and_limits_are_those_of_the_transformers_sampler(pair: tuple[Any, VllmSampler]) -> None:
+def test_stop_texts_and_limits_are_those_of_the_transformers_sampler(
+    pair: tuple[Any, VllmSampler],
+) -> None:
     model, sampler = pair
     rollouts = sampler.sample(requests(samples=40), SAMPLING)
     assert any(not rollout.truncated for rollout in rollouts)
@@ -119,7 +132,11 @@ def test_a_stop_text_of_several_tokens_is_part_of_the_tokens(pair: tuple[Any, Vl
     _, sampler = pair
     free = sampler.sample(requests(), Sampling(max_tokens=12))
     # Any two characters that were drawn one after the other will do.
-    whole = next(r for r in free if TOKENIZER.decode(r.response_ids[4:6]).isascii() and len(set(r.response_ids)) == 12)
+    whole = next(
+        r
+        for r in free
+        if TOKENIZER.decode(r.response_ids[4:6]).isascii() and len(set(r.response_ids)) == 12
+    )
     stop = TOKENIZER.decode(whole.response_ids[4:6])
     sampling = Sampling(max_tokens=12, stop=(stop,))
     (cut,) = sampler.sample([whole.request], sampling)
@@ -132,16 +149,24 @@ def test_a_stop_text_of_several_tokens_is_part_of_the_tokens(pair: tuple[Any, Vl
 
 
 def test_a_response_is_continued(pair: tuple[Any, VllmSampler]) -> None:
-    """Greedily the pieces are the response asked for at once; drawn, a continuation has a seed of its own."""
+    """Greedily the pieces are the response asked for at once; drawn, a continuation has a seed of
+    its own.
+    """
     model, sampler = pair
     sampled = Sampling(max_tokens=12)
     for how in (Sampling(temperature=0.0, max_tokens=12), sampled):
         whole = sampler.sample(requests(samples=1), how)
         going = [one for one in whole if one.truncated]
-        asked = [dataclasses.replace(one.request, given_ids=tuple(one.response_ids[:5]), max_tokens=7) for one in going]
+        asked = [
+            dataclasses.replace(one.request, given_ids=tuple(one.response_ids[:5]), max_tokens=7)
+            for one in going
+        ]
         rest = sampler.sample(asked, how)
         assert len(going) > 2
-        same = [one.response_ids[5:] == later.response_ids for one, later in zip(going, rest, strict=True)]
+        same = [
+            one.response_ids[5:] == later.response_ids
+            for one, later in zip(going, rest, strict=True)
+        ]
         assert not any(same) if how is sampled else all(same)
         for one, later in zip(going, rest, strict=True):
             assert later.text == TOKENIZER.decode(
@@ -166,7 +191,9 @@ def test_top_p_logprobs_are_renormalised_over_the_nucleus(pair: tuple[Any, VllmS
         kept = p.values[: int((p.values.cumsum(0) < 0.6).sum()) + 1]
         place = int((p.indices == rollout.response_ids[0]).nonzero())
         assert place < len(kept)
-        assert rollout.logprobs[0] == pytest.approx(float((kept[place] / kept.sum()).log()), abs=1e-5)
+        assert rollout.logprobs[0] == pytest.approx(
+            float((kept[place] / kept.sum()).log()), abs=1e-5
+        )
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely(pair: tuple[Any, VllmSampler]) -> None:
@@ -175,11 +202,16 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(pair: tuple[Any, VllmSampl
     drawn = sampler.sample(requests(["12+34="], count), Sampling(max_tokens=1))
     with torch.no_grad():
         p = model(torch.tensor([TOKENIZER.encode("12+34=")])).logits[0, -1].double().softmax(-1)
-    share = torch.bincount(torch.tensor([r.response_ids[0] for r in drawn]), minlength=len(p)) / count
+    share = (
+        torch.bincount(torch.tensor([r.response_ids[0] for r in drawn]), minlength=len(p)) / count
+    )
     assert ((share - p).abs() < 5 * (p * (1 - p) / count).sqrt() + 1e-12).all()
 
 
 def test_what_has_no_room_is_refused(pair: tuple[Any, VllmSampler]) -> None:
     _, sampler = pair
-    with pytest.raises(LabError, match=r"a prompt of 1 tokens and max_tokens = 5000 are more than the 4096 that vLLM"):
+    with pytest.raises(
+        LabError,
+        match=r"a prompt of 1 tokens and max_tokens = 5000 are more than the 4096 that vLLM",
+    ):
         sampler.sample(requests(["x"], 1), Sampling(max_tokens=5000))

@@ -1,5 +1,5 @@
-"""vLLM in bfloat16, where a stale push must not pass for rounding; far from the start, where rounding must not pass for
-a stale push; and from a model with adapters."""
+"""vLLM in bfloat16, where a stale push must not pass for rounding; far from the start, where
+rounding must not pass for a stale push; and from a model with adapters."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -28,10 +28,14 @@ def engine() -> Iterator[None]:
     make_room()
 
 
-@pytest.mark.parametrize(("name", "way"), [("tiny-qwen3", "reload"), ("tiny-qwen3-moe", "reload, experts packed anew")])
+@pytest.mark.parametrize(
+    ("name", "way"), [("tiny-qwen3", "reload"), ("tiny-qwen3-moe", "reload, experts packed anew")]
+)
 @pytest.mark.parametrize("factor", [1.0, 1.3])
 def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) -> None:
-    """Fresh weights are the hard case: their experts matter little, and leaving them behind looks like rounding."""
+    """Fresh weights are the hard case: their experts matter little, and leaving them behind looks
+    like rounding.
+    """
     model = build(name, seed=1)
     move(model, factor)
     sampler = VllmSampler(model, TOKENIZER, "bfloat16")
@@ -50,7 +54,9 @@ def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) 
 
 
 def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
-    """Far from its start a model's experts are often chosen by a hair, and rounding tips some of them."""
+    """Far from its start a model's experts are often chosen by a hair, and rounding tips some of
+    them.
+    """
     model = build("tiny-qwen3-moe", seed=1)
     move(model, 10.0)
     sampler = VllmSampler(model, TOKENIZER)
@@ -66,10 +72,19 @@ def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
 def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:
     """vLLM's CPU build runs the experts of gpt-oss, but by no way with weights that come later."""
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 32}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
-    model = GptOssForCausalLM(GptOssConfig(vocab_size=len(TOKENIZER), max_position_embeddings=256, **sizes, **heads))
+    heads = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    }
+    model = GptOssForCausalLM(
+        GptOssConfig(vocab_size=len(TOKENIZER), max_position_embeddings=256, **sizes, **heads)
+    )
     sampler = VllmSampler(model.eval(), TOKENIZER)
-    with pytest.raises(LabError, match="does not sample from the weights that it was given") as told:
+    with pytest.raises(
+        LabError, match="does not sample from the weights that it was given"
+    ) as told:
         sampler.facts()
     assert sampler._engine is None
     own, packed = told.value.details

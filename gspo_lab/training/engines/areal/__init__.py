@@ -24,7 +24,10 @@ RECORDS = {
     **MEASURED,
     **dict.fromkeys(("seconds_old_logprobs", "seconds_update", "seconds_step"), ""),
     **DIGESTS,
-    "entropy": "AReaL's ppo_actor/update/entropy: over the tokens of all updates, each by the policy of its update",
+    "entropy": (
+        "AReaL's ppo_actor/update/entropy: over the tokens of all updates, each by the policy of"
+        " its update"
+    ),
     "seconds_rollout": "sampling and grading, which go on side by side",
     "evaluated_responses": "all responses: AReaL evaluates those with A = 0 too",
 }
@@ -42,7 +45,9 @@ ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
 MAIN = "GSPO_LAB_AREAL_MAIN"
 """Environment variable of AReaL's processes: the main process, with which they end."""
 FILES, SAVING = "files", "saving"
-"""AReaL's own folder beside the attempts, with checkpoints and logs; the file that is in it while it saves one."""
+"""AReaL's own folder beside the attempts, with checkpoints and logs; the file that is in it while
+it saves one.
+"""
 CONFIG, DATA = "config.yaml", "train.json"
 
 CPU, MEMORY = 1, 2
@@ -50,7 +55,9 @@ CPU, MEMORY = 1, 2
 SETUP_SECONDS = 1800.0
 """For which AReaL waits for its rollout server; its own 120 are few on a busy machine."""
 BESIDE_THE_LAB = 0.5
-"""The share of a GPU's memory for vLLM where the lab evaluates on the same GPU; else AReaL's own, 0.9."""
+"""The share of a GPU's memory for vLLM where the lab evaluates on the same GPU; else AReaL's own,
+0.9.
+"""
 PLUGIN = "gspo_lab.training.engines.areal.plugin"
 RELOAD = f"{PLUGIN}.cpu_weight_reload.Extension"
 ON_CPU = {
@@ -80,41 +87,59 @@ class ArealEngine(ExternalEngine):
         return self.processes
 
     def broken(self, settings: Settings) -> Iterator[str]:
-        """What AReaL would refuse, ignore or change; it takes any scheduler's name, and fails later."""
+        """What AReaL would refuse, ignore or change; it takes any scheduler's name, and fails
+        later.
+        """
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_count("processes", self.processes)
         objective, level = settings.objective, settings.objective.importance_sampling_level
         if objective.aggregation != AGGREGATION:
             yield (
-                f"means every token alike, long responses more: it has no aggregation = '{objective.aggregation}', the "
-                f"paper's; set aggregation = '{AGGREGATION}' in every arm to compare what it can do"
+                "means every token alike, long responses more: it has no aggregation ="
+                f" '{objective.aggregation}', the paper's; set aggregation = '{AGGREGATION}' in"
+                " every arm to compare what it can do"
             )
         if level not in LEVELS:
             yield f"has no importance_sampling_level = '{level}'; it has {', '.join(LEVELS)}"
         if objective.advantage == "gae":
-            yield "is not given its critic by the lab: advantage = 'gae' trains with the engines 'native' and 'verl'"
+            yield (
+                "is not given its critic by the lab: advantage = 'gae' trains with the engines"
+                " 'native' and 'verl'"
+            )
         elif objective.advantage not in ADVANTAGES:
             yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
         if settings.rollout.coupled:
-            yield "draws by random numbers of its own, which arms do not share: set rollout.coupled = false"
+            yield (
+                "draws by random numbers of its own, which arms do not share: set rollout.coupled ="
+                " false"
+            )
         if settings.update.warmup_updates > 1:
-            yield "raises the learning rate by shares of the whole training: set update.warmup_updates = 0"
+            yield (
+                "raises the learning rate by shares of the whole training: set"
+                " update.warmup_updates = 0"
+            )
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""
         path = prepared.attempt.path
         # Each prompt as text, which AReaL's data set hands on as it is.
-        (path / DATA).write_text(json.dumps([{"asked": json.dumps(prompt.to_json())} for prompt in prepared.training]))
+        (path / DATA).write_text(
+            json.dumps([{"asked": json.dumps(prompt.to_json())} for prompt in prepared.training])
+        )
         config = configuration(prepared, scheduler=self.scheduler, processes=self.processes)
         # JSON is YAML, and needs no package to be written.
         (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         return ["python", "-m", f"{PLUGIN}.main", "--config", str(path / CONFIG)], {}
 
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """AReaL writes each checkpoint over the one before: one that a kill has torn is of no use."""
+        """AReaL writes each checkpoint over the one before: one that a kill has torn is of no
+        use.
+        """
         files = home / FILES
         torn = (files / SAVING).exists()
-        info = None if torn else read_json(checkpoints(home, run) / "recover_info" / "step_info.json")
+        info = (
+            None if torn else read_json(checkpoints(home, run) / "recover_info" / "step_info.json")
+        )
         steps = 0 if info is None else int(info["global_step"]) + 1
         if 0 < steps <= recorded:
             return steps
@@ -244,7 +269,11 @@ def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) 
         },
         "evaluator": never,
         "recover": {**never, "mode": "on", "freq_steps": update.checkpoint_every},
-        "stats_logger": {**names, "fileroot": files, "tensorboard": {"path": f"{path}/tensorboard"}},
+        "stats_logger": {
+            **names,
+            "fileroot": files,
+            "tensorboard": {"path": f"{path}/tensorboard"},
+        },
     }
 
 

@@ -1,1 +1,4 @@
-"""What engines have in common whose training is another program, in an environment of its own: `engine.py`."""
+"""What engines have in common whose training is another program, in an environment of its own:
+
+`engine.py`.
+"""

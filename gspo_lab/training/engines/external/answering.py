@@ -1,4 +1,6 @@
-"""In a program's own process: what its server drew becomes a graded answer, cut where it ends, written down whole."""
+"""In a program's own process: what its server drew becomes a graded answer, cut where it ends,
+written down whole.
+"""
 
 import asyncio
 import hashlib
@@ -19,7 +21,10 @@ from gspo_lab.training.samplers.stopping import Stopping
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One response as it is trained on: cut where it was over. A response that was not graded has the reward 0."""
+    """One response as it is trained on: cut where it was over.
+
+    A response that was not graded has the reward 0.
+    """
 
     ids: list[int]
     logprobs: list[float]
@@ -33,7 +38,9 @@ def stopping_of(tokenizer: Any, stop: tuple[str, ...]) -> Stopping:
 
 
 def seed_of(prompt: Prompt, step: int, sample: int) -> int:
-    """The lab's random number of a response: arms of one seed draw alike, unless the study says otherwise."""
+    """The lab's random number of a response: arms of one seed draw alike, unless the study says
+    otherwise.
+    """
     run = current().run
     if prompt.bench:
         return noise_key(run.seed, prompt.bench, prompt.problem.id, sample)
@@ -42,9 +49,19 @@ def seed_of(prompt: Prompt, step: int, sample: int) -> int:
 
 
 async def answered(
-    prompt: Prompt, tokenizer: Any, ids: list[int], logprobs: list[float], *, step: int, sample: int, seed: int = 0
+    prompt: Prompt,
+    tokenizer: Any,
+    ids: list[int],
+    logprobs: list[float],
+    *,
+    step: int,
+    sample: int,
+    seed: int = 0,
 ) -> Answered:
-    """Grade the `sample`-th response to `prompt` in `step` and write it down. `seed` is a benchmark's, as recorded."""
+    """Grade the `sample`-th response to `prompt` in `step` and write it down.
+
+    `seed` is a benchmark's, as recorded.
+    """
     stopping = stopping_of(tokenizer, prompt.stop)
     if stopping.spanning and (end := stopping.end(ids)) is not None:
         ids, logprobs = ids[:end], logprobs[:end]
@@ -52,7 +69,9 @@ async def answered(
     answer = ModelAnswer(stopping.text(ids), len(ids), truncated)
     question, bench = Question(prompt.problem, sample, seed), prompt.bench or "rollout"
     # Off the event loop: a grader may run programs.
-    record = await asyncio.to_thread(graded_record, _task(prompt.bench), question, answer, bench=bench, step=step)
+    record = await asyncio.to_thread(
+        graded_record, _task(prompt.bench), question, answer, bench=bench, step=step
+    )
     if not prompt.bench:
         record = replace(record, sample_seed=None)  # only a benchmark's answers have one
     line = {

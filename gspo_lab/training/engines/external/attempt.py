@@ -3,14 +3,16 @@
     NAME/                       the engine's name
       model/                    the model that the program starts from, where the lab makes it
       attempt-1/
-        attempt.json            the run, the step that this attempt starts with, the tokens that end a response
-        lib/gspo_lab            this package, for the program's processes
+        attempt.json            the run, the step that this attempt starts with, the tokens that end
+        a response lib/gspo_lab            this package, for the program's processes
         log.jsonl               what the program says of each rollout batch, a line each
         answers.jsonl           every answer, by the processes that asked
         updates.jsonl           every update, by the first training process
         ...                     prompts and configuration, as the program reads them
 
-The lab reads the three logs. Every start has its own, because a program may empty its log when it opens it."""
+The lab reads the three logs. Every start has its own, because a program may empty its log when it
+opens it.
+"""
 
 import ctypes
 import os
@@ -32,11 +34,15 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 WORKER = "GSPO_LAB_WORKER"
-"""The environment variable that names the worker: it may be gone before this program has read its own imports."""
+"""The environment variable that names the worker: it may be gone before this program has read its
+own imports.
+"""
 
 
 def end_with_parent() -> None:
-    """Have this process told to end when its parent does; whatever it has started must follow it by itself."""
+    """Have this process told to end when its parent does; whatever it has started must follow it by
+    itself.
+    """
     parent = int(os.environ.get(WORKER, os.getppid()))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -46,7 +52,9 @@ def end_with_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem and how it is asked: by a benchmark, or as the `place`-th of a training step (`bench` is "")."""
+    """A problem and how it is asked: by a benchmark, or as the `place`-th of a training step
+    (`bench` is "").
+    """
 
     problem: Problem
     bench: str
@@ -67,25 +75,48 @@ class Prompt:
     def of(data: Mapping[str, Any]) -> "Prompt":
         """What `to_json` made of it, as the program hands it back."""
         fields = {name: data[name] for name in Prompt.__dataclass_fields__}
-        return Prompt(**{**fields, "problem": Problem(**data["problem"]), "stop": tuple(data["stop"] or ())})
+        return Prompt(
+            **{**fields, "problem": Problem(**data["problem"]), "stop": tuple(data["stop"] or ())}
+        )
 
 
 def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
-    """All training prompts of the run, step after step, in the order in which every engine asks them."""
-    from gspo_lab.training.engines.native.prompt_stream import training_prompts, training_sampling  # with torch
+    """All training prompts of the run, step after step, in the order in which every engine asks
+    them.
+    """
+    from gspo_lab.training.engines.native.prompt_stream import (
+        training_prompts,
+        training_sampling,
+    )  # with torch
 
     stream, how = training_prompts(run, task), training_sampling(run.settings, task)
     group = run.settings.rollout.group_size
     for step in range(run.settings.steps):
         for place, problem in enumerate(stream.step(step)):
-            yield Prompt(problem, "", step, place, group, how.temperature, how.top_p, how.max_tokens, how.stop)
+            yield Prompt(
+                problem,
+                "",
+                step,
+                place,
+                group,
+                how.temperature,
+                how.top_p,
+                how.max_tokens,
+                how.stop,
+            )
 
 
 def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
     """The problems of all benchmarks, one benchmark after the other."""
     for bench in run.settings.bench:
         task = tasks[bench.name]
-        how = (bench.samples, bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
+        how = (
+            bench.samples,
+            bench.temperature,
+            bench.top_p,
+            bench.max_tokens or task.max_tokens,
+            task.stop,
+        )
         for place, problem in enumerate(task.problems("held-out")[: bench.problems]):
             yield Prompt(problem, bench.name, 0, place, *how)
 
@@ -95,7 +126,13 @@ def task_of(run: Run, table: TaskTable) -> Task:
     return build_task(table.name, options_for(table, run.settings.model), Path(run.base))
 
 
-ATTEMPT, LIB, LOG, ANSWERS, UPDATES = "attempt.json", "lib", "log.jsonl", "answers.jsonl", "updates.jsonl"
+ATTEMPT, LIB, LOG, ANSWERS, UPDATES = (
+    "attempt.json",
+    "lib",
+    "log.jsonl",
+    "answers.jsonl",
+    "updates.jsonl",
+)
 FOLDER = "GSPO_LAB_ATTEMPT"
 """Environment variable of the program's processes: the attempt's folder."""
 
@@ -117,7 +154,10 @@ class Attempt:
 
     def write(self) -> None:
         """Into its folder."""
-        write_json(self.path / ATTEMPT, {"run": self.run.to_json(), "first": self.first, "eos_ids": list(self.eos_ids)})
+        write_json(
+            self.path / ATTEMPT,
+            {"run": self.run.to_json(), "first": self.first, "eos_ids": list(self.eos_ids)},
+        )
 
     @staticmethod
     def read(path: Path) -> "Attempt":

@@ -1,9 +1,12 @@
-"""Engines whose training is another program, in an environment of its own: what they have in common.
+"""Engines whose training is another program, in an environment of its own: what they have in
+common.
 
-    run ── prompts, configuration ──> NAME/attempt-n/ ── the program's command ──> its log, answers, updates ──> records
+    run ── prompts, configuration ──> NAME/attempt-n/ ── the program's command ──> its log, answers,
+    updates ──> records
 
-The lab talks to the program through that folder, that command and that log. The package `plugin/` of each engine is
-what the program's own processes import of the lab. An engine of this kind is a subclass of `ExternalEngine`.
+The lab talks to the program through that folder, that command and that log. The package `plugin/`
+of each engine is what the program's own processes import of the lab. An engine of this kind is a
+subclass of `ExternalEngine`.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +31,9 @@ LATE = {
 def check_choice(option: str, value: object, known: Sequence[str]) -> None:
     """LabError where an option's value is none of those known."""
     if value not in known:
-        raise LabError(f"engine.options.{option} = {value!r}{nearest(str(value), known)}: {', '.join(known)}")
+        raise LabError(
+            f"engine.options.{option} = {value!r}{nearest(str(value), known)}: {', '.join(known)}"
+        )
 
 
 def check_count(option: str, value: object) -> None:
@@ -48,7 +53,8 @@ class ExternalEngine(ABC):
     starts: ClassVar[str]
     """What it starts before its first response, for people."""
     asks_benchmarks: ClassVar[bool] = True
-    """Whether the program evaluates; else the lab evaluates the models that it saves, and the program waits for that.
+    """Whether the program evaluates; else the lab evaluates the models that it saves, and the
+    program waits for that.
     """
 
     @property
@@ -58,7 +64,9 @@ class ExternalEngine(ABC):
 
     @abstractmethod
     def broken(self, settings: Settings) -> Iterator[str]:
-        """What the program would refuse, ignore or change, each as the end of a sentence; options are checked first."""
+        """What the program would refuse, ignore or change, each as the end of a sentence; options
+        are checked first.
+        """
 
     def check(self, settings: Settings) -> None:
         """LabError for what the program would refuse, ignore or change."""
@@ -67,22 +75,24 @@ class ExternalEngine(ABC):
 
     @abstractmethod
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
-        """Write the program's configuration into the attempt's folder; its command, whose first word is a Python, and
-        environment."""
+        """Write the program's configuration into the attempt's folder; its command, whose first
+        word is a Python, and environment."""
 
     @abstractmethod
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """The steps of the last whole checkpoint that goes no further than the `recorded` ones, 0 without one. Others
-        are deleted."""
+        """The steps of the last whole checkpoint that goes no further than the `recorded` ones, 0
+        without one. Others are deleted."""
 
     @abstractmethod
     def model_after(self, home: Path, run: Run, step: int) -> Path:
-        """The Hugging Face folder that the program leaves after so many steps: after the last, and after all at which a
-        benchmark is due where the program does not evaluate."""
+        """The Hugging Face folder that the program leaves after so many steps: after the last, and
+        after all at which a benchmark is due where the program does not evaluate."""
 
     @abstractmethod
     def step_of(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the program's log says of a rollout batch, by columns of steps; `seconds_step` is always among them."""
+        """What the program's log says of a rollout batch, by columns of steps; `seconds_step` is
+        always among them.
+        """
 
     def ready(self) -> None:
         """LabError where the program's environment was not made."""
@@ -92,10 +102,12 @@ class ExternalEngine(ABC):
         """LabError where this machine lacks what the options ask for."""
 
     def write(self, run: Run, folder: Path) -> list[str]:
-        """Write what the program would be given to train the run from its beginning; its command. With `device =
-        "cuda"` it is what a machine with GPUs would be given."""
+        """Write what the program would be given to train the run from its beginning; its command.
+        With `device = "cuda"` it is what a machine with GPUs would be given."""
         on_gpu = run.settings.device == "cuda"
-        return self.configure(look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu))[0]
+        return self.configure(
+            look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu)
+        )[0]
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """Train the run from where its folder stands; whether it came to its end."""

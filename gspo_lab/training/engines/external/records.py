@@ -1,5 +1,7 @@
-"""From what a program's processes leave of a run, answers and updates by step, to the lab's records. An update is
-measured on what the program's loss was given, in the lab's definitions. Shapes as in objectives/."""
+"""From what a program's processes leave of a run, answers and updates by step, to the lab's
+records. An update is measured on what the program's loss was given, in the lab's definitions.
+Shapes as in objectives/.
+"""
 
 import hashlib
 import json
@@ -10,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict, to_dict
+from gspo_lab.recording.records import (
+    AnswerRecord,
+    Record,
+    StepRecord,
+    UpdateRecord,
+    from_dict,
+    to_dict,
+)
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.training.objectives import Batch, ratio_measures, response_detail, surrogate
@@ -23,26 +32,80 @@ if TYPE_CHECKING:
 
 DIGESTS = {
     "rollout_digest": "sha256 of every response's digest of its token ids, in order",
-    "logprob_digest": "sha256 of every response's digest of its sampler log-probs as text, in order",
+    "logprob_digest": (
+        "sha256 of every response's digest of its sampler log-probs as text, in order"
+    ),
 }
 FROM_ANSWERS = dict.fromkeys(
     (
-        *("prompts", "responses", "reward_mean", "reward_std", "zero_variance_groups", "response_tokens_mean"),
-        *("response_tokens_t1", "response_tokens_t2", "grader_errors", "truncated_responses", "prompts_total"),
-        *("tokens_sampled_total", "tokens_trained_total", "updates_total", "prompt_digest", "device_seconds_total"),
+        *(
+            "prompts",
+            "responses",
+            "reward_mean",
+            "reward_std",
+            "zero_variance_groups",
+            "response_tokens_mean",
+        ),
+        *(
+            "response_tokens_t1",
+            "response_tokens_t2",
+            "grader_errors",
+            "truncated_responses",
+            "prompts_total",
+        ),
+        *(
+            "tokens_sampled_total",
+            "tokens_trained_total",
+            "updates_total",
+            "prompt_digest",
+            "device_seconds_total",
+        ),
     ),
     "",
 )
-"""Columns of steps that are found from answers, as `Capabilities.records` has them; both digests too."""
+"""Columns of steps that are found from answers, as `Capabilities.records` has them; both digests
+too.
+"""
 MEASURED = dict.fromkeys(
     (
-        *("grad_norm", "learning_rate", "nonfinite", "responses", "response_tokens", "active_tokens"),
-        *("clipped_tokens", "clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
-        *("clip_fraction_active_tokens", "clip_fraction_positive_tokens", "clip_fraction_negative_tokens"),
+        *(
+            "grad_norm",
+            "learning_rate",
+            "nonfinite",
+            "responses",
+            "response_tokens",
+            "active_tokens",
+        ),
+        *(
+            "clipped_tokens",
+            "clip_fraction_tokens",
+            "clip_fraction_tokens_high",
+            "clip_fraction_tokens_low",
+        ),
+        *(
+            "clip_fraction_active_tokens",
+            "clip_fraction_positive_tokens",
+            "clip_fraction_negative_tokens",
+        ),
         *("clip_fraction_responses", "clip_any_responses", "would_clip_fraction_tokens_grpo"),
-        *("would_clip_fraction_tokens_gspo", "dual_clip_fraction_tokens", "effective_fraction_tokens"),
-        *("log_ratio_std_tokens", "log_ratio_std_responses", "log_ratio_max_abs", "log_ratio_quantiles_tokens"),
-        *("log_ratio_quantiles_responses", "ratio_max_negative", "ess_tokens", "ess_responses", "chi2_tokens"),
+        *(
+            "would_clip_fraction_tokens_gspo",
+            "dual_clip_fraction_tokens",
+            "effective_fraction_tokens",
+        ),
+        *(
+            "log_ratio_std_tokens",
+            "log_ratio_std_responses",
+            "log_ratio_max_abs",
+            "log_ratio_quantiles_tokens",
+        ),
+        *(
+            "log_ratio_quantiles_responses",
+            "ratio_max_negative",
+            "ess_tokens",
+            "ess_responses",
+            "chi2_tokens",
+        ),
         *("chi2_responses", "stale_k1", "stale_k3", "band_counts", "response_detail", "seconds"),
     ),
     "",
@@ -53,7 +116,10 @@ MEASURED = dict.fromkeys(
 def bench_records(step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
     """The benchmarks' answers after `step` steps."""
     rows = [row for row in answers if row["bench"] != "rollout" and row["step"] == step]
-    return [_answer(row) for row in sorted(rows, key=lambda row: (row["bench"], row["place"], row["sample"]))]
+    return [
+        _answer(row)
+        for row in sorted(rows, key=lambda row: (row["bench"], row["place"], row["sample"]))
+    ]
 
 
 def step_records(
@@ -67,9 +133,9 @@ def step_records(
     totals: RunTotals,
     stream: "PromptStream",
 ) -> list[Record]:
-    """All records of the rollout batch `number` (from 0): updates, the step, the answers that the study keeps. `report`
-    is the program's, by columns of steps. LabError where it trained on fewer responses, updates or processes (`world`)
-    than wanted."""
+    """All records of the rollout batch `number` (from 0): updates, the step, the answers that the
+    study keeps. `report` is the program's, by columns of steps. LabError where it trained on fewer
+    responses, updates or processes (`world`) than wanted."""
     import torch
 
     settings = run.settings
@@ -80,27 +146,40 @@ def step_records(
     )
     made = [update for update in updates if update["step"] == number]
     per_batch = settings.update.per_rollout_batch
-    for lines, wanted, what in ((rows, len(problems) * group, "responses"), (made, per_batch, "updates")):
+    for lines, wanted, what in (
+        (rows, len(problems) * group, "responses"),
+        (made, per_batch, "updates"),
+    ):
         if len(lines) != wanted:
             raise LabError(f"{program} left {len(lines)} {what} of step {number}, not {wanted}")
     if any(update["world"] != world for update in made):
-        raise LabError(f"{program} trained step {number} with {made[0]['world']} processes, not the {world} asked for")
+        raise LabError(
+            f"{program} trained step {number} with {made[0]['world']} processes, not the {world}"
+            " asked for"
+        )
     graded = [(row.get("error"), row.get("reward")) for row in rows]
     need_grades(number, graded, settings.rollout.max_grader_errors)
     if strange := [row["problem"] for row in rows if row["problem"] != problems[row["place"]].id]:
-        raise LabError(f"{program} asked '{strange[0]}' in step {number}, which is not that step's prompt")
+        raise LabError(
+            f"{program} asked '{strange[0]}' in step {number}, which is not that step's prompt"
+        )
 
     rewards = [row.get("reward") for row in rows]
     lengths = [int(row["tokens"]) for row in rows]
     tokens = sum(lengths)
     totals.add(
-        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=report["seconds_step"] * world
+        problems,
+        sampled=tokens,
+        trained=tokens * settings.update.epochs,
+        device_seconds=report["seconds_step"] * world,
     )
     step = StepRecord(
         step=number,
         prompts=len(problems),
         **step_numbers(
-            torch.tensor([reward or 0.0 for reward in rewards], dtype=torch.float32).view(-1, group),
+            torch.tensor([reward or 0.0 for reward in rewards], dtype=torch.float32).view(
+                -1, group
+            ),
             rewards,
             lengths,
             sum(row["truncated"] for row in rows),
@@ -123,7 +202,9 @@ def _update(line: Mapping[str, Any]) -> UpdateRecord:
 
 
 def _answer(line: Mapping[str, Any]) -> AnswerRecord:
-    record = from_dict({key: value for key, value in line.items() if key not in ("place", "ids", "logprobs")})
+    record = from_dict(
+        {key: value for key, value in line.items() if key not in ("place", "ids", "logprobs")}
+    )
     assert isinstance(record, AnswerRecord)
     return record
 
@@ -133,7 +214,9 @@ def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 class StepLines:
-    """The lines of a file that a program's processes write into, each with its step; read once, forgotten when over."""
+    """The lines of a file that a program's processes write into, each with its step; read once,
+    forgotten when over.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -163,19 +246,38 @@ Row = tuple["Tensor", "Tensor", "Tensor"]
 """Of one response l_t, the loss mask and the advantages [T]."""
 
 
-def write_update(path: Path, run: Run, number: int, rows: Sequence[Row], *, world: int, **of_program: Any) -> None:
-    """Write down the run's update `number`, from 0, on a whole mini-batch; l_t and advantages are 0 off the mask.
-    `of_program` are the columns that the program knows: loss, gradient norm, learning rate, seconds."""
+def write_update(
+    path: Path, run: Run, number: int, rows: Sequence[Row], *, world: int, **of_program: Any
+) -> None:
+    """Write down the run's update `number`, from 0, on a whole mini-batch; l_t and advantages are 0
+    off the mask. `of_program` are the columns that the program knows: loss, gradient norm, learning
+    rate, seconds.
+    """
     from torch.nn.utils.rnn import pad_sequence
 
     columns = zip(*rows, strict=True)
-    log_ratio_BT, mask_BT, adv_BT = (pad_sequence(list(column), batch_first=True) for column in columns)
+    log_ratio_BT, mask_BT, adv_BT = (
+        pad_sequence(list(column), batch_first=True) for column in columns
+    )
     objective, record = run.settings.objective, run.settings.record
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
-    batch = Batch(mask_BT, adv_BT, log_ratio_BT.new_zeros(log_ratio_BT.shape), len(mask_BT), int(mask_BT.sum()))
+    batch = Batch(
+        mask_BT,
+        adv_BT,
+        log_ratio_BT.new_zeros(log_ratio_BT.shape),
+        len(mask_BT),
+        int(mask_BT.sum()),
+    )
     out = surrogate(log_ratio_BT, batch, objective)
     measures = ratio_measures(
-        *(log_ratio_BT, mask_BT, adv_BT, mask_BT.new_ones(len(mask_BT)), objective, run.reference_bands),
+        *(
+            log_ratio_BT,
+            mask_BT,
+            adv_BT,
+            mask_BT.new_ones(len(mask_BT)),
+            objective,
+            run.reference_bands,
+        ),
         clipped_BT=out.clipped_BT,
         dual_clipped_BT=out.dual_clipped_BT,
     )
@@ -184,8 +286,12 @@ def write_update(path: Path, run: Run, number: int, rows: Sequence[Row], *, worl
         measures["response_detail"] = response_detail(
             log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=record.token_detail
         )
-    finite = all(math.isfinite(of_program[name]) for name in ("loss", "grad_norm") if name in of_program)
-    made = UpdateRecord(step=step, minibatch=minibatch, nonfinite=int(not finite), **measures, **of_program)
+    finite = all(
+        math.isfinite(of_program[name]) for name in ("loss", "grad_norm") if name in of_program
+    )
+    made = UpdateRecord(
+        step=step, minibatch=minibatch, nonfinite=int(not finite), **measures, **of_program
+    )
     append(path, json.dumps(to_dict(made) | {"world": world}))
 
 

@@ -1,4 +1,6 @@
-"""A start of a program: its folder is made, the program is started, its log is followed, what it leaves is recorded."""
+"""A start of a program: its folder is made, the program is started, its log is followed, what it
+leaves is recorded.
+"""
 
 import json
 import os
@@ -39,7 +41,12 @@ from gspo_lab.training.engines.native.prompt_stream import tasks_of, training_pr
 from gspo_lab.training.engines.step_numbers import RunTotals
 from gspo_lab.training.engines.virtualenvs import python_of, versions
 from gspo_lab.training.models.check import EMBEDDED
-from gspo_lab.training.models.load import encode_prompt, load_model, load_tokenizer, silence_transformers
+from gspo_lab.training.models.load import (
+    encode_prompt,
+    load_model,
+    load_tokenizer,
+    silence_transformers,
+)
 from gspo_lab.training.samplers.stopping import eos_ids
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
@@ -56,7 +63,9 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
         if stop():
             return False
         if done != steps:
-            raise LabError(f"{engine.program} ended after step {done} of {steps}, and said that all was well")
+            raise LabError(
+                f"{engine.program} ended after step {done} of {steps}, and said that all was well"
+            )
     with atomic_folder(folder.final) as final:
         shutil.copytree(engine.model_after(home, run, steps), final)
         write_sums(final)
@@ -67,10 +76,21 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
 
 
 def _start(
-    engine: ExternalEngine, run: Run, sink: Sink, folder: RunFolder, stop: Stop, first: int, totals: RunTotals
+    engine: ExternalEngine,
+    run: Run,
+    sink: Sink,
+    folder: RunFolder,
+    stop: Stop,
+    first: int,
+    totals: RunTotals,
 ) -> int:
-    """Start the program once, from step `first` on, and write records; the steps that it has come to."""
-    python, on_gpu = python_of(engine.name), run.settings.device != "cpu" and torch.cuda.is_available()
+    """Start the program once, from step `first` on, and write records; the steps that it has come
+    to.
+    """
+    python, on_gpu = (
+        python_of(engine.name),
+        run.settings.device != "cpu" and torch.cuda.is_available(),
+    )
     engine.check_here(on_gpu=on_gpu)
     prepared = prepare(engine, run, folder.path, first, on_gpu=on_gpu)
     command, of_engine = engine.configure(prepared)
@@ -106,17 +126,26 @@ def _start(
             bench_answers = bench_records(done, left)
             if len(bench_answers) not in (0, wanted):
                 raise LabError(
-                    f"{engine.program} left {len(bench_answers)} answers to the benchmarks after step {done}, "
-                    f"not {wanted}"
+                    f"{engine.program} left {len(bench_answers)} answers to the benchmarks after"
+                    f" step {done}, not {wanted}"
                 )
             made = []
             if done:  # 0 is the evaluation before the first step
                 step, trained = engine.step_of(report["data"]), updates.since(done - 1)
                 made = step_records(
-                    engine.program, engine.world_size, run, done - 1, step, left, trained, totals, stream
+                    engine.program,
+                    engine.world_size,
+                    run,
+                    done - 1,
+                    step,
+                    left,
+                    trained,
+                    totals,
+                    stream,
                 )
             model = engine.model_after(folder.path / engine.name, run, done)
-            # The step last: a checkpoint is taken up only where all that belongs to its steps is recorded.
+            # The step last: a checkpoint is taken up only where all that belongs to its steps is
+            # recorded.
             sink.write([*(evaluated(done, model) if lab_asks else bench_answers), *made])
             if lab_asks:
                 if done < run.settings.steps:
@@ -125,8 +154,12 @@ def _start(
     return done
 
 
-def _evaluated(prepared: PreparedAttempt, step: int, model: str, device: str) -> Iterator[AnswerRecord]:
-    """The answers of the model, a folder or a Hub id, after `step` steps; asked as the native engine asks its own."""
+def _evaluated(
+    prepared: PreparedAttempt, step: int, model: str, device: str
+) -> Iterator[AnswerRecord]:
+    """The answers of the model, a folder or a Hub id, after `step` steps; asked as the native
+    engine asks its own.
+    """
     run = prepared.attempt.run
     rollout, steps = run.settings.rollout, run.settings.steps
     loaded, tokenizer = load_model(model, dtype=rollout.dtype, device=device)
@@ -134,11 +167,17 @@ def _evaluated(prepared: PreparedAttempt, step: int, model: str, device: str) ->
     for bench in run.settings.bench:
         if step in bench.moments(steps):
             task = prepared.bench_tasks[bench.name]
-            yield from evaluate(bench, task, sampler, tokenizer, seed=run.seed, step=step, steps=steps)
+            yield from evaluate(
+                bench, task, sampler, tokenizer, seed=run.seed, step=step, steps=steps
+            )
 
 
-def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool) -> PreparedAttempt:
-    """Make the folder of a start that trains `run` from its step `first` on; the configuration is the engine's."""
+def prepare(
+    engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool
+) -> PreparedAttempt:
+    """Make the folder of a start that trains `run` from its step `first` on; the configuration is
+    the engine's.
+    """
     home = folder / engine.name
     task, benches, task_keys = tasks_of(run)
     made = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
@@ -158,7 +197,8 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, o
         training=training,
         benches=bench_prompts,
         prompt_tokens=max(
-            len(encode_prompt(tokenizer, prompt.problem.prompt)) for prompt in (*training, *bench_prompts)
+            len(encode_prompt(tokenizer, prompt.problem.prompt))
+            for prompt in (*training, *bench_prompts)
         ),
         response_tokens=max(prompt.max_tokens for prompt in (*training, *bench_prompts)),
         task=task,
@@ -174,8 +214,9 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, o
 
 
 def _start_of(run: Run, made: Path) -> tuple[str, Any, tuple[int, ...], Any]:
-    """Where the model lies, its tokenizer and the tokens that end a response; the model itself only where it is one of
-    the lab's own, which are small: without a warm start it is written into `made`."""
+    """Where the model lies, its tokenizer and the tokens that end a response; the model itself only
+    where it is one of the lab's own, which are small: without a warm start it is written into
+    `made`."""
     name = run.settings.model
     if name not in EMBEDDED:
         folder = Path(name).expanduser()
@@ -190,7 +231,14 @@ def _start_of(run: Run, made: Path) -> tuple[str, Any, tuple[int, ...], Any]:
 
 
 def _environment(on_gpu: bool, python: Path) -> dict[str, str]:
-    """This process's environment with the engine's programs first; on a CPU without the launcher's word that there is
-    no GPU, by which Ray would refuse to count the training processes."""
-    out = {name: value for name, value in os.environ.items() if on_gpu or name != "CUDA_VISIBLE_DEVICES"}
-    return out | {WORKER: str(os.getpid()), "PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")])}
+    """This process's environment with the engine's programs first; on a CPU without the launcher's
+    word that there is no GPU, by which Ray would refuse to count the training processes."""
+    out = {
+        name: value
+        for name, value in os.environ.items()
+        if on_gpu or name != "CUDA_VISIBLE_DEVICES"
+    }
+    return out | {
+        WORKER: str(os.getpid()),
+        "PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")]),
+    }

@@ -1,4 +1,7 @@
-"""The native engine: the only home of torch training code. Its door imports none of it: checks look here."""
+"""The native engine: the only home of torch training code.
+
+Its door imports none of it: checks look here.
+"""
 
 from pathlib import Path
 
@@ -10,11 +13,17 @@ LOOP = {"native": "gspo_lab.training.engines.native.loop:train"}
 
 
 class NativeEngine:
-    """Trains a transformers model in this process, on a CPU or one GPU. It can do all that a study can say."""
+    """Trains a transformers model in this process, on a CPU or one GPU.
+
+    It can do all that a study can say.
+    """
 
     capabilities = Capabilities()
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train the run in this process; whether it came to its end. LabError where a package is missing."""
+        """Train the run in this process; whether it came to its end.
+
+        LabError where a package is missing.
+        """
         # By its name, so that a missing package is one line that says what to install.
         return bool(look_up("engine", "native", LOOP)(run, sink, folder, stop))

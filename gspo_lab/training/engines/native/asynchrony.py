@@ -1,14 +1,19 @@
-"""Which weights a token is drawn from: those of some rollout batches ago, or of several steps in turn.
+"""Which weights a token is drawn from: those of some rollout batches ago, or of several steps in
+turn.
 
     staleness 0    rollouts are drawn from the trained model itself
-    staleness k    from a copy with the weights of k rollout batches before, of the start until there were k
+    staleness k    from a copy with the weights of k rollout batches before, of the start until
+    there were k
 
-Frozen weights beside adapters never change, and both share them. Benchmarks are asked of the trained weights.
+Frozen weights beside adapters never change, and both share them. Benchmarks are asked of the
+trained weights.
 
 With a budget of new tokens per step, a response continues under the next step's weights:
 
-    step:  its own prompts ─┬─> each response gets up to `budget` tokens ─┬─> groups that are over: trained on
-           what waits ──────┘                                             └─> the others wait for the next step
+    step:  its own prompts ─┬─> each response gets up to `budget` tokens ─┬─> groups that are over:
+    trained on
+           what waits ──────┘                                             └─> the others wait for
+           the next step
 
 Without a budget every group is complete in the step that asks for it."""
 
@@ -26,8 +31,10 @@ from gspo_lab.training.samplers.base import Request, Rollout, Sampler, joined
 
 
 class StalePolicy:
-    """`model` is what a sampler is made with; `past`, part of a checkpoint, the weights that it still has to have,
-    oldest first, in main memory: those that the last `staleness` rollout batches were trained from."""
+    """`model` is what a sampler is made with; `past`, part of a checkpoint, the weights that it
+    still has to have, oldest first, in main memory: those that the last `staleness` rollout batches
+    were trained from.
+    """
 
     def __init__(self, trained: Any, staleness: int) -> None:
         self._trained = trained
@@ -35,16 +42,22 @@ class StalePolicy:
         self._past: list[dict[str, Tensor]] = []
         self.model = trained
         if staleness:
-            self.model = copy.deepcopy(trained, {id(p): p for p in trained.parameters() if not p.requires_grad})
+            self.model = copy.deepcopy(
+                trained, {id(p): p for p in trained.parameters() if not p.requires_grad}
+            )
 
     def version(self, step: int) -> int:
-        """The rollout batches that the weights have been trained on which those of step `step` are drawn from."""
+        """The rollout batches that the weights have been trained on which those of step `step` are
+        drawn from.
+        """
         return max(0, step - self._staleness)
 
     def save_weights(self) -> None:
         """Keep the weights that a step's updates are about to change."""
         if self._staleness:
-            present = {name: p.detach().to("cpu", copy=True) for name, p in _moving(self._trained).items()}
+            present = {
+                name: p.detach().to("cpu", copy=True) for name, p in _moving(self._trained).items()
+            }
             self._past = [*self._past, present][-self._staleness :]
 
     def follow(self, sampler: Sampler) -> None:
@@ -79,7 +92,9 @@ class StalePolicy:
 
 
 def _moving(model: Any) -> dict[str, Tensor]:
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
 
 Asked = tuple[Problem, list[Request]]
@@ -88,8 +103,8 @@ Asked = tuple[Problem, list[Request]]
 
 @dataclass(slots=True)
 class Group:
-    """The responses to the prompt at `place` of those that step `step` asked together, as far as they have come; None:
-    not one token yet."""
+    """The responses to the prompt at `place` of those that step `step` asked together, as far as
+    they have come; None: not one token yet."""
 
     step: int
     place: int
@@ -106,19 +121,30 @@ class Group:
 
 
 class PendingGroups:
-    """The groups under way. `asked_in` gives what a step asks for, whenever it is called; `limit` is of the whole."""
+    """The groups under way.
 
-    def __init__(self, asked_in: Callable[[int], list[Asked]], budget: int | None, limit: int) -> None:
+    `asked_in` gives what a step asks for, whenever it is called; `limit` is of the whole.
+    """
+
+    def __init__(
+        self, asked_in: Callable[[int], list[Asked]], budget: int | None, limit: int
+    ) -> None:
         self._asked = asked_in
         self._budget = budget
         self._limit = limit
         self._groups: list[Group] = []
 
-    def requests_of_step(self, step: int, others: Sequence[Asked] | None = None) -> list[tuple[Problem, Request]]:
-        """What step `step` has to draw: more of what waits, and its own prompts' responses, or those to `others`."""
+    def requests_of_step(
+        self, step: int, others: Sequence[Asked] | None = None
+    ) -> list[tuple[Problem, Request]]:
+        """What step `step` has to draw: more of what waits, and its own prompts' responses, or
+        those to `others`.
+        """
         self._groups += [
             Group(step, place, problem, requests, [None] * len(requests))
-            for place, (problem, requests) in enumerate(self._asked(step) if others is None else others)
+            for place, (problem, requests) in enumerate(
+                self._asked(step) if others is None else others
+            )
         ]
         return [
             (group.problem, self._request(group.requests[sample], group.rollouts[sample]))
@@ -126,11 +152,17 @@ class PendingGroups:
         ]
 
     def take(self, drawn: Sequence[Rollout], version: int) -> list[Group]:
-        """Put what was drawn, by the policy `version`, to its responses; the groups that are complete with it."""
+        """Put what was drawn, by the policy `version`, to its responses; the groups that are
+        complete with it.
+        """
         for (group, sample), new in zip(list(self._open()), drawn, strict=True):
             new.versions = [version] * len(new.response_ids)
             earlier = group.rollouts[sample]
-            whole = replace(new, request=group.requests[sample]) if earlier is None else joined(earlier, new)
+            whole = (
+                replace(new, request=group.requests[sample])
+                if earlier is None
+                else joined(earlier, new)
+            )
             group.rollouts[sample] = whole
         going = {id(group) for group, _ in self._open()}
         complete = [group for group in self._groups if id(group) not in going]
@@ -142,10 +174,13 @@ class PendingGroups:
         return sum(1 for _ in self._open())
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: what has been drawn of the groups under way; the requests are made again."""
+        """What a checkpoint keeps: what has been drawn of the groups under way; the requests are
+        made again.
+        """
         return {
             "groups": [
-                (group.step, group.place, [_rollout_to_state(r) for r in group.rollouts]) for group in self._groups
+                (group.step, group.place, [_rollout_to_state(r) for r in group.rollouts])
+                for group in self._groups
             ]
         }
 
@@ -154,7 +189,9 @@ class PendingGroups:
         self._groups = []
         for step, place, kept in state["groups"]:
             problem, requests = self._asked(step)[place]
-            rollouts = [_put_back(request, drawn) for request, drawn in zip(requests, kept, strict=True)]
+            rollouts = [
+                _put_back(request, drawn) for request, drawn in zip(requests, kept, strict=True)
+            ]
             self._groups.append(Group(step, place, problem, requests, rollouts))
 
     def _open(self) -> Iterator[tuple[Group, int]]:
@@ -164,13 +201,19 @@ class PendingGroups:
                     yield group, sample
 
     def _goes_on(self, rollout: Rollout) -> bool:
-        return self._budget is not None and rollout.truncated and len(rollout.response_ids) < self._limit
+        return (
+            self._budget is not None
+            and rollout.truncated
+            and len(rollout.response_ids) < self._limit
+        )
 
     def _request(self, request: Request, earlier: Rollout | None) -> Request:
         if self._budget is None:
             return request
         given = () if earlier is None else tuple(earlier.response_ids)
-        return replace(request, given_ids=given, max_tokens=min(self._budget, self._limit - len(given)))
+        return replace(
+            request, given_ids=given, max_tokens=min(self._budget, self._limit - len(given))
+        )
 
 
 KEPT = ("response_ids", "logprobs", "text", "truncated", "loss_mask", "versions")

@@ -1,4 +1,6 @@
-"""Everything a run needs before its first step: models, sampler, tasks, optimizer, put together from its settings."""
+"""Everything a run needs before its first step: models, sampler, tasks, optimizer, put together
+from its settings.
+"""
 
 import copy
 import os
@@ -17,10 +19,20 @@ from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.optimizer_update import Updater
 from gspo_lab.training.engines.native.policy import Policy
 from gspo_lab.training.engines.native.prompt_stream import check_fit, tasks_of, training_sampling
-from gspo_lab.training.engines.native.trainable_model import TrainableModel, heavy, trim_freed_memory
+from gspo_lab.training.engines.native.trainable_model import (
+    TrainableModel,
+    heavy,
+    trim_freed_memory,
+)
 from gspo_lab.training.models.builtin_models import param_counts
 from gspo_lab.training.models.check import check_eight_bit
-from gspo_lab.training.models.load import check_dtype, context_of, device_of, load_model, set_thinking
+from gspo_lab.training.models.load import (
+    check_dtype,
+    context_of,
+    device_of,
+    load_model,
+    set_thinking,
+)
 from gspo_lab.training.models.lora import add_adapters
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_routes
@@ -33,7 +45,9 @@ class RunComponents:
     policy: Policy
     updater: Updater
     trained: dict[str, TrainableModel]
-    """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the critic if any."""
+    """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the
+    critic if any.
+    """
     critic: Critic | None
     reference: Policy | None
     lag: StalePolicy
@@ -48,11 +62,16 @@ class RunComponents:
     device: torch.device
     active_parameters: int
     asks_old_policy: bool
-    """Whether the trainer evaluates the old policy: for its log-probs, or for the experts that are replayed."""
+    """Whether the trainer evaluates the old policy: for its log-probs, or for the experts that are
+    replayed.
+    """
 
 
 def set_up(run: Run, warm_start: Path | None) -> RunComponents:
-    """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
+    """Load and build.
+
+    `warm_start` is the folder of the embedded model's cached start, None for other models.
+    """
     settings = run.settings
     device = device_of(settings.device)
     check_dtype("update.dtype", settings.update.dtype, device)
@@ -66,7 +85,9 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     base = Path(run.base)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
-    model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
+    model, tokenizer = load_model(
+        settings.model, dtype=dtype, device=str(device), checkpoint=warm_start
+    )
     set_thinking(tokenizer, settings.rollout.thinking)
     # After the model: a Hub's is known to be a chat model once it is in the cache.
     task, bench_tasks, task_keys = tasks_of(run)
@@ -91,14 +112,19 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
 
     policy = policy_of(model)
     if settings.routing_replay != "none" and policy.routers is None:
-        raise LabError(f"routing_replay = '{settings.routing_replay}': the model '{settings.model}' has no experts")
+        raise LabError(
+            f"routing_replay = '{settings.routing_replay}': the model '{settings.model}' has no"
+            " experts"
+        )
     reference = None
     if settings.objective.kl_coef > 0:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update, rollout = settings.update, settings.rollout
     lag = StalePolicy(model, rollout.staleness)
     made = look_up("sampler", rollout.sampler, SAMPLERS, base)
-    options = {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
+    options = (
+        {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
+    )
     options |= {"float32_head": True} if rollout.float32_head else {}
     sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
     check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
@@ -107,10 +133,14 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     if update.optimizer == "adamw-8bit":
         check_eight_bit()
         if device.type != "cuda":
-            raise LabError("update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here")
+            raise LabError(
+                "update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here"
+            )
     # It copies the model before a large one's embedding is told where its gradient goes.
     critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
-    trained = {"policy": TrainableModel(model, update)} | ({} if critic is None else {"critic": critic.trained})
+    trained = {"policy": TrainableModel(model, update)} | (
+        {} if critic is None else {"critic": critic.trained}
+    )
     loss, objective = loss_of(settings.objective, base)
     updater = Updater(
         policy,
@@ -142,7 +172,9 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
 
 
 def without_dropout(model: Any) -> None:
-    """Turn off all dropout: two passes at the same weights must give the same log-probs, or every ratio is noise."""
+    """Turn off all dropout: two passes at the same weights must give the same log-probs, or every
+    ratio is noise.
+    """
     for module in model.modules():
         for name, value in vars(module).items():
             if "dropout" in name and isinstance(value, float):
@@ -151,6 +183,6 @@ def without_dropout(model: Any) -> None:
             module.p = 0.0
         if getattr(module, "jitter_noise", 0) or getattr(module, "router_jitter_noise", 0):
             raise LabError(
-                f"the model's routers add noise while training ({type(module).__name__}), so that no two passes agree; "
-                "set router_jitter_noise to 0 in its config.json"
+                f"the model's routers add noise while training ({type(module).__name__}), so that"
+                " no two passes agree; set router_jitter_noise to 0 in its config.json"
             )

@@ -1,9 +1,11 @@
-"""A run's state on disk: one file to go on from, replaced in one move, and the final model as a Hugging Face folder.
+"""A run's state on disk: one file to go on from, replaced in one move, and the final model as a
+Hugging Face folder.
 
-    resume.pt = what torch.save writes, and behind it the line {"owner": "study/arm/s0", "sha256": "..."}
+    resume.pt = what torch.save writes, and behind it the line {"owner": "study/arm/s0", "sha256":
+    "..."}
 
-The digest is over all before the line and over the owner. torch.load reads such a file as it reads one without the
-line; those of earlier versions have none, and are believed.
+The digest is over all before the line and over the owner. torch.load reads such a file as it reads
+one without the line; those of earlier versions have none, and are believed.
 """
 
 import hashlib
@@ -29,7 +31,9 @@ AGAIN = "delete it and the run starts again from its first step"
 
 
 class Checkpointed(Protocol):
-    """A part of a run that its checkpoint keeps: a trained model, or what else the next step depends on."""
+    """A part of a run that its checkpoint keeps: a trained model, or what else the next step
+    depends on.
+    """
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on."""
@@ -40,9 +44,17 @@ class Checkpointed(Protocol):
         ...
 
 
-def save(path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: dict[str, Any]) -> None:
-    """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
-    state = {"step": step, "trained": {name: part.state() for name, part in trained.items()}, "totals": totals}
+def save(
+    path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: dict[str, Any]
+) -> None:
+    """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the
+    one before.
+    """
+    state = {
+        "step": step,
+        "trained": {name: part.state() for name, part in trained.items()},
+        "totals": totals,
+    }
     with explain_write_error(path, FROM_THERE), atomic_file(path) as beside:
         torch.save(state, beside)
         with beside.open("rb+") as file:
@@ -50,14 +62,18 @@ def save(path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed],
             file.write(b"\n" + json.dumps(seal).encode() + b"\n")
 
 
-def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[int, dict[str, Any]] | None:
-    """Put back what `save` kept; its step and totals, None at the very start. LabError where the file is damaged,
-    another run's, or holds other parts than `trained`."""
+def load(
+    path: Path, owner: str, trained: Mapping[str, Checkpointed]
+) -> tuple[int, dict[str, Any]] | None:
+    """Put back what `save` kept; its step and totals, None at the very start. LabError where the
+    file is damaged, another run's, or holds other parts than `trained`."""
     if not path.exists():
         return None
     wrote = _owner(path)
     if wrote not in (None, owner):
-        raise LabError(f"{path} is of the run {wrote}, not of {owner}: put back this run's own, or {AGAIN}")
+        raise LabError(
+            f"{path} is of the run {wrote}, not of {owner}: put back this run's own, or {AGAIN}"
+        )
     try:
         # In main memory: a GPU has no room for a second model with its moments.
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -67,8 +83,9 @@ def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[i
     parts = state.get("trained", {"policy": state})
     if parts.keys() != trained.keys():
         raise LabError(
-            f"{path} holds {', '.join(sorted(parts))}, and this run trains {', '.join(sorted(trained))}: go on with "
-            f"the version of gspo-lab that wrote it, or {AGAIN}"
+            f"{path} holds {', '.join(sorted(parts))}, and this run trains"
+            f" {', '.join(sorted(trained))}: go on with the version of gspo-lab that wrote it, or"
+            f" {AGAIN}"
         )
     for name, part in trained.items():
         part.load(parts[name])
@@ -76,7 +93,9 @@ def load(path: Path, owner: str, trained: Mapping[str, Checkpointed]) -> tuple[i
 
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
-    """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
+    """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only
+    ever whole.
+    """
     with explain_write_error(path, FROM_THERE), atomic_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)
@@ -84,7 +103,10 @@ def save_model(path: Path, model: Any, tokenizer: Any) -> None:
 
 
 def _owner(path: Path) -> str | None:
-    """The run that wrote a checkpoint; None for one without a line. LabError where it is not as it was written."""
+    """The run that wrote a checkpoint; None for one without a line.
+
+    LabError where it is not as it was written.
+    """
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LONGEST_LINE))

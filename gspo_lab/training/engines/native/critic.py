@@ -1,7 +1,9 @@
-"""A critic: a model of its own that says of every state what reward it expects. Before the policy's updates of a step
-its values give advantages and returns; it learns the returns on each mini-batch.
+"""A critic: a model of its own that says of every state what reward it expects. Before the policy's
+updates of a step its values give advantages and returns; it learns the returns on each mini-batch.
 
-Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it."""
+Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the
+state before it.
+"""
 
 import copy
 import time
@@ -19,12 +21,17 @@ from gspo_lab.training.objectives import at_last_token, gae, of_sequence, value_
 
 
 class ValueModel(torch.nn.Module):
-    """A causal language model's body with a scalar head of zeros: its first values are 0, whatever the seed."""
+    """A causal language model's body with a scalar head of zeros: its first values are 0, whatever
+    the seed.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         if model.base_model is model:
-            raise LabError("advantage = 'gae': the model has no body apart from its head, to put a value head on")
+            raise LabError(
+                "advantage = 'gae': the model has no body apart from its head, to put a value"
+                " head on"
+            )
         self.body = copy.deepcopy(model.base_model)
         self.head = torch.nn.Linear(model.config.get_text_config().hidden_size, 1, bias=False)
         torch.nn.init.zeros_(self.head.weight)
@@ -44,7 +51,10 @@ class ValueModel(torch.nn.Module):
 
 
 class Critic:
-    """Values, and with them advantages; trained beside the policy. `model` is the policy's at its start."""
+    """Values, and with them advantages; trained beside the policy.
+
+    `model` is the policy's at its start.
+    """
 
     def __init__(self, model: Any, settings: Settings) -> None:
         self.objective, self.clip = settings.objective, settings.critic.value_clip
@@ -55,13 +65,17 @@ class Critic:
 
     @torch.no_grad()
     def advantages(self, experience: Experience, reward_N: Tensor) -> Tensor:
-        """[N, T] advantages of responses that earned `reward_N` at their end; fills in values and returns."""
+        """[N, T] advantages of responses that earned `reward_N` at their end; fills in values and
+        returns.
+        """
         value_NT = torch.zeros_like(experience.old_logp_NT)
         for part in microbatches(experience, torch.arange(len(value_NT)), self._budget, every=True):
             value_NT[part.rows, : part.length] = self._values(part)
         mask_NT, settings = experience.mask_NT, self.objective
         reward_NT = at_last_token(reward_N.to(value_NT), mask_NT)
-        adv_NT, return_NT = gae(reward_NT, value_NT, mask_NT, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
+        adv_NT, return_NT = gae(
+            reward_NT, value_NT, mask_NT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+        )
         experience.value_NT, experience.return_NT = value_NT, return_NT
         if settings.whiten_advantages:
             adv_NT = whitened(adv_NT, mask_NT)
@@ -70,8 +84,8 @@ class Critic:
         return adv_NT
 
     def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:
-        """Learn the returns of one mini-batch, of all its responses: the UpdateRecord's columns of a critic, and
-        whether the step was finite."""
+        """Learn the returns of one mini-batch, of all its responses: the UpdateRecord's columns of
+        a critic, and whether the step was finite."""
         started = time.perf_counter()
         tokens = int(experience.mask_NT[rows].sum())
         loss, clipped, total = self._passes(experience, rows, tokens)
@@ -88,8 +102,12 @@ class Critic:
         }
         return columns, moved.finite
 
-    def _passes(self, experience: Experience, rows: Tensor, tokens: int) -> tuple[float, float, float]:
-        """Gather a mini-batch's gradient: its loss, how many values are clipped, and the sum of all values."""
+    def _passes(
+        self, experience: Experience, rows: Tensor, tokens: int
+    ) -> tuple[float, float, float]:
+        """Gather a mini-batch's gradient: its loss, how many values are clipped, and the sum of all
+        values.
+        """
         assert experience.value_NT is not None
         assert experience.return_NT is not None
         loss = clipped = total = 0.0

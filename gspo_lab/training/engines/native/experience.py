@@ -1,8 +1,9 @@
-"""A rollout batch as padded tensors: prompts padded on the left, responses on the right, row by row.
+"""A rollout batch as padded tensors: prompts padded on the left, responses on the right, row by
+row.
 
-Shapes: N responses of the batch, B some of its rows, P prompt positions (in PG prompts), G responses to a prompt, T
-response tokens, S = P + T - 1 input positions (the last response token is never fed), L MoE layers, K experts per token
-(in NK turns of the response that has most)."""
+Shapes: N responses of the batch, B some of its rows, P prompt positions (in PG prompts), G
+responses to a prompt, T response tokens, S = P + T - 1 input positions (the last response token is
+never fed), L MoE layers, K experts per token (in NK turns of the response that has most)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,14 @@ from gspo_lab.training.samplers.base import Rollout
 class Experience:
     """A graded rollout batch. Log-probs and advantages are 0 off the loss mask.
 
-    `attention_NT`: all tokens of a response, which are fed. `mask_NT`, the loss mask: those that the policy chose, not
-    a tool's. `evaluated_N`: False where A = 0 spares all passes of the policy. `old_known_N`: the trainer has evaluated
-    the old policy. `counted_N`: False for truncated responses outside the loss's denominator. `old_logp_NT`,
-    `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is evaluated;
-    `rollout_routes_NSLK` only where the sampler's routes are replayed; `value_NT` and `return_NT` by a critic."""
+    `attention_NT`: all tokens of a response, which are fed. `mask_NT`, the loss mask: those that
+    the policy chose, not a tool's. `evaluated_N`: False where A = 0 spares all passes of the
+    policy. `old_known_N`: the trainer has evaluated the old policy. `counted_N`: False for
+    truncated responses outside the loss's denominator. `old_logp_NT`, `entropy_NT` and
+    `natural_NSLK` (the routers' own choice) are filled in as the old policy is evaluated;
+    `rollout_routes_NSLK` only where the sampler's routes are replayed; `value_NT` and `return_NT`
+    by a critic.
+    """
 
     prompt_NP: Tensor
     response_NT: Tensor
@@ -48,16 +52,23 @@ class Experience:
     return_NT: Tensor | None = None
 
     def credit(self, adv: Tensor) -> None:
-        """Give the loss mask's tokens their advantages: [N, T], or [N, 1] where a response's are all the same."""
+        """Give the loss mask's tokens their advantages: [N, T], or [N, 1] where a response's are
+        all the same.
+        """
         self.adv_NT = adv * self.mask_NT
 
     def leave_out(self, rollouts: Sequence[Rollout], how: Truncated) -> None:
-        """Take truncated responses out of the loss: their terms ("mask"), and their place in its mean ("drop").
+        """Take truncated responses out of the loss: their terms ("mask"), and their place in its
+        mean ("drop").
 
-        DAPO's overlong filtering (arXiv 2503.14476, section 3.4); TRL's `mask_truncated_completions` masks, and drops
-        where its loss is a mean over tokens.
+        DAPO's overlong filtering (arXiv 2503.14476, section 3.4); TRL's
+        `mask_truncated_completions` masks, and drops where its loss is a mean over tokens.
         """
-        cut_N = torch.tensor([rollout.truncated for rollout in rollouts], dtype=torch.bool, device=self.mask_NT.device)
+        cut_N = torch.tensor(
+            [rollout.truncated for rollout in rollouts],
+            dtype=torch.bool,
+            device=self.mask_NT.device,
+        )
         if how != "train":
             self.adv_NT = self.adv_NT.masked_fill(cut_N[:, None], 0.0)
         if how == "drop":
@@ -66,7 +77,9 @@ class Experience:
     def keep_routes(self, rows: Tensor, routes_BSLK: Tensor, first: int = 0) -> None:
         """Keep the routers' own choice on some rows, from the input position `first` on."""
         if self.natural_NSLK is None:
-            self.natural_NSLK = routes_BSLK.new_zeros(*self.input_mask_NS.shape, *routes_BSLK.shape[2:])
+            self.natural_NSLK = routes_BSLK.new_zeros(
+                *self.input_mask_NS.shape, *routes_BSLK.shape[2:]
+            )
         self.natural_NSLK[rows, first : first + routes_BSLK.shape[1]] = routes_BSLK
 
     def counts(self, rows: Tensor) -> tuple[int, int]:
@@ -76,24 +89,32 @@ class Experience:
 
     @property
     def adv_N(self) -> Tensor:
-        """Each response's mean advantage, in the double precision in which the mean of equal numbers is that number."""
+        """Each response's mean advantage, in the double precision in which the mean of equal
+        numbers is that number.
+        """
         return sequence_mean(self.adv_NT.double(), self.mask_NT)[:, 0]  # type: ignore[no-any-return]
 
     @property
     def mismatch_NT(self) -> Tensor:
-        """d = log pi_old of the trainer - log mu of the sampler, 0 where the former is not known."""
+        """d = log pi_old of the trainer - log mu of the sampler, 0 where the former is not
+        known.
+        """
         known_NT = self.mask_NT & self.old_known_N[:, None]
         return (self.old_logp_NT - self.sampler_logp_NT).masked_fill(~known_NT, 0.0)
 
     @property
     def input_mask_NS(self) -> Tensor:
-        """True at the positions that are fed: a response token is fed where another one follows it."""
+        """True at the positions that are fed: a response token is fed where another one follows
+        it.
+        """
         return torch.cat([self.prompt_mask_NP, self.attention_NT[:, 1:]], dim=1)
 
 
 @dataclass(slots=True)
 class Microbatch:
-    """Some rows of an experience, cut to their own longest prompt and response: what one forward pass sees."""
+    """Some rows of an experience, cut to their own longest prompt and response: what one forward
+    pass sees.
+    """
 
     rows: Tensor
     first: int
@@ -118,9 +139,14 @@ class Microbatch:
 
 def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
     """Pad rollouts into an experience with all advantages 0."""
-    prompts, responses = [r.request.prompt_ids for r in rollouts], [r.response_ids for r in rollouts]
+    prompts, responses = (
+        [r.request.prompt_ids for r in rollouts],
+        [r.response_ids for r in rollouts],
+    )
     everywhere = [[True] * len(ids) for ids in responses]
-    mask_NT = padded([r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False).to(device)
+    mask_NT = padded(
+        [r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False
+    ).to(device)
     nothing_NT = torch.zeros(mask_NT.shape, device=device)
     return Experience(
         prompt_NP=padded(prompts, pad, left=True).to(device),
@@ -132,7 +158,9 @@ def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) ->
         evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
         counted_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
         old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
-        sampler_logp_NT=padded([r.logprobs for r in rollouts], 0.0).to(device).masked_fill(~mask_NT, 0.0),
+        sampler_logp_NT=padded([r.logprobs for r in rollouts], 0.0)
+        .to(device)
+        .masked_fill(~mask_NT, 0.0),
         old_logp_NT=nothing_NT.clone(),
         entropy_NT=nothing_NT.clone(),
     )
@@ -149,27 +177,35 @@ def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -
     return torch.tensor(filled, dtype=DTYPES[type(nothing)]).view(len(rows), longest)
 
 
-def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int) -> Tensor:
-    """[N, S, L, K] of the sampler's routes at the input positions. LabError where a rollout has none, or of another
-    shape."""
+def pack_routes(
+    rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int
+) -> Tensor:
+    """[N, S, L, K] of the sampler's routes at the input positions. LabError where a rollout has
+    none, or of another shape."""
     P = experience.prompt_NP.shape[1]
     out = torch.zeros(*experience.input_mask_NS.shape, layers, top_k, dtype=torch.int16)
     for row, r in enumerate(rollouts):
         p, t = len(r.request.prompt_ids), len(r.response_ids)
         if r.routes is None:
-            raise LabError(f"routing_replay = 'rollout': the sampler returned no routes for {r.request.problem}")
+            raise LabError(
+                "routing_replay = 'rollout': the sampler returned no routes for"
+                f" {r.request.problem}"
+            )
         if r.routes.shape != (p + t - 1, layers, top_k):
             raise LabError(
-                f"routing_replay = 'rollout': routes of {r.request.problem} have shape {r.routes.shape}; its {p} + {t} "
-                f"tokens and the model's {layers} MoE layers with {top_k} experts need {(p + t - 1, layers, top_k)}"
+                f"routing_replay = 'rollout': routes of {r.request.problem} have shape"
+                f" {r.routes.shape}; its {p} + {t} tokens and the model's {layers} MoE layers with"
+                f" {top_k} experts need {(p + t - 1, layers, top_k)}"
             )
         out[row, P - p : P + t - 1] = torch.from_numpy(r.routes)
     return out.to(experience.mask_NT.device)
 
 
-def microbatches(experience: Experience, rows: Tensor, budget: int, *, every: bool = False) -> Iterator[Microbatch]:
-    """Split the evaluated ones of `rows`, or `every` one, into forward passes of at most `budget` positions (rows x
-    padded length), long rows together.
+def microbatches(
+    experience: Experience, rows: Tensor, budget: int, *, every: bool = False
+) -> Iterator[Microbatch]:
+    """Split the evaluated ones of `rows`, or `every` one, into forward passes of at most `budget`
+    positions (rows x padded length), long rows together.
     """
     rows = rows if every else rows[experience.evaluated_N[rows]]
     # As lists: a GPU would be waited for at every row.
@@ -191,7 +227,9 @@ def microbatches(experience: Experience, rows: Tensor, budget: int, *, every: bo
 
 
 def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int) -> Microbatch:
-    """Some rows with the last `prompt` columns of their prompts and the first `response` ones of their responses."""
+    """Some rows with the last `prompt` columns of their prompts and the first `response` ones of
+    their responses.
+    """
     first = experience.prompt_NP.shape[1] - prompt
     target_BT = experience.response_NT[rows, :response]
     attention_BT = experience.attention_NT[rows, :response]
@@ -200,7 +238,9 @@ def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int)
         first=first,
         length=response,
         input_BS=torch.cat([experience.prompt_NP[rows, first:], target_BT[:, :-1]], dim=1),
-        attention_BS=torch.cat([experience.prompt_mask_NP[rows, first:], attention_BT[:, 1:]], dim=1),
+        attention_BS=torch.cat(
+            [experience.prompt_mask_NP[rows, first:], attention_BT[:, 1:]], dim=1
+        ),
         target_BT=target_BT,
         mask_BT=experience.mask_NT[rows, :response],
     )
@@ -211,9 +251,11 @@ def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
     return x_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]]
 
 
-def turn_credit(rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str) -> Tensor:
-    """[N, T] advantages, each turn's on its own tokens, 0 elsewhere. Without rewards of turns the last one earned the
-    response's."""
+def turn_credit(
+    rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str
+) -> Tensor:
+    """[N, T] advantages, each turn's on its own tokens, 0 elsewhere. Without rewards of turns the
+    last one earned the response's."""
     turns = [rollout.turns or [] for rollout in rollouts]
     earned = torch.full((len(rollouts), max(map(len, turns))), torch.nan, dtype=torch.float64)
     for row, (grade, reward) in enumerate(zip(grades, reward_PG.flatten().tolist(), strict=True)):
@@ -222,8 +264,15 @@ def turn_credit(rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG:
     adv_NK = turn_advantages(earned.view(*reward_PG.shape, -1), how).flatten(0, 1).tolist()
     rows = []
     for rollout, each, adv_K in zip(rollouts, turns, adv_NK, strict=True):
-        own = iter([adv for turn, adv in zip(each, adv_K, strict=False) for _ in range(turn.tokens or 0)])
-        rows.append([next(own) if mine else 0.0 for mine in rollout.loss_mask or [True] * len(rollout.response_ids)])
+        own = iter(
+            [adv for turn, adv in zip(each, adv_K, strict=False) for _ in range(turn.tokens or 0)]
+        )
+        rows.append(
+            [
+                next(own) if mine else 0.0
+                for mine in rollout.loss_mask or [True] * len(rollout.response_ids)
+            ]
+        )
     return padded(rows, 0.0)
 
 
@@ -232,7 +281,9 @@ def turn_fields(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     if rollouts[0].turns is None:
         return {}
     tokens = sum(len(rollout.response_ids) for rollout in rollouts)
-    replied = sum(rollout.loss_mask.count(False) for rollout in rollouts if rollout.loss_mask is not None)
+    replied = sum(
+        rollout.loss_mask.count(False) for rollout in rollouts if rollout.loss_mask is not None
+    )
     return {
         "turns_mean": sum(len(rollout.turns or ()) for rollout in rollouts) / len(rollouts),
         "reply_tokens": replied / tokens,

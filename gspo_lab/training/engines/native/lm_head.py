@@ -1,8 +1,8 @@
-"""From hidden states to the sampled tokens' log-probs, without a batch's [B, T, V] logits: a large vocabulary's are
-computed block by block, and used while they are in the cache.
+"""From hidden states to the sampled tokens' log-probs, without a batch's [B, T, V] logits: a large
+vocabulary's are computed block by block, and used while they are in the cache.
 
-Shapes: B rows, T response tokens, S positions, H hidden size, N response tokens of the batch, n those with a gradient,
-V vocabulary, v entries of a block."""
+Shapes: B rows, T response tokens, S positions, H hidden size, N response tokens of the batch, n
+those with a gradient, V vocabulary, v entries of a block."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ def token_logprobs(
     place_BT: Tensor | None = None,
     float32_head: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request entropies [B, T] in
-    nats. The last T positions predict the targets, or `place_BT` of all positions; that, and a float32 head, take a
-    plain head."""
+    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request
+    entropies [B, T] in nats. The last T positions predict the targets, or `place_BT` of all
+    positions; that, and a float32 head, take a plain head."""
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
@@ -55,12 +55,16 @@ def token_logprobs(
         if float32_head:
             states_NH = states_NH.float()
         if size <= AT_ONCE:
-            logp_NV = _Blocks(states_NH, *weights, temperature).logits(slice(None)).log_softmax(dim=-1)
+            logp_NV = (
+                _Blocks(states_NH, *weights, temperature).logits(slice(None)).log_softmax(dim=-1)
+            )
             logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
             entropy_N = -(logp_NV.exp() * logp_NV).sum(dim=-1) if entropy else None
         else:
             keep = weights[0] is not None and torch.is_grad_enabled() and size <= KEPT
-            logp_N, entropy_N = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, keep)  # type: ignore[no-untyped-call]
+            logp_N, entropy_N = _InBlocks.apply(
+                states_NH, *weights, target_N, temperature, entropy, keep
+            )  # type: ignore[no-untyped-call]
     at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
     return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT
@@ -88,7 +92,9 @@ class _Blocks:
             logits_Nv = self.states_NH[:, columns].to(torch.float32, copy=True)
         else:
             bias_v = None if self.bias_V is None else self.bias_V[columns].to(self.states_NH.dtype)
-            logits_Nv = torch.nn.functional.linear(self.states_NH, self.weight(columns), bias_v).float()
+            logits_Nv = torch.nn.functional.linear(
+                self.states_NH, self.weight(columns), bias_v
+            ).float()
         return logits_Nv.div_(self.temperature)
 
     def weight(self, columns: slice) -> Tensor:
@@ -97,15 +103,17 @@ class _Blocks:
 
 
 def _places(target_N: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """Which targets lie in a block, and where there; any place for the others, so that nobody waits for a GPU."""
+    """Which targets lie in a block, and where there; any place for the others, so that nobody waits
+    for a GPU.
+    """
     here_N = (target_N >= columns.start) & (target_N < columns.stop)
     return here_N, (target_N - columns.start).clamp(0, columns.stop - columns.start - 1)[:, None]
 
 
 class _InBlocks(torch.autograd.Function):
-    """Log-probs and entropies of targets, block by block: the softmax's sum is rescaled as larger logits come (Milakov
-    and Gimelshein, arXiv 1805.02867). One backward pass at most: it takes the kept logits apart, so that they make room
-    for the weight's gradient.
+    """Log-probs and entropies of targets, block by block: the softmax's sum is rescaled as larger
+    logits come (Milakov and Gimelshein, arXiv 1805.02867). One backward pass at most: it takes the
+    kept logits apart, so that they make room for the weight's gradient.
     """
 
     @staticmethod
@@ -141,7 +149,9 @@ class _InBlocks(torch.autograd.Function):
         logsum_N = largest_N + sum_N.log()
         entropy_N = logsum_N - weighted_N / sum_N if entropy else None
         ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N)
-        ctx.set_materialize_grads(False)  # an entropy that no loss reads costs the backward pass nothing
+        ctx.set_materialize_grads(
+            False
+        )  # an entropy that no loss reads costs the backward pass nothing
         ctx.temperature, ctx.kept = temperature, kept
         return logit_N - logsum_N, entropy_N
 
@@ -152,12 +162,18 @@ class _InBlocks(torch.autograd.Function):
         states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N = ctx.saved_tensors
         to_states, to_weight, to_bias = ctx.needs_input_grad[:3]
         # A clipped token, and one without advantage, has no gradient: nothing is computed for it.
-        used_N = grad_logp_N != 0 if grad_entropy_N is None else (grad_logp_N != 0) | (grad_entropy_N != 0)
+        used_N = (
+            grad_logp_N != 0
+            if grad_entropy_N is None
+            else (grad_logp_N != 0) | (grad_entropy_N != 0)
+        )
         rows_n = used_N.nonzero()[:, 0]
         grad_n, target_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None], target_N[rows_n]
         every = _Blocks(states_NH, weight_VH, bias_V, ctx.temperature)
         some = _Blocks(states_NH[rows_n], weight_VH, bias_V, ctx.temperature)
-        grad_states_NH = torch.zeros(states_NH.shape, device=states_NH.device) if to_states else None
+        grad_states_NH = (
+            torch.zeros(states_NH.shape, device=states_NH.device) if to_states else None
+        )
         grad_weight_VH = torch.empty_like(weight_VH) if to_weight else None
         grad_bias_V = torch.empty_like(bias_V) if to_bias else None
         grad_states_nH = torch.zeros(some.states_NH.shape, device=states_NH.device)

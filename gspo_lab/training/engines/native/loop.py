@@ -1,13 +1,15 @@
 """The native engine's training loop.
 
     for step in 0 .. steps-1:                                  one rollout batch
-        problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──> advantages
+        problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──>
+        advantages
            of the lagging policy   │      those that are over; the others wait for more tokens, and
                                    │      in dropped groups' place other problems are asked
                                    └── old policy: log-probs (and routes) of mini-batches 1 .. K-1;
                                        mini-batch 0 learns its own from its first forward pass
-        for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
-        StepRecord, training answers, now and then a benchmark and a checkpoint ──> the journal
+        for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──>
+        UpdateRecord StepRecord, training answers, now and then a benchmark and a checkpoint ──> the
+        journal
 
 What is not the updates' own is in training_run.py.
 """
@@ -33,7 +35,9 @@ from gspo_lab.training.samplers.base import Request, Rollout
 
 
 def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-    """Train a run from where its folder stands; True when complete, False when `stop` asked for an earlier end."""
+    """Train a run from where its folder stands; True when complete, False when `stop` asked for an
+    earlier end.
+    """
     parts = set_up(run, None if run.warm_start is None else Path(run.warm_start))
     # Models and modules stay to the end: the collector need not walk through them again and again.
     gc.collect()
@@ -43,8 +47,8 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
 
 @dataclass(slots=True)
 class Sampled:
-    """What a step sampled: the groups of its `own` prompts, those of all that train and that are `dropped`, and every
-    rollout, also of what waits."""
+    """What a step sampled: the groups of its `own` prompts, those of all that train and that are
+    `dropped`, and every rollout, also of what waits."""
 
     own: list[Group] = field(default_factory=list)
     training: list[Group] = field(default_factory=list)
@@ -76,7 +80,10 @@ class Loop(TrainingRun):
             self.after(step + 1)
         self.end()
         if left := self.waiting.responses():
-            print(f"{left} responses were not over after the last step: sampled, never trained on", flush=True)
+            print(
+                f"{left} responses were not over after the last step: sampled, never trained on",
+                flush=True,
+            )
         return True
 
     def _step(self, index: int) -> None:
@@ -121,14 +128,20 @@ class Loop(TrainingRun):
     def _sampled(self, step: int, clock: Clock) -> Sampled:
         """A step's groups and their grades.
 
-        DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same has no gradient.
-        The rewards that decide are the grader's, before length costs anything.
+        DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same
+        has no gradient. The rewards that decide are the grader's, before length costs anything.
         """
         rollout, out = self.settings.rollout, Sampled()
         for turn in range(max(rollout.dynamic_sampling, 1)):
-            others = self._replacement_groups(step, len(out.training), len(out.dropped)) if turn else None
+            others = (
+                self._replacement_groups(step, len(out.training), len(out.dropped))
+                if turn
+                else None
+            )
             requests = self.waiting.requests_of_step(step, others)
-            new = self.sample([request for _, request in requests], [problem for problem, _ in requests])
+            new = self.sample(
+                [request for _, request in requests], [problem for problem, _ in requests]
+            )
             groups = self.waiting.take(new, self.parts.lag.version(step))
             clock.lap("rollout")
             for group in groups:
@@ -138,7 +151,9 @@ class Loop(TrainingRun):
                 (out.dropped if alike else out.training).append(group)
             out.own = out.own if turn else groups
             out.rollouts += new
-            self.need_grades(step, [grade for group in (*out.training, *out.dropped) for grade in group.grades])
+            self.need_grades(
+                step, [grade for group in (*out.training, *out.dropped) for grade in group.grades]
+            )
             clock.lap("grade")
             if len(out.training) == rollout.prompts_per_step:
                 break
@@ -151,8 +166,9 @@ class Loop(TrainingRun):
         return self._by_problem(self.prompts.step(step), self.requests(step))
 
     def _replacement_groups(self, step: int, kept: int, dropped: int) -> list[Asked]:
-        """As many other problems as groups are missing, in an order of the step's own: which one stands in a place of
-        the step depends on the seed alone, not on how many rounds an arm may ask."""
+        """As many other problems as groups are missing, in an order of the step's own: which one
+        stands in a place of the step depends on the seed alone, not on how many rounds an arm may
+        ask."""
         per_step, first = self.settings.rollout.prompts_per_step, kept + dropped
         order = PromptStream(self.problems, self.seed, per_step, f"others of step {step}")
         problems = order.take(first - per_step, per_step - kept)
@@ -160,20 +176,29 @@ class Loop(TrainingRun):
 
     def _by_problem(self, problems: Sequence[Problem], requests: list[Request]) -> list[Asked]:
         group = self.settings.rollout.group_size
-        return [(problem, requests[place * group : (place + 1) * group]) for place, problem in enumerate(problems)]
+        return [
+            (problem, requests[place * group : (place + 1) * group])
+            for place, problem in enumerate(problems)
+        ]
 
-    def _positions(self, rollouts: Sequence[Rollout], experience: Experience, minibatches: int) -> float:
+    def _positions(
+        self, rollouts: Sequence[Rollout], experience: Experience, minibatches: int
+    ) -> float:
         update, updater, parts = self.settings.update, self.parts.updater, max(minibatches, 1)
         known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
         old_share = (parts - 1) / parts if self.parts.asks_old_policy else 0.0
         first, later = (updater.sees_first(fresh=fresh) for fresh in (True, False))
         seen = first / parts + later * (update.epochs - 1 / parts)
         passes = old_share + 3 * update.epochs + seen + (self.parts.reference is not None)
-        of_critic = 0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
+        of_critic = (
+            0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
+        )
         return of_critic + passes * sum(count for count, evaluated in known if evaluated)
 
     def _minibatches(self, step: int, experience: Experience) -> list[MinibatchRows]:
-        """Whole groups, shared out as evenly as they go; where there are fewer groups than mini-batches, one each."""
+        """Whole groups, shared out as evenly as they go; where there are fewer groups than
+        mini-batches, one each.
+        """
         update, group = self.settings.update, self.settings.rollout.group_size
         groups = len(experience.mask_NT) // group
         rows_PG = torch.arange(groups * group, device=self.parts.device).view(groups, group)
@@ -184,13 +209,18 @@ class Loop(TrainingRun):
         ]
 
     def _old_policy(self, experience: Experience, minibatches: Sequence[MinibatchRows]) -> float:
-        """What is asked of the policy before it moves, and of the starting one; the seconds that replay took."""
+        """What is asked of the policy before it moves, and of the starting one; the seconds that
+        replay took.
+        """
         seconds = 0.0
         if self.parts.asks_old_policy:
-            # Mini-batch by mini-batch, so that each pass has the very rows and padding that its update will have: in
-            # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
+            # Mini-batch by mini-batch, so that each pass has the very rows and padding that its
+            # update will have: in bfloat16 another grouping alone moves log s by more than GSPO's
+            # range is wide.
             later = minibatches[1 : len(minibatches) // self.settings.update.epochs]
-            seconds = sum(self.parts.policy.fill_old_policy(experience, minibatch.rows) for minibatch in later)
+            seconds = sum(
+                self.parts.policy.fill_old_policy(experience, minibatch.rows) for minibatch in later
+            )
         if self.parts.reference is not None:
             experience.ref_logp_NT = self.parts.reference.reference(experience)
         return seconds

@@ -1,7 +1,8 @@
-"""One optimizer update on one mini-batch: forward, loss, backward on each microbatch, then a step of the optimizer.
+"""One optimizer update on one mini-batch: forward, loss, backward on each microbatch, then a step
+of the optimizer.
 
-Its record is made when the step has ended: it is then measured in one go, in warm caches. Shapes as in experience.py; M
-rows of a mini-batch."""
+Its record is made when the step has ended: it is then measured in one go, in warm caches. Shapes as
+in experience.py; M rows of a mini-batch."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -12,29 +13,45 @@ from torch import Tensor
 
 from gspo_lab.recording.records import UpdateRecord
 from gspo_lab.training.engines.native.critic import Critic
-from gspo_lab.training.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
+from gspo_lab.training.engines.native.experience import (
+    Experience,
+    Microbatch,
+    microbatches,
+    of_microbatch,
+)
 from gspo_lab.training.engines.native.policy import Forward, Policy, store
 from gspo_lab.training.engines.native.trainable_model import OptimizerStep, TrainableModel
 from gspo_lab.training.models.routing import expert_change, load_cv
-from gspo_lab.training.objectives import Batch, Surrogate, prepared, ratio_measures, response_detail, surrogate
+from gspo_lab.training.objectives import (
+    Batch,
+    Surrogate,
+    prepared,
+    ratio_measures,
+    response_detail,
+    surrogate,
+)
 from gspo_lab.training.objectives.losses import Common, Loss
 
 
 @dataclass(frozen=True, slots=True)
 class MinibatchRows:
-    """Which update this is, on which rows (ascending), and what of the old policy is still to be found out."""
+    """Which update this is, on which rows (ascending), and what of the old policy is still to be
+    found out.
+    """
 
     step: int
     index: int
     rows: Tensor
     fresh: bool
-    """The current policy is still the old one, and nobody has evaluated it on these rows: this forward pass does."""
+    """The current policy is still the old one, and nobody has evaluated it on these rows: this
+    forward pass does.
+    """
 
 
 @dataclass(slots=True)
 class UpdateResult:
-    """What an update did, kept until it is measured: l_t, clips, correction, gate and dual clips of the M rows, and the
-    routes; `objective` is what it was trained with."""
+    """What an update did, kept until it is measured: l_t, clips, correction, gate and dual clips of
+    the M rows, and the routes; `objective` is what it was trained with."""
 
     minibatch: MinibatchRows
     objective: Common
@@ -72,8 +89,8 @@ class UpdateResult:
 
 @dataclass(slots=True)
 class Updater:
-    """Trains a policy with one objective and its policy loss, and its critic if it has one. `bands` are the rules'
-    reference ranges, `replay` the routes to replay."""
+    """Trains a policy with one objective and its policy loss, and its critic if it has one. `bands`
+    are the rules' reference ranges, `replay` the routes to replay."""
 
     policy: Policy
     trained: TrainableModel
@@ -99,13 +116,19 @@ class Updater:
         return done
 
     def _passes(
-        self, experience: Experience, minibatch: MinibatchRows, objective: Common, selected_MT: Tensor | None
+        self,
+        experience: Experience,
+        minibatch: MinibatchRows,
+        objective: Common,
+        selected_MT: Tensor | None,
     ) -> UpdateResult:
         """Gather a mini-batch's gradient with what `prepared` gave."""
         mask_MT = experience.mask_NT[minibatch.rows]
         responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        done = UpdateResult(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
+        done = UpdateResult(
+            minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT)
+        )
         done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
         done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
 
@@ -118,7 +141,9 @@ class Updater:
             with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
-                batch = self._batch(experience, part.rows, part.mask_BT, responses=responses, tokens=tokens)
+                batch = self._batch(
+                    experience, part.rows, part.mask_BT, responses=responses, tokens=tokens
+                )
                 if selected_MT is not None:
                     places = torch.searchsorted(minibatch.rows, part.rows)
                     batch = replace(batch, selected_BT=selected_MT[places, : part.length])
@@ -128,26 +153,34 @@ class Updater:
         return done
 
     @torch.no_grad()
-    def prepared(self, experience: Experience, minibatch: MinibatchRows) -> tuple[Common, Tensor | None]:
-        """The objective of one mini-batch, and the [M, T] tokens that its loss selects, found in a pass over the whole
-        before it."""
+    def prepared(
+        self, experience: Experience, minibatch: MinibatchRows
+    ) -> tuple[Common, Tensor | None]:
+        """The objective of one mini-batch, and the [M, T] tokens that its loss selects, found in a
+        pass over the whole before it."""
         if not self.sees_first(fresh=minibatch.fresh):
             return self.objective, None
         rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
         logp_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
-            with self.policy.forward(part, replay_BSLK=self._routes(experience, part, minibatch)) as forward:
+            with self.policy.forward(
+                part, replay_BSLK=self._routes(experience, part, minibatch)
+            ) as forward:
                 logp_MT[torch.searchsorted(rows, part.rows), : part.length] = forward.logp_BT
         responses, tokens = experience.counts(rows)
         whole = self._batch(experience, rows, mask_MT, responses=responses, tokens=tokens)
         return prepared(logp_MT, whole, self.objective, self.loss)
 
     def sees_first(self, *, fresh: bool) -> bool:
-        """Whether the loss sees a mini-batch in a pass before its update. Where it is fresh, all ratios are 1, and what
-        a loss would find there may change nothing."""
-        return self.loss.sees_whole and not (fresh and self.loss.alike_at_1 and not self.sampler_is_old)
+        """Whether the loss sees a mini-batch in a pass before its update. Where it is fresh, all
+        ratios are 1, and what a loss would find there may change nothing."""
+        return self.loss.sees_whole and not (
+            fresh and self.loss.alike_at_1 and not self.sampler_is_old
+        )
 
-    def _batch(self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int) -> Batch:
+    def _batch(
+        self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int
+    ) -> Batch:
         length = mask_BT.shape[1]
         old = experience.sampler_logp_NT if self.sampler_is_old else experience.old_logp_NT
         reference = experience.ref_logp_NT
@@ -161,9 +194,11 @@ class Updater:
             sampler_logp_BT=experience.sampler_logp_NT[rows, :length],
         )
 
-    def _routes(self, experience: Experience, part: Microbatch, minibatch: MinibatchRows) -> Tensor | None:
-        """The experts to replay: the sampler's (R3), the old policy's (R2; a fresh mini-batch's own are these), or
-        none."""
+    def _routes(
+        self, experience: Experience, part: Microbatch, minibatch: MinibatchRows
+    ) -> Tensor | None:
+        """The experts to replay: the sampler's (R3), the old policy's (R2; a fresh mini-batch's own
+        are these), or none."""
         if self.replay == "rollout":
             assert experience.rollout_routes_NSLK is not None
             return of_microbatch(experience.rollout_routes_NSLK, part)
@@ -173,7 +208,9 @@ class Updater:
         return None
 
     def router_grad_norm(self) -> float | None:
-        """The norm of the gradient that has gathered in the routers; None for a dense model, and for frozen routers."""
+        """The norm of the gradient that has gathered in the routers; None for a dense model, and
+        for frozen routers.
+        """
         if self.policy.routers is None:
             return None
         grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]
@@ -181,9 +218,16 @@ class Updater:
 
 
 def update_record(
-    updater: Updater, experience: Experience, done: UpdateResult, *, detail: bool, token_detail: bool
+    updater: Updater,
+    experience: Experience,
+    done: UpdateResult,
+    *,
+    detail: bool,
+    token_detail: bool,
 ) -> UpdateRecord:
-    """The record of an update, on request with every response's own numbers and with every token's."""
+    """The record of an update, on request with every response's own numbers and with every
+    token's.
+    """
     objective, rows = updater.objective, done.minibatch.rows
     mask_MT, adv_MT = experience.mask_NT[rows], experience.adv_NT[rows]
     evaluated_M = experience.evaluated_N[rows]
@@ -201,12 +245,17 @@ def update_record(
         weight_BT=done.weight_MT if objective.weighs_tokens else None,
     )
     if updater.loss.prepare is not None:
-        fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
+        fields |= {
+            "bapo_clip_low": done.objective.clip_low,
+            "bapo_clip_high": done.objective.clip_high,
+        }
     fields |= _routing_fields(updater, experience, done) | done.critic_columns
     alive = done.moved.finite and done.critic_finite
     if detail:
         per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)
-        fields["response_detail"] = response_detail(*(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail)
+        fields["response_detail"] = response_detail(
+            *(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail
+        )
     return UpdateRecord(
         step=done.minibatch.step,
         minibatch=done.minibatch.index,
@@ -222,8 +271,12 @@ def update_record(
     )
 
 
-def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: UpdateResult) -> Tensor | None:
-    """[M, T] l_t against the other program's old log-probs; None where the trainer has not evaluated the old policy."""
+def _with_the_other_s_old_logprobs(
+    updater: Updater, experience: Experience, done: UpdateResult
+) -> Tensor | None:
+    """[M, T] l_t against the other program's old log-probs; None where the trainer has not
+    evaluated the old policy.
+    """
     rows = done.minibatch.rows
     if not experience.old_known_N[rows].any():
         return None
@@ -232,8 +285,8 @@ def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, don
 
 
 def _routing_fields(updater: Updater, experience: Experience, done: UpdateResult) -> dict[str, Any]:
-    """Expert change against the old policy at input positions that predict response tokens, where the trainer has
-    evaluated that on them; and router health."""
+    """Expert change against the old policy at input positions that predict response tokens, where
+    the trainer has evaluated that on them; and router health."""
     routers = updater.policy.routers
     if routers is None or not done.forwards:
         return {}
@@ -242,7 +295,9 @@ def _routing_fields(updater: Updater, experience: Experience, done: UpdateResult
         assert forward.natural_BSLK is not None
         assert forward.router_entropy_BSL is not None
         length = part.length
-        at_BT = part.mask_BT  # the last `length` input positions are those that predict the response tokens
+        at_BT = (
+            part.mask_BT
+        )  # the last `length` input positions are those that predict the response tokens
         if experience.natural_NSLK is not None and bool(experience.old_known_N[part.rows].all()):
             old.append(of_microbatch(experience.natural_NSLK, part)[:, -length:][at_BT])
         new.append(forward.natural_BSLK[:, -length:][at_BT])

@@ -1,12 +1,14 @@
-"""The policy being trained: log-probs of responses, and what its routers chose. Shapes as in experience.py.
+"""The policy being trained: log-probs of responses, and what its routers chose. Shapes as in
+experience.py.
 
 A prompt that several responses share is computed once. They lie behind it in one row:
 
-    prompt | response 1 | response 2 | ...      every response attends to the prompt and to itself, and takes up the
+    prompt | response 1 | response 2 | ...      every response attends to the prompt and to itself,
+    and takes up the
                                                 positions right behind the prompt
 
-Log-probs and gradients are those of separate rows, but for rounding. G different prompts, P prompt columns, C columns
-of a row with all its responses."""
+Log-probs and gradients are those of separate rows, but for rounding. G different prompts, P prompt
+columns, C columns of a row with all its responses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,7 +19,12 @@ import torch
 from torch import Tensor
 
 from gspo_lab.common.keys import Dtype
-from gspo_lab.training.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
+from gspo_lab.training.engines.native.experience import (
+    Experience,
+    Microbatch,
+    microbatches,
+    of_microbatch,
+)
 from gspo_lab.training.engines.native.lm_head import token_logprobs
 from gspo_lab.training.engines.native.trainable_model import heavy
 from gspo_lab.training.models.load import check_float32_head, computing_in, plain_head
@@ -31,14 +38,19 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class SharedPrompts:
-    """What a model is fed, and where in it each target is predicted: `place_BT` indexes the flattened [G x C]."""
+    """What a model is fed, and where in it each target is predicted:
+
+    `place_BT` indexes the flattened [G x C].
+    """
 
     inputs: dict[str, Tensor]
     place_BT: Tensor
 
 
 def can_share(model: Any) -> bool:
-    """Whether the model's attention takes such a mask: on a CPU, where this was measured, and without windows."""
+    """Whether the model's attention takes such a mask: on a CPU, where this was measured, and
+    without windows.
+    """
     config = model.config.get_text_config()
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     return bool(
@@ -55,10 +67,14 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     P = S - part.length + 1
     fed_BR = part.attention_BS[:, P:]  # fed response tokens: all but the last
     prompt_BP, real_BP = part.input_BS[:, :P], part.attention_BS[:, :P]
-    _, group_B = torch.unique(torch.cat([prompt_BP, real_BP.long()], dim=1), dim=0, return_inverse=True)
+    _, group_B = torch.unique(
+        torch.cat([prompt_BP, real_BP.long()], dim=1), dim=0, return_inverse=True
+    )
     count_B = fed_BR.sum(dim=1)
     G = int(group_B.max()) + 1
-    behind_B = torch.zeros_like(count_B)  # response tokens of the group that stand before this row's
+    behind_B = torch.zeros_like(
+        count_B
+    )  # response tokens of the group that stand before this row's
     total_G = count_B.new_zeros(G)
     first_G = count_B.new_zeros(G)  # a row that has the group's prompt
     for row, group in enumerate(group_B.tolist()):
@@ -71,7 +87,9 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     device, R = part.input_BS.device, fed_BR.shape[1]
     ids_GC = part.input_BS.new_zeros(G, C)
     position_GC = torch.zeros_like(ids_GC)
-    owner_GC = torch.full((G, C), -1, device=device)  # the row of a response token; -1 a prompt's; -2 nobody's
+    owner_GC = torch.full(
+        (G, C), -1, device=device
+    )  # the row of a response token; -1 a prompt's; -2 nobody's
     ids_GC[:, :P] = prompt_BP[first_G]
     position_GC[:, :P] = (real_BP[first_G].long().cumsum(dim=1) - 1).clamp(min=0)
     owner_GC[:, P:] = -2
@@ -88,7 +106,9 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     causal_CC = torch.ones(C, C, dtype=torch.bool, device=device).tril()
     query_GC1, key_G1C = owner_GC[:, :, None], owner_GC[:, None, :]
     seen_GCC = causal_CC & ((key_G1C == -1) | (key_G1C == query_GC1)) & (key_G1C != -2)
-    seen_GCC |= torch.eye(C, dtype=torch.bool, device=device)  # nobody's columns see themselves, or they were NaN
+    seen_GCC |= torch.eye(
+        C, dtype=torch.bool, device=device
+    )  # nobody's columns see themselves, or they were NaN
     inputs = {"input_ids": ids_GC, "attention_mask": seen_GCC[:, None], "position_ids": position_GC}
     start_B1 = (group_B * C)[:, None]
     # The prompt's last token predicts a response's first one, each fed token the next.
@@ -98,8 +118,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
 
 @dataclass(slots=True)
 class Forward:
-    """One forward pass; only `logp_BT` (0 off the loss mask) and `entropy_BT` may carry a gradient. `seconds_replay` is
-    known at its end."""
+    """One forward pass; only `logp_BT` (0 off the loss mask) and `entropy_BT` may carry a gradient.
+    `seconds_replay` is known at its end."""
 
     logp_BT: Tensor
     entropy_BT: Tensor | None
@@ -117,7 +137,13 @@ class Policy:
     """A causal language model whose log-probs are those of logits / temperature."""
 
     def __init__(
-        self, model: Any, *, temperature: float, dtype: Dtype, microbatch_tokens: int, float32_head: bool = False
+        self,
+        model: Any,
+        *,
+        temperature: float,
+        dtype: Dtype,
+        microbatch_tokens: int,
+        float32_head: bool = False,
     ) -> None:
         if float32_head:
             check_float32_head(model, "update.float32_head")
@@ -127,14 +153,16 @@ class Policy:
         self.microbatch_tokens = microbatch_tokens
         self._dtype = dtype
         self._float32_head = float32_head and dtype != "float32"
-        self._shares = self.routers is None and heavy(model) and plain_head(model) and can_share(model)
+        self._shares = (
+            self.routers is None and heavy(model) and plain_head(model) and can_share(model)
+        )
 
     @contextmanager
     def forward(
         self, part: Microbatch, *, replay_BSLK: Tensor | None = None, entropy: bool = False
     ) -> Iterator[Forward]:
-        """A context in which the routes are replayed. The backward pass belongs inside: gradient checkpointing computes
-        the forward pass again there."""
+        """A context in which the routes are replayed. The backward pass belongs inside: gradient
+        checkpointing computes the forward pass again there."""
         shared = share_prompts(part) if self._shares else None
         with self._tap(part, replay_BSLK) as routes:
             with computing_in(self._dtype, self.model.device.type):
@@ -151,7 +179,10 @@ class Policy:
                     )
                 )
             if routes is not None:
-                forward.natural_BSLK, forward.router_entropy_BSL = routes.natural_BSLK, routes.entropy_BSL
+                forward.natural_BSLK, forward.router_entropy_BSL = (
+                    routes.natural_BSLK,
+                    routes.entropy_BSL,
+                )
             yield forward
             if routes is not None:
                 forward.seconds_replay = routes.seconds_replay
@@ -160,11 +191,15 @@ class Policy:
         if self.routers is None:
             return nullcontext()
         mask_BS = None if replay_BSLK is None else part.attention_BS
-        return self.routers.tap(*part.input_BS.shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS)
+        return self.routers.tap(
+            *part.input_BS.shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS
+        )
 
     @torch.no_grad()
     def fill_old_policy(self, experience: Experience, rows: Tensor) -> float:
-        """Fill in the old policy's log-probs, entropy and routes of `rows`; returns the seconds replay took."""
+        """Fill in the old policy's log-probs, entropy and routes of `rows`; returns the seconds
+        replay took.
+        """
         seconds = 0.0
         for part in microbatches(experience, rows, self.microbatch_tokens):
             replay = experience.rollout_routes_NSLK
@@ -176,7 +211,9 @@ class Policy:
 
     @torch.no_grad()
     def reference(self, experience: Experience) -> Tensor:
-        """[N, T] log-probs of the starting policy, for the KL term: of this model, without adapters if it has any."""
+        """[N, T] log-probs of the starting policy, for the KL term: of this model, without adapters
+        if it has any.
+        """
         out_NT = torch.zeros_like(experience.old_logp_NT)
         rows = torch.arange(len(out_NT), device=out_NT.device)
         with adapters_off(self.model):
@@ -187,7 +224,9 @@ class Policy:
 
 
 def store(experience: Experience, part: Microbatch, forward: Forward) -> None:
-    """Keep a forward pass of the old policy: its log-probs, entropy and the routers' own choices."""
+    """Keep a forward pass of the old policy: its log-probs, entropy and the routers' own
+    choices.
+    """
     experience.old_logp_NT[part.rows, : part.length] = forward.logp_BT.detach()
     experience.old_known_N[part.rows] = True
     if forward.entropy_BT is not None:

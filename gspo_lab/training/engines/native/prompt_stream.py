@@ -1,4 +1,6 @@
-"""The stream of prompts: which problems each step asks, decided by the seed alone; and whether they can be asked."""
+"""The stream of prompts: which problems each step asks, decided by the seed alone; and whether they
+can be asked.
+"""
 
 import random
 from collections.abc import Sequence
@@ -15,10 +17,12 @@ from gspo_lab.training.samplers.base import Sampling, noise_key
 
 
 class PromptStream:
-    """All training problems in a random order, in another when they are used up. It depends on the seed, not on the
-    arm."""
+    """All training problems in a random order, in another when they are used up. It depends on the
+    seed, not on the arm."""
 
-    def __init__(self, problems: Sequence[Problem], seed: int, per_step: int, order: str = "order") -> None:
+    def __init__(
+        self, problems: Sequence[Problem], seed: int, per_step: int, order: str = "order"
+    ) -> None:
         self._problems = problems
         self._key = (seed, order)
         self._per_step = per_step
@@ -43,19 +47,30 @@ class PromptStream:
 
 
 def tasks_of(run: Run) -> tuple[Task, dict[str, Task], dict[str, str]]:
-    """The task that a run trains on, each benchmark's, and what identifies each, "train" the first: a digest of its
-    name, its options and the user's files behind it. LabError where one lacks the isolation that it asks for."""
+    """The task that a run trains on, each benchmark's, and what identifies each, "train" the first:
+    a digest of its name, its options and the user's files behind it. LabError where one lacks the
+    isolation that it asks for.
+    """
     settings, base = run.settings, Path(run.base)
-    tables = {"train": settings.task, **{bench.name: bench.task or settings.task for bench in settings.bench}}
+    tables = {
+        "train": settings.task,
+        **{bench.name: bench.task or settings.task for bench in settings.bench},
+    }
     for table in tables.values():
         check_isolation(table.name, table.options)
     options = {name: options_for(table, settings.model) for name, table in tables.items()}
     task = build_task(settings.task.name, options["train"], base)
     benches = {
-        bench.name: task if bench.task is None else build_task(bench.task.name, options[bench.name], base)
+        bench.name: (
+            task if bench.task is None else build_task(bench.task.name, options[bench.name], base)
+        )
         for bench in settings.bench
     }
-    return task, benches, {name: digest(task_key(tables[name].name, options[name], base)) for name in tables}
+    return (
+        task,
+        benches,
+        {name: digest(task_key(tables[name].name, options[name], base)) for name in tables},
+    )
 
 
 def training_prompts(run: Run, task: Task) -> PromptStream:
@@ -74,14 +89,19 @@ def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) 
     """LabError where a problem's prompt leaves no token of the model's context for a response."""
     if context is None or not problems:
         return
-    # A text has at least as many bytes as tokens, and a template adds to each what it adds to one: most pass by that.
+    # A text has at least as many bytes as tokens, and a template adds to each what it adds to one:
+    # most pass by that.
     around = len(encode_prompt(tokenizer, problems[0].prompt))
-    doubtful = [problem for problem in problems if len(problem.prompt.encode(errors="replace")) + around >= context]
+    doubtful = [
+        problem
+        for problem in problems
+        if len(problem.prompt.encode(errors="replace")) + around >= context
+    ]
     lengths = {problem.id: len(encode_prompt(tokenizer, problem.prompt)) for problem in doubtful}
     if too_long := {name: length for name, length in lengths.items() if length >= context}:
         name = max(too_long, key=lambda name: too_long[name])
         raise LabError(
-            f"{len(too_long)} of {len(problems)} training problems leave no room for an answer in the model's context "
-            f"of {context} tokens; the longest, '{name}', has {too_long[name]}: leave them out, or take a model with a "
-            "longer context"
+            f"{len(too_long)} of {len(problems)} training problems leave no room for an answer in"
+            f" the model's context of {context} tokens; the longest, '{name}', has"
+            f" {too_long[name]}: leave them out, or take a model with a longer context"
         )

@@ -1,4 +1,6 @@
-"""What is recorded of one step beside its updates: its record, its training answers, what the run has counted."""
+"""What is recorded of one step beside its updates: its record, its training answers, what the run
+has counted.
+"""
 
 import hashlib
 import struct
@@ -32,7 +34,9 @@ class Clock:
         self.laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """Add the seconds since the last lap to those of `name`, once the GPU has done what it was given."""
+        """Add the seconds since the last lap to those of `name`, once the GPU has done what it was
+        given.
+        """
         # A run on the CPU has no business with a GPU that is there.
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
@@ -51,8 +55,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its own prompts, dropped
-    or not. It set out with `first_problems` and sampled `drawn`, which may be others than those trained on."""
+    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its
+    own prompts, dropped or not. It set out with `first_problems` and sampled `drawn`, which may be
+    others than those trained on.
+    """
 
     index: int
     problems: Sequence[Problem]
@@ -89,8 +95,8 @@ def positions(rollouts: Sequence[Rollout]) -> list[int]:
 
 
 def sampled_positions(rollouts: Sequence[Rollout]) -> list[int]:
-    """What drawing each response fed: its length, or the lengths of all its turns, for no sampler keeps a cache from
-    one turn to the next, and each reads anew what stands before it."""
+    """What drawing each response fed: its length, or the lengths of all its turns, for no sampler
+    keeps a cache from one turn to the next, and each reads anew what stands before it."""
     return [
         len(r.request.fed_ids) * len(ends) + sum(ends)
         for r in rollouts
@@ -102,7 +108,9 @@ def _ends_of_turns(rollout: Rollout) -> list[int]:
     """How many of a response's tokens stand when each of its turns has ended."""
     mask = rollout.loss_mask or [True] * len(rollout.response_ids)
     own = [place for place, mine in enumerate(mask) if mine]
-    return [own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())]
+    return [
+        own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())
+    ]
 
 
 def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: RunComponents) -> None:
@@ -114,14 +122,24 @@ def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: Run
         device_seconds=step.devices * step.clock.total(),
     )
     totals.prompts += step.others
-    totals.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
+    totals.flops += (
+        2.0
+        * parts.active_parameters
+        * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
+    )
 
 
-def step_record(step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals) -> StepRecord:
+def step_record(
+    step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals
+) -> StepRecord:
     """The record of a step; `totals` have counted it."""
     experience, laps = step.experience, step.clock.laps
     moe = parts.policy.routers is not None
-    replayed = {"none": None, "old-policy": experience.natural_NSLK, "rollout": experience.rollout_routes_NSLK}
+    replayed = {
+        "none": None,
+        "old-policy": experience.natural_NSLK,
+        "rollout": experience.rollout_routes_NSLK,
+    }
     kept = replayed[settings.routing_replay]
     return StepRecord(
         step=step.index,
@@ -150,7 +168,9 @@ def step_record(step: CompletedStep, settings: Settings, parts: RunComponents, t
 
 
 def _response_fields(step: CompletedStep) -> dict[str, Any]:
-    """What follows from the responses trained on, and the rewards of the step's own prompts, which arms share."""
+    """What follows from the responses trained on, and the rewards of the step's own prompts, which
+    arms share.
+    """
     rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
     out = step_numbers(
         reward_PG,
@@ -158,24 +178,34 @@ def _response_fields(step: CompletedStep) -> dict[str, Any]:
         step.experience.mask_NT.sum(dim=1).tolist(),
         sum(rollout.truncated for rollout in rollouts),
     )
-    out["dropped_groups"] = None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
+    out["dropped_groups"] = (
+        None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
+    )
     if named := [grade.rewards for grade in step.grades if grade.rewards]:
-        out["rewards_mean"] = {name: sum(rewards[name] for rewards in named) / len(step.grades) for name in named[0]}
+        out["rewards_mean"] = {
+            name: sum(rewards[name] for rewards in named) / len(step.grades) for name in named[0]
+        }
     if rollouts:
         out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
         value_NT, return_NT = step.experience.value_NT, step.experience.return_NT
         if value_NT is not None and return_NT is not None:
-            out["value_explained_variance"] = explained_variance(value_NT, return_NT, step.experience.mask_NT)
+            out["value_explained_variance"] = explained_variance(
+                value_NT, return_NT, step.experience.mask_NT
+            )
         out |= turn_fields(rollouts)
     return out
 
 
 def _version_fields(step: CompletedStep) -> dict[str, Any]:
-    """How far the policies that drew the tokens trained on lie behind the step's; nothing where no one kept it."""
+    """How far the policies that drew the tokens trained on lie behind the step's; nothing where no
+    one kept it.
+    """
     own = [
         [
             step.index - version
-            for version, mine in zip(rollout.versions, rollout.loss_mask or repeat(True), strict=False)
+            for version, mine in zip(
+                rollout.versions, rollout.loss_mask or repeat(True), strict=False
+            )
             if mine
         ]
         for rollout in step.rollouts
@@ -201,7 +231,11 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
     out["entropy"] = float(experience.entropy_NT[mask_NT].double().mean())
     out |= mismatch_measures(experience.mismatch_NT, mask_NT)
     routers = parts.policy.routers
-    if routers is not None and experience.natural_NSLK is not None and step.rollouts[0].routes is not None:
+    if (
+        routers is not None
+        and experience.natural_NSLK is not None
+        and step.rollouts[0].routes is not None
+    ):
         sampled_NSLK = pack_routes(step.rollouts, experience, routers.layers, routers.top_k)
         seen_NS = experience.input_mask_NS & experience.old_known_N[:, None]
         layers_L, _ = expert_change(sampled_NSLK, experience.natural_NSLK, seen_NS)
@@ -209,9 +243,11 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
     return out
 
 
-def training_answers(step: CompletedStep, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
-    """The answers that the study keeps, chosen by (seed, step, place). Where a problem is in a step twice, the later
-    group's samples are counted on."""
+def training_answers(
+    step: CompletedStep, settings: Settings, task: Task, seed: int
+) -> list[AnswerRecord]:
+    """The answers that the study keeps, chosen by (seed, step, place). Where a problem is in a step
+    twice, the later group's samples are counted on."""
     group = settings.rollout.group_size
     adv_N = step.experience.adv_N.tolist()
     earlier = _times_before(step.problems)
@@ -244,12 +280,14 @@ def _times_before(problems: Sequence[Problem]) -> list[int]:
 
 def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
     """sha256 of numbers as 8 bytes each: whole ("q") or double precision ("d")."""
-    return hashlib.sha256(b"".join(struct.pack(f"<{len(row)}{kind}", *row) for row in rows)).hexdigest()
+    return hashlib.sha256(
+        b"".join(struct.pack(f"<{len(row)}{kind}", *row) for row in rows)
+    ).hexdigest()
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The peak since the last call, which begins a new one: of the device where its backend tells it; on a CPU of this
-    process where Linux tells it."""
+    """The peak since the last call, which begins a new one: of the device where its backend tells
+    it; on a CPU of this process where Linux tells it."""
     if device.type == "cpu":
         return _peak_resident()
     module = torch.get_device_module(device)
@@ -263,7 +301,9 @@ def peak_memory(device: torch.device) -> int | None:
 def _peak_resident() -> int | None:
     try:
         status = Path("/proc/self/status").read_text()
-        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to what is resident now
+        Path("/proc/self/clear_refs").write_text(
+            "5"
+        )  # proc(5): resets VmHWM to what is resident now
     except OSError:
         return None
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]

@@ -1,5 +1,5 @@
-"""A model in training: weights, optimizer, updates, and how a large one spares memory. A tied embedding adds its
-gradient to the head's in place. Shapes: B rows, S positions, H hidden size."""
+"""A model in training: weights, optimizer, updates, and how a large one spares memory. A tied
+embedding adds its gradient to the head's in place. Shapes: B rows, S positions, H hidden size."""
 
 import ctypes
 import math
@@ -13,11 +13,15 @@ from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.models.lora import load_trained_state, trained_state
 
 M_MMAP_THRESHOLD = -3
-"""mallopt(3): from this size on a piece of memory is mapped for itself, and goes back to the system when freed."""
+"""mallopt(3): from this size on a piece of memory is mapped for itself, and goes back to the system
+when freed.
+"""
 
 PIECE = 2**20
-"""Bytes. Of its own accord glibc raises the threshold to the largest piece that was freed, up to 32 MiB, and keeps
-what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows (docs/results/performance.md)."""
+"""Bytes. Of its own accord glibc raises the threshold to the largest piece that was freed, up to 32
+MiB, and keeps what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows
+(docs/results/performance.md).
+"""
 
 
 def trim_freed_memory() -> None:
@@ -28,8 +32,8 @@ def trim_freed_memory() -> None:
 
 
 def accumulate_tied_gradient(model: Any) -> None:
-    """Have a tied embedding add to its head's gradient, from now on. Embeddings that do more than look rows up stay as
-    they are."""
+    """Have a tied embedding add to its head's gradient, from now on. Embeddings that do more than
+    look rows up stay as they are."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is embedding.weight
     if tied and type(embedding) is torch.nn.Embedding and embedding.max_norm is None:
@@ -49,7 +53,9 @@ class _Rows(torch.autograd.Function):
     """The rows as they are; backward, their gradient goes to where the weight's own already is."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, rows_BSH: Tensor, ids_BS: Tensor, embedding: torch.nn.Embedding) -> Tensor:
+    def forward(
+        ctx: Any, anchor: Tensor, rows_BSH: Tensor, ids_BS: Tensor, embedding: torch.nn.Embedding
+    ) -> Tensor:
         ctx.ids_BS, ctx.embedding = ids_BS, embedding
         return rows_BSH.clone()
 
@@ -65,7 +71,9 @@ class _Rows(torch.autograd.Function):
 
 
 FIRST_SCALE, DOUBLED_AFTER = 2.0**16, 2000
-"""The first factor of a loss in float16, and after how many updates without overflow it doubles (as torch's)."""
+"""The first factor of a loss in float16, and after how many updates without overflow it doubles (as
+torch's).
+"""
 
 LARGE = 2**26
 """Parameters from which on memory and its traffic decide what a step costs."""
@@ -73,7 +81,10 @@ LARGE = 2**26
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """A step; the gradient's norm is that before clipping. Not `finite`: loss, gradient or a trained weight is not."""
+    """A step; the gradient's norm is that before clipping.
+
+    Not `finite`: loss, gradient or a trained weight is not.
+    """
 
     grad_norm: float
     learning_rate: float
@@ -82,7 +93,9 @@ class OptimizerStep:
 
 def large(model: Any) -> bool:
     """Whether so much of a model is trained that memory decides."""
-    trained: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained: int = sum(
+        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+    )
     return trained >= LARGE
 
 
@@ -93,8 +106,8 @@ def heavy(model: Any) -> bool:
 
 
 class TrainableModel:
-    """A model with its AdamW, whose learning rate rises over the first updates. With `dtype = "float16"` the loss is
-    scaled. `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU."""
+    """A model with its AdamW, whose learning rate rises over the first updates. With `dtype =
+    "float16"` the loss is scaled. `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU."""
 
     def __init__(self, model: Any, settings: UpdateTable) -> None:
         self.model = model
@@ -126,7 +139,9 @@ class TrainableModel:
         self.optimizer.zero_grad(set_to_none=True)
 
     def zero_gradient(self) -> None:
-        """A gradient of exactly 0, as a pass over responses without advantage would leave: momentum and decay go on."""
+        """A gradient of exactly 0, as a pass over responses without advantage would leave: momentum
+        and decay go on.
+        """
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
 
@@ -136,8 +151,8 @@ class TrainableModel:
 
     @torch.no_grad()
     def unscale(self) -> bool:
-        """Divide the gathered gradient by the scale. False where it overflowed: it is forgotten, the scale halved, and
-        the passes are to be made again."""
+        """Divide the gathered gradient by the scale. False where it overflowed: it is forgotten,
+        the scale halved, and the passes are to be made again."""
         if self.scale == 1:
             return True
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
@@ -153,9 +168,13 @@ class TrainableModel:
         return True
 
     def move(self, loss: float) -> OptimizerStep:
-        """Clip the gradient that has gathered, step along it, forget it; with a number that is not finite, no step."""
+        """Clip the gradient that has gathered, step along it, forget it; with a number that is not
+        finite, no step.
+        """
         rate = self._rate * self.warmup_factor(self.updates)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True))
+        grad_norm = float(
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True)
+        )
         finite = math.isfinite(grad_norm) and math.isfinite(loss)
         if finite:
             for group in self.optimizer.param_groups:
@@ -171,8 +190,12 @@ class TrainableModel:
 
     @torch.no_grad()
     def all_finite(self) -> bool:
-        """Whether every trained weight is finite: their sums then are, a tenth of the cost of asking each weight."""
-        return bool(torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all())
+        """Whether every trained weight is finite: their sums then are, a tenth of the cost of
+        asking each weight.
+        """
+        return bool(
+            torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all()
+        )
 
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on: trained weights, optimizer, updates so far."""

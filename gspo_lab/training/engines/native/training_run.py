@@ -1,8 +1,11 @@
-"""A run's course around its updates: prompts, samples, grades, benchmarks, checkpoints and records, whoever updates.
+"""A run's course around its updates: prompts, samples, grades, benchmarks, checkpoints and records,
+whoever updates.
 
-    begin ─> per step: problems ─> sample ─> grade ─> experience ─> (the updates) ─> record ─> after ─> ... ─> end
+    begin ─> per step: problems ─> sample ─> grade ─> experience ─> (the updates) ─> record ─> after
+    ─> ... ─> end
 
-All randomness comes from (seed, where it is used): a run taken up from a checkpoint goes on bit for bit.
+All randomness comes from (seed, where it is used): a run taken up from a checkpoint goes on bit for
+bit.
 """
 
 import dataclasses
@@ -23,10 +26,20 @@ from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.facts import facts
 from gspo_lab.training.engines.native import checkpoint
 from gspo_lab.training.engines.native.build_run import RunComponents
-from gspo_lab.training.engines.native.experience import Experience, pack_routes, pad_rollouts, turn_credit
+from gspo_lab.training.engines.native.experience import (
+    Experience,
+    pack_routes,
+    pad_rollouts,
+    turn_credit,
+)
 from gspo_lab.training.engines.native.optimizer_update import UpdateResult, update_record
 from gspo_lab.training.engines.native.prompt_stream import PromptStream
-from gspo_lab.training.engines.native.step_record import CompletedStep, count, step_record, training_answers
+from gspo_lab.training.engines.native.step_record import (
+    CompletedStep,
+    count,
+    step_record,
+    training_answers,
+)
 from gspo_lab.training.engines.step_numbers import RunTotals, need_grades
 from gspo_lab.training.models.load import encode_prompt, weights_digest
 from gspo_lab.training.objectives import advantages, decoupled, overlong_penalty
@@ -41,7 +54,8 @@ class TrainingRun:
         self.settings = run.settings
         self.seed = run.seed
         self.owner = run.id
-        # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into their noise.
+        # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into
+        # their noise.
         self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
         self.parts = parts
         self.sink = sink
@@ -55,7 +69,9 @@ class TrainingRun:
         self.prompts = PromptStream(self.problems, run.seed, run.settings.rollout.prompts_per_step)
 
     def begin(self, first: int, **about: Any) -> None:
-        """Say that a worker takes the run up at step `first`, with what it knows of itself; `about` as of `facts`."""
+        """Say that a worker takes the run up at step `first`, with what it knows of itself; `about`
+        as of `facts`.
+        """
         parts = self.parts
         known = facts(
             model=parts.policy.model,
@@ -79,9 +95,11 @@ class TrainingRun:
         self.checkpoint(0)
         return True
 
-    def requests(self, step: int, others: Sequence[Problem] | None = None, first: int = 0) -> list[Request]:
-        """The [P x G] responses that a step asks for, a problem's side by side: to its own problems, or to `others`,
-        which stand in the step from place `first` on."""
+    def requests(
+        self, step: int, others: Sequence[Problem] | None = None, first: int = 0
+    ) -> list[Request]:
+        """The [P x G] responses that a step asks for, a problem's side by side: to its own
+        problems, or to `others`, which stand in the step from place `first` on."""
         return [
             Request(
                 problem=problem.id,
@@ -89,12 +107,16 @@ class TrainingRun:
                 sample=sample,
                 noise_key=noise_key(*self.noise, "rollout", step, place, sample),
             )
-            for place, problem in enumerate(self.prompts.step(step) if others is None else others, first)
+            for place, problem in enumerate(
+                self.prompts.step(step) if others is None else others, first
+            )
             for sample in range(self.settings.rollout.group_size)
         ]
 
     def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
-        """The responses asked for, in their order, with the turns that the task has; `problems` are the requests'."""
+        """The responses asked for, in their order, with the turns that the task has; `problems` are
+        the requests'.
+        """
         parts, sampler = self.parts, self.parts.sampler
         self.folder.enter(Phase.SAMPLING)
         routes = self.settings.routing_replay == "rollout" or (
@@ -118,8 +140,13 @@ class TrainingRun:
         return rewards.view(len(grades) // group, group)
 
     def rewards_by_name(self, grades: Sequence[Grade]) -> torch.Tensor:
-        """[K, P, G] of a step's K rewards by name, in the order of the task's names; 0 where the grader failed."""
-        values = [[(grade.rewards or {}).get(name, 0.0) for grade in grades] for name in self.parts.task.reward_names]
+        """[K, P, G] of a step's K rewards by name, in the order of the task's names; 0 where the
+        grader failed.
+        """
+        values = [
+            [(grade.rewards or {}).get(name, 0.0) for grade in grades]
+            for name in self.parts.task.reward_names
+        ]
         return torch.tensor(values).view(len(values), -1, self.settings.rollout.group_size)
 
     def penalties(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
@@ -136,13 +163,17 @@ class TrainingRun:
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
         """LabError where the grader failed on more of a step's responses than the study allows."""
-        need_grades(step, [(grade.error, grade.reward) for grade in grades], self.settings.rollout.max_grader_errors)
+        need_grades(
+            step,
+            [(grade.error, grade.reward) for grade in grades],
+            self.settings.rollout.max_grader_errors,
+        )
 
     def experience(
         self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor, grades: Sequence[Grade] = ()
     ) -> Experience:
-        """The batch as tensors, with its advantages; the old policy is not yet known in it. Where turns are credited
-        `grades` tell what each has earned, and the rewards by name."""
+        """The batch as tensors, with its advantages; the old policy is not yet known in it. Where
+        turns are credited `grades` tell what each has earned, and the rewards by name."""
         parts, how = self.parts, self.settings.objective
         self.folder.enter(Phase.UPDATING)
         experience = pad_rollouts(rollouts, parts.tokenizer.pad_token_id, parts.device)
@@ -164,15 +195,22 @@ class TrainingRun:
         if self.settings.routing_replay == "rollout":
             routers = parts.policy.routers
             assert routers is not None
-            experience.rollout_routes_NSLK = pack_routes(rollouts, experience, routers.layers, routers.top_k)
+            experience.rollout_routes_NSLK = pack_routes(
+                rollouts, experience, routers.layers, routers.top_k
+            )
         return experience
 
     def record(self, step: CompletedStep, updates: Sequence[UpdateResult]) -> None:
         """Count a step that has been trained on, and write all that is recorded of it."""
         settings, parts = self.settings, self.parts
-        detail, tokens = step.index % settings.record.detail_every == 0, settings.record.token_detail
+        detail, tokens = (
+            step.index % settings.record.detail_every == 0,
+            settings.record.token_detail,
+        )
         records: list[Record] = [
-            update_record(parts.updater, step.experience, update, detail=detail, token_detail=tokens)
+            update_record(
+                parts.updater, step.experience, update, detail=detail, token_detail=tokens
+            )
             for update in updates
         ]
         count(self.totals, step, settings, parts)
@@ -192,20 +230,36 @@ class TrainingRun:
         checkpoint.save_model(self.folder.final, self.parts.policy.model, self.parts.tokenizer)
 
     def evaluate(self, done: int) -> None:
-        """Ask the benchmarks that are due after `done` steps; all are at the start and at the end."""
+        """Ask the benchmarks that are due after `done` steps; all are at the start and at the
+        end.
+        """
         steps, parts = self.settings.steps, self.parts
-        due = [bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0]
+        due = [
+            bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0
+        ]
         if not due:
             return
         self.folder.enter(Phase.EVALUATING)
         with parts.lag.sample_current_weights(parts.sampler):
             for bench in due:
                 task, sampler = parts.bench_tasks[bench.name], parts.sampler
-                self.sink.write(evaluate(bench, task, sampler, parts.tokenizer, seed=self.seed, step=done, steps=steps))
+                self.sink.write(
+                    evaluate(
+                        bench,
+                        task,
+                        sampler,
+                        parts.tokenizer,
+                        seed=self.seed,
+                        step=done,
+                        steps=steps,
+                    )
+                )
 
     def checkpoint(self, done: int) -> None:
         """Keep what the run goes on from after `done` steps."""
-        checkpoint.save(self.folder.resume, self.owner, done, self.kept, dataclasses.asdict(self.totals))
+        checkpoint.save(
+            self.folder.resume, self.owner, done, self.kept, dataclasses.asdict(self.totals)
+        )
 
     def resume(self) -> int:
         """Put back what the last checkpoint kept; the step to go on with."""

@@ -1,12 +1,14 @@
-"""TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none of it.
+"""TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none
+of it.
 
-the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of a rollout batch
-    ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's (native/course.py)
-    │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step: TRL's (trainer.py)
-    └──────── records ──────── rank 0
+the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of a
+rollout batch
+    ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's
+    (native/course.py) │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step:
+    TRL's (trainer.py) └──────── records ──────── rank 0
 
-Every key that decides the objective is given, whatever TRL's default is. TRL counts responses, and a step of TRL is one
-update."""
+Every key that decides the objective is given, whatever TRL's default is. TRL counts responses, and
+a step of TRL is one update."""
 
 import importlib.metadata
 import os
@@ -37,30 +39,45 @@ def responses(settings: Settings) -> int:
     return settings.rollout.prompts_per_step * settings.rollout.group_size
 
 
-def unsupported_reason(settings: Settings, processes: int, microbatches: int, sampling: str) -> str | None:
+def unsupported_reason(
+    settings: Settings, processes: int, microbatches: int, sampling: str
+) -> str | None:
     """Why TRL cannot train so, as the end of a sentence; None where it can."""
     if processes < 1 or microbatches < 1:
         return f"needs processes and microbatches of at least 1, not {processes} and {microbatches}"
     if sampling not in SAMPLINGS:
-        return f"has no sampling = {sampling!r}{nearest(str(sampling), SAMPLINGS)}, only {' and '.join(SAMPLINGS)}"
+        return (
+            f"has no sampling = {sampling!r}{nearest(str(sampling), SAMPLINGS)}, only"
+            f" {' and '.join(SAMPLINGS)}"
+        )
     if sampling == OWN and (why := _not_its_own(settings)):
-        return f"with sampling = '{OWN}' draws by its own random numbers from the model that it trains: set {why}"
+        return (
+            f"with sampling = '{OWN}' draws by its own random numbers from the model that it"
+            f" trains: set {why}"
+        )
     level = settings.objective.importance_sampling_level
     if level not in ("token", "sequence"):
         return f"knows no importance_sampling_level = '{level}', only 'token' and 'sequence'"
     if settings.objective.advantage == "gae":
-        return "has no trainer with a critic: advantage = 'gae' trains with the engines 'native' and 'verl'"
+        return (
+            "has no trainer with a critic: advantage = 'gae' trains with the engines 'native' and"
+            " 'verl'"
+        )
     if settings.objective.advantage == "gdpo":
         return "is given one reward a response: advantage = 'gdpo' trains with the engine 'native'"
     if settings.rollout.group_size == 1:
         return "asks every prompt more than once: set rollout.group_size to 2 or more"
     if settings.routing_replay == "rollout":
-        return "replays the old policy's experts, not the sampler's; use routing_replay = 'old-policy' or 'none'"
+        return (
+            "replays the old policy's experts, not the sampler's; use routing_replay = 'old-policy'"
+            " or 'none'"
+        )
     parts = settings.update.minibatches * processes * microbatches
     if responses(settings) % parts:
         return (
-            f"splits the {responses(settings)} responses of a rollout batch equally; {settings.update.minibatches} "
-            f"mini-batches x {processes} processes x {microbatches} microbatches are {parts} parts"
+            f"splits the {responses(settings)} responses of a rollout batch equally;"
+            f" {settings.update.minibatches} mini-batches x {processes} processes x {microbatches}"
+            f" microbatches are {parts} parts"
         )
     return None
 
@@ -68,8 +85,17 @@ def unsupported_reason(settings: Settings, processes: int, microbatches: int, sa
 def _not_its_own(settings: Settings) -> str | None:
     """What of the study's sampling TRL's generation would ignore, as what to set."""
     rollout = settings.rollout
-    wanted = {"coupled": False, "sampler": "transformers", "top_p": 1.0, "dtype": settings.update.dtype}
-    odd = [f"rollout.{key} = {value!r}" for key, value in wanted.items() if getattr(rollout, key) != value]
+    wanted = {
+        "coupled": False,
+        "sampler": "transformers",
+        "top_p": 1.0,
+        "dtype": settings.update.dtype,
+    }
+    odd = [
+        f"rollout.{key} = {value!r}"
+        for key, value in wanted.items()
+        if getattr(rollout, key) != value
+    ]
     return ", ".join(odd) or None
 
 
@@ -78,7 +104,8 @@ def trainer_settings(settings: Settings, processes: int, microbatches: int) -> d
     update, rollout, objective = settings.update, settings.rollout, settings.objective
     per_process = responses(settings) // (update.minibatches * processes * microbatches)
     return {
-        # -mean over responses of mean over tokens of min(r A, clip(r) A): TRL's default, dapo, is one mean over tokens.
+        # -mean over responses of mean over tokens of min(r A, clip(r) A): TRL's default, dapo, is
+        # one mean over tokens.
         "loss_type": "grpo",
         "importance_sampling_level": objective.importance_sampling_level,
         "epsilon": objective.clip_low,
@@ -116,8 +143,11 @@ ASK_EVERY = 0.2
 """Seconds between two looks whether somebody asked for an end."""
 
 DEFINITIONS = {
-    "evaluated_responses": "as the lab defines it, but for what went through the model: TRL evaluates all responses, "
-    "and what is measured of ratios covers those with A != 0 where update.skip_zero_advantage is true",
+    "evaluated_responses": (
+        "as the lab defines it, but for what went through the model: TRL evaluates all responses,"
+        " and what is measured of ratios covers those with A != 0 where update.skip_zero_advantage"
+        " is true"
+    ),
     "nonfinite": "as the lab defines it, but for the update: TRL does not skip it",
     "seconds_replay": "inside the routers' replay of rank 0",
     "peak_memory_bytes": "as the lab defines it, of rank 0",
@@ -132,9 +162,9 @@ UNTOLD = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrlEngine:
-    """TRL's GRPOTrainer in `processes` data-parallel processes; each splits its share of a mini-batch into
-    `microbatches` passes. `sampling`: who draws the responses to train on, the lab's sampler or TRL's own generation
-    ("trl")."""
+    """TRL's GRPOTrainer in `processes` data-parallel processes; each splits its share of a
+    mini-batch into `microbatches` passes. `sampling`: who draws the responses to train on, the
+    lab's sampler or TRL's own generation ("trl")."""
 
     capabilities = Capabilities(
         settings=obeyed("trl"),
@@ -160,7 +190,9 @@ class TrlEngine:
                 version = None
             if version != wanted:
                 has = "there is none" if version is None else f"here is {version}"
-                raise LabError(f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'")
+                raise LabError(
+                    f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'"
+                )
         if reason := unsupported_reason(settings, self.processes, self.microbatches, self.sampling):
             raise LabError(f"the engine 'trl' {reason}")
 
@@ -169,7 +201,10 @@ class TrlEngine:
         return trainer_settings(settings, self.processes, self.microbatches)
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train the run in processes of its own; whether it came to its end. LabError with a crash's last words."""
+        """Train the run in processes of its own; whether it came to its end.
+
+        LabError with a crash's last words.
+        """
         over = threading.Event()
         with (
             tempfile.TemporaryDirectory() as logs,
@@ -197,11 +232,27 @@ class TrlEngine:
         return RunFolder(folder).final.exists()
 
     def _command(self, folder: Path, logs: str) -> list[str]:
-        """torchrun on this machine. What ranks other than 0 print goes to files, so that records stay whole lines."""
+        """torchrun on this machine.
+
+        What ranks other than 0 print goes to files, so that records stay whole lines.
+        """
         quiet = ",".join(f"{rank}:3" for rank in range(1, self.processes))
         return [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
-            *("--nproc-per-node", str(self.processes), "--log-dir", logs, *(("--redirects", quiet) if quiet else ())),
+            *(
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--local-addr",
+                "127.0.0.1",
+            ),
+            *(
+                "--nproc-per-node",
+                str(self.processes),
+                "--log-dir",
+                logs,
+                *(("--redirects", quiet) if quiet else ()),
+            ),
             *("-m", "gspo_lab.training.engines.trl.rank_process", str(folder)),
             *(str(self.processes), str(self.microbatches), self.sampling),
         ]

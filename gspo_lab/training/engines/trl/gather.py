@@ -1,7 +1,9 @@
-"""From the processes' shares to what is recorded: the tensors of the native engine, on every process.
+"""From the processes' shares to what is recorded: the tensors of the native engine, on every
+process.
 
-Shapes: N responses of a rollout batch, n of one process's share, M of a mini-batch, b of one pass, P prompt positions,
-T response tokens, S = P + T - 1 input positions (TRL's own passes have one more, the last token), L, K as ever.
+Shapes: N responses of a rollout batch, n of one process's share, M of a mini-batch, b of one pass,
+P prompt positions, T response tokens, S = P + T - 1 input positions (TRL's own passes have one
+more, the last token), L, K as ever.
 """
 
 from collections.abc import Sequence
@@ -35,8 +37,8 @@ class Pass:
 
 @dataclass(slots=True)
 class Share:
-    """One process's part of a rollout batch. The old policy's numbers are None where TRL does not ask it, because there
-    is but one update."""
+    """One process's part of a rollout batch. The old policy's numbers are None where TRL does not
+    ask it, because there is but one update."""
 
     problems: list[Problem] = field(default_factory=list)
     rollouts: list[Rollout] = field(default_factory=list)
@@ -60,7 +62,9 @@ class Share:
             assert self.entropy_nT is not None
             routes_NSLK = None
             if self.routes_nSLK is not None:
-                routes_NSLK = _gathered_positions(accelerator, self.routes_nSLK, self.old_logp_nT.shape[1])
+                routes_NSLK = _gathered_positions(
+                    accelerator, self.routes_nSLK, self.old_logp_nT.shape[1]
+                )
             batch.know_old(
                 torch.arange(len(rollouts), device=experience.mask_NT.device),
                 _gathered(accelerator, self.old_logp_nT),
@@ -82,9 +86,13 @@ class RolloutBatch:
     clock: Clock
     processes: int
     asked_old: bool
-    """Whether TRL asked the old policy before the first update; of the first mini-batch, its own pass tells it."""
+    """Whether TRL asked the old policy before the first update; of the first mini-batch, its own
+    pass tells it.
+    """
 
-    def know_old(self, rows_M: Tensor, logp_MT: Tensor, entropy_MT: Tensor, routes_MSLK: Tensor | None) -> None:
+    def know_old(
+        self, rows_M: Tensor, logp_MT: Tensor, entropy_MT: Tensor, routes_MSLK: Tensor | None
+    ) -> None:
         """The old policy's numbers on some rows: kept for those whose ratios are measured."""
         experience = self.experience
         kept_M1 = experience.evaluated_N[rows_M][:, None] & experience.mask_NT[rows_M]
@@ -126,12 +134,21 @@ def updated(
     forward = Forward(logp_MT, None)
     taps = [(part.tap, part.logp_bT.shape[1]) for part in passes if part.tap is not None]
     if taps:
-        natural = [_gathered_positions(accelerator, tap.natural_BSLK, length) for tap, length in taps]
-        entropy = [_gathered_positions(accelerator, tap.entropy_BSL, length) for tap, length in taps]
-        forward.natural_BSLK, forward.router_entropy_BSL = torch.cat(natural)[order_M], torch.cat(entropy)[order_M]
+        natural = [
+            _gathered_positions(accelerator, tap.natural_BSLK, length) for tap, length in taps
+        ]
+        entropy = [
+            _gathered_positions(accelerator, tap.entropy_BSL, length) for tap, length in taps
+        ]
+        forward.natural_BSLK, forward.router_entropy_BSL = (
+            torch.cat(natural)[order_M],
+            torch.cat(entropy)[order_M],
+        )
         forward.seconds_replay = sum(tap.seconds_replay for tap, _ in taps)
     if index == 0:
-        entropy_MT = torch.cat([_gathered(accelerator, part.entropy_bT) for part in passes])[order_M]
+        entropy_MT = torch.cat([_gathered(accelerator, part.entropy_bT) for part in passes])[
+            order_M
+        ]
         batch.know_old(rows_M, logp_MT, entropy_MT, forward.natural_BSLK)
     mask_MT = experience.mask_NT[rows_M]
     old = Batch(
@@ -142,7 +159,10 @@ def updated(
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    which, objective = MinibatchRows(batch.index, index, rows_M, fresh=False), course.parts.updater.objective
+    which, objective = (
+        MinibatchRows(batch.index, index, rows_M, fresh=False),
+        course.parts.updater.objective,
+    )
     done = UpdateResult(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
     done.loss = float(out.loss)
     if taps:
@@ -150,14 +170,20 @@ def updated(
     return done
 
 
-def _measured(experience: Experience, rows_M: Tensor, forward: Forward) -> list[tuple[Microbatch, Forward]]:
-    """The rows whose ratios are measured, as one pass of the native engine; none where there are no such rows."""
+def _measured(
+    experience: Experience, rows_M: Tensor, forward: Forward
+) -> list[tuple[Microbatch, Forward]]:
+    """The rows whose ratios are measured, as one pass of the native engine; none where there are no
+    such rows.
+    """
     evaluated_M = experience.evaluated_N[rows_M]
     if not evaluated_M.any():
         return []
     assert forward.natural_BSLK is not None
     assert forward.router_entropy_BSL is not None
-    part = microbatch(experience, rows_M[evaluated_M], experience.prompt_NP.shape[1], experience.mask_NT.shape[1])
+    part = microbatch(
+        experience, rows_M[evaluated_M], experience.prompt_NP.shape[1], experience.mask_NT.shape[1]
+    )
     seen = Forward(
         forward.logp_BT[evaluated_M],
         None,
@@ -177,9 +203,12 @@ def _gathered(accelerator: Any, x_n: Tensor) -> Tensor:
 
 
 def _gathered_positions(accelerator: Any, x_nS: Tensor, length: int) -> Tensor:
-    """The same of what is known of positions, the last `length` of them a response's: prompts padded on the left, and
-    without the last position, which the lab does not feed."""
-    kind, x_nS = x_nS.dtype, x_nS.int() if x_nS.dtype == torch.int16 else x_nS  # which processes cannot send each other
+    """The same of what is known of positions, the last `length` of them a response's: prompts
+    padded on the left, and without the last position, which the lab does not feed."""
+    kind, x_nS = (
+        x_nS.dtype,
+        x_nS.int() if x_nS.dtype == torch.int16 else x_nS,
+    )  # which processes cannot send each other
     at = x_nS.shape[1] - length
     prompt_nP = accelerator.pad_across_processes(x_nS[:, :at].contiguous(), dim=1, pad_first=True)
     both = (accelerator.gather(prompt_nP), _gathered(accelerator, x_nS[:, at:])[:, :-1])

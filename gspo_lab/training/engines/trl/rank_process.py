@@ -1,5 +1,5 @@
-"""One of the engine's processes, started by torchrun. Rank 0 prints records and waits until they are on the disk; it
-ends with the worker."""
+"""One of the engine's processes, started by torchrun. Rank 0 prints records and waits until they
+are on the disk; it ends with the worker."""
 
 import json
 import os

@@ -1,14 +1,17 @@
-"""TRL's GRPOTrainer on a run's course: TRL computes and updates, the course says with what, and what is recorded.
+"""TRL's GRPOTrainer on a run's course: TRL computes and updates, the course says with what, and
+what is recorded.
 
-What the trainer is held by: `rollout_func` (the lab's sampler), a reward function (the task), and its inner methods,
-each of which does what it did and keeps what it saw. Advantages alone are replaced, by the lab's own: TRL adds 1e-4 to
-a standard deviation where the lab adds 1e-6, and knows fewer kinds. Which responses share a mini-batch is TRL's choice:
-it permutes each process's share; here by random numbers that depend on (seed, step, rank) alone.
+What the trainer is held by: `rollout_func` (the lab's sampler), a reward function (the task), and
+its inner methods, each of which does what it did and keeps what it saw. Advantages alone are
+replaced, by the lab's own: TRL adds 1e-4 to a standard deviation where the lab adds 1e-6, and knows
+fewer kinds. Which responses share a mini-batch is TRL's choice: it permutes each process's share;
+here by random numbers that depend on (seed, step, rank) alone.
 
 TRL's own generation tells no log-probs: these are read off the model's passes while it draws.
 
-Shapes: n responses of this process's share of a rollout batch, b of one pass, S = P + T positions (TRL feeds the last
-token too), T response tokens, V vocabulary, L MoE layers, K experts per token."""
+Shapes: n responses of this process's share of a rollout batch, b of one pass, S = P + T positions
+(TRL feeds the last token too), T response tokens, V vocabulary, L MoE layers, K experts per
+token."""
 
 import math
 import os
@@ -45,14 +48,17 @@ from gspo_lab.training.samplers.stopping import Stopping, eos_ids
 
 
 class Generation:
-    """Draws by the trainer's `_generate_single_turn`, with torch's random numbers; ends at the task's stop texts."""
+    """Draws by the trainer's `_generate_single_turn`, with torch's random numbers; ends at the
+    task's stop texts.
+    """
 
     def __init__(self, trainer: GRPOTrainer, course: TrainingRun) -> None:
         self._trainer, self._model = trainer, course.parts.policy.model
         sampling = course.parts.sampling
         self._temperature = sampling.temperature
         self._stopping = Stopping(course.parts.tokenizer, sampling.stop, eos_ids(self._model))
-        # Tokens that hold a stop text whole end a response like the end of a sequence; what spans tokens is cut behind.
+        # Tokens that hold a stop text whole end a response like the end of a sequence; what spans
+        # tokens is cut behind.
         trainer.eos_token_ids = sorted(self._stopping.ids)
         for settings in (trainer.generation_config, trainer.generation_kwargs):
             given = {"eos_token_id": trainer.eos_token_ids, "max_new_tokens": sampling.max_tokens}
@@ -62,7 +68,9 @@ class Generation:
         """One rollout per request, in the order of the requests."""
         prompts = [list(request.prompt_ids) for request in requests]
         with _Drawing(self._model, self._temperature) as drawing:
-            drawn, _ = self._trainer._generate_single_turn(prompts, None, {}, self._trainer.num_generations)
+            drawn, _ = self._trainer._generate_single_turn(
+                prompts, None, {}, self._trainer.num_generations
+            )
         logprobs = drawing.logprobs(drawn)
         out = []
         for request, ids, logp in zip(requests, drawn, logprobs, strict=True):
@@ -99,7 +107,11 @@ class _Drawing:
         """By response those of its tokens. The last ones drawn were given to no pass."""
         last = len(self._columns)
         assert self._logp_nV is not None
-        self._tell(torch.tensor([ids[last] if len(ids) > last else 0 for ids in drawn], device=self._logp_nV.device))
+        self._tell(
+            torch.tensor(
+                [ids[last] if len(ids) > last else 0 for ids in drawn], device=self._logp_nV.device
+            )
+        )
         rows = torch.stack(self._columns, dim=1).tolist()
         return [row[: len(ids)] for row, ids in zip(rows, drawn, strict=True)]
 
@@ -112,9 +124,17 @@ NOT_KEPT = {"epoch", "num_tokens", "step_time"}
 
 
 def train(
-    run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microbatches: int, sampling: str = LAB
+    run: Run,
+    sink: Sink,
+    folder: Path,
+    stop: Stop,
+    processes: int,
+    microbatches: int,
+    sampling: str = LAB,
 ) -> None:
-    """Train a run from where its folder stands to its last step, or until `stop`, asked on rank 0, wants an end."""
+    """Train a run from where its folder stands to its last step, or until `stop`, asked on rank 0,
+    wants an end.
+    """
     settings = run.settings
     logging.set_verbosity_error()
     set_datasets_verbosity(ERROR)
@@ -130,8 +150,12 @@ def train(
         disable_tqdm=True,
     )
     if (world := config.distributed_state.num_processes) != processes:
-        raise LabError(f"the engine 'trl' was to train in {processes} processes, and there are {world}")
-    course = TrainingRun(run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder)
+        raise LabError(
+            f"the engine 'trl' was to train in {processes} processes, and there are {world}"
+        )
+    course = TrainingRun(
+        run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder
+    )
     first = course.resume()
     if config.process_index == 0:
         course.begin(first, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
@@ -152,7 +176,9 @@ def train(
 class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     """Trains a run from step `first` on; `step` is where it stands."""
 
-    def __init__(self, course: TrainingRun, first: int, stop: Stop, config: GRPOConfig, sampling: str) -> None:
+    def __init__(
+        self, course: TrainingRun, first: int, stop: Stop, config: GRPOConfig, sampling: str
+    ) -> None:
         parts = course.parts
         trained = parts.trained["policy"]
         before = trained.updates
@@ -172,7 +198,10 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             reward_funcs=[self.reward],
             train_dataset=_prompts(course, first),
             processing_class=parts.tokenizer,
-            optimizers=(trained.optimizer, LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(before + n))),
+            optimizers=(
+                trained.optimizer,
+                LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(before + n)),
+            ),
             rollout_func=lambda prompts, _: self.rollout(prompts),
             callbacks=[self.moment],
         )
@@ -188,11 +217,15 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         reward_PG = self.rewards_N.view(-1, settings.rollout.group_size)
         adv_PG = advantages(reward_PG, settings.objective.advantage)
         out["advantages"] = adv_PG.flatten()[index * count : (index + 1) * count]
-        out["rows"] = torch.arange(index * count, (index + 1) * count, device=out["advantages"].device)
+        out["rows"] = torch.arange(
+            index * count, (index + 1) * count, device=out["advantages"].device
+        )
         if self.routers is not None:
             out["routes"] = self.share.routes_nSLK
         self.share.old_logp_nT = out.get("old_per_token_logps")
-        self.batch = self.share.gathered(self.accelerator, self.course, self.step, reward_PG, self.clock)
+        self.batch = self.share.gathered(
+            self.accelerator, self.course, self.step, reward_PG, self.clock
+        )
         torch.manual_seed(noise_key(self.course.seed, "trl permutation", self.step, index))
         return out
 
@@ -203,11 +236,17 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         problems = course.prompts.step(self.step)
         group = course.settings.rollout.group_size
         self.share.problems = [problems[row // group] for row in range(first, first + len(prompts))]
-        assert prompts == [problem.prompt for problem in self.share.problems], "TRL asks other prompts than the lab"
+        assert prompts == [problem.prompt for problem in self.share.problems], (
+            "TRL asks other prompts than the lab"
+        )
         if self.own is None:
             self.share.rollouts = course.sample(requests, self.share.problems)
         else:
-            torch.manual_seed(noise_key(*course.noise, "trl generation", self.step, self.accelerator.process_index))
+            torch.manual_seed(
+                noise_key(
+                    *course.noise, "trl generation", self.step, self.accelerator.process_index
+                )
+            )
             self.share.rollouts = self.own.sample(requests)
         course.parts.sampler.pause()
         self.clock.lap("rollout")
@@ -247,7 +286,11 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         for first in range(0, len(input_ids), size):
             ids_bS, mask_bS = input_ids[first : first + size], attention_mask[first : first + size]
             with ExitStack() as taps:
-                tap = None if self.routers is None else taps.enter_context(self.routers.tap(*ids_bS.shape))
+                tap = (
+                    None
+                    if self.routers is None
+                    else taps.enter_context(self.routers.tap(*ids_bS.shape))
+                )
                 logp_bT, entropy_bT, _ = super()._get_per_token_logps_and_entropies(
                     model, ids_bS, mask_bS, logits_to_keep, **{**how, "compute_entropy": True}
                 )
@@ -269,13 +312,16 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             tap = self.taps.enter_context(
                 self.routers.tap(*input_ids.shape, replay_BSLK=replay_bSLK, replay_mask_BS=mask_bS)
             )
-        out = super()._get_per_token_logps_and_entropies(model, input_ids, attention_mask, logits_to_keep, **how)
+        out = super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, **how
+        )
         self.passes.append(Pass(self.rows_b, out[0].detach(), out[1].detach(), tap))
         return out  # type: ignore[no-any-return]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        # On the first mini-batch the policy is still the old one: this very pass is the old policy's, as in native, and
-        # its ratios are 1, where TRL's earlier pass over it, among other rows, differs in the last bits.
+        # On the first mini-batch the policy is still the old one: this very pass is the old
+        # policy's, as in native, and its ratios are 1, where TRL's earlier pass over it, among
+        # other rows, differs in the last bits.
         fresh = not self.updates
         if fresh:
             inputs.pop("old_per_token_logps", None)
@@ -297,7 +343,9 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def training_step(self, *args: Any) -> Tensor:
         """A pass forward and back, inside the taps of its routers."""
-        with ExitStack() as self.taps:  # gradient checkpointing computes the pass again inside its backward pass
+        with (
+            ExitStack() as self.taps
+        ):  # gradient checkpointing computes the pass again inside its backward pass
             loss: Tensor = super().training_step(*args)
         return loss
 
@@ -371,6 +419,11 @@ def _prompts(course: TrainingRun, first: int) -> Dataset:
     places = Dataset.from_dict({"place": range(first * per_step, course.settings.steps * per_step)})
 
     def prompts(rows: dict[str, list[int]]) -> dict[str, list[str]]:
-        return {"prompt": [course.prompts.step(place // per_step)[place % per_step].prompt for place in rows["place"]]}
+        return {
+            "prompt": [
+                course.prompts.step(place // per_step)[place % per_step].prompt
+                for place in rows["place"]
+            ]
+        }
 
     return places.with_transform(prompts)

@@ -1,7 +1,8 @@
 """The engine `verl`: a run on verl's trainer. `plugin/` is what verl's own processes import.
 
-Its configuration is Hydra overrides, as its command line takes them. Everything that the study decides is set, also
-where verl's default differs from the lab's. A key that begins with "+" is none of verl's own defaults.
+Its configuration is Hydra overrides, as its command line takes them. Everything that the study
+decides is set, also where verl's default differs from the lab's. A key that begins with "+" is none
+of verl's own defaults.
 """
 
 import json
@@ -25,7 +26,9 @@ RECORDS = {
     **MEASURED,
     **dict.fromkeys(("loss", "seconds_old_logprobs", "seconds_update", "seconds_step"), ""),
     **DIGESTS,
-    "entropy": "verl's actor/entropy: aggregated as objective.aggregation says, not over all tokens alike",
+    "entropy": (
+        "verl's actor/entropy: aggregated as objective.aggregation says, not over all tokens alike"
+    ),
     "mismatch_k1": "",
     "mismatch_k3": "",
     "seconds_rollout": "sampling and grading, which go on side by side",
@@ -50,10 +53,10 @@ ESTIMATORS = {
 class VerlEngine(ExternalEngine):
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time.
 
-    `backend`: fsdp2, or megatron. `processes`: training processes (GPUs) per machine, on `machines` machines.
-    `tensor_parallel`: GPUs that share one copy of the model, in training (megatron) and in sampling.
-    `ray`: "local", or the address of a cluster that is there. `set`: further keys of verl's configuration, which may
-    contradict no key of the study.
+    `backend`: fsdp2, or megatron. `processes`: training processes (GPUs) per machine, on `machines`
+    machines. `tensor_parallel`: GPUs that share one copy of the model, in training (megatron) and
+    in sampling. `ray`: "local", or the address of a cluster that is there. `set`: further keys of
+    verl's configuration, which may contradict no key of the study.
     """
 
     name, program, starts = "verl", "verl", "Ray, model, vLLM"
@@ -73,26 +76,38 @@ class VerlEngine(ExternalEngine):
         return self.processes * self.machines
 
     def broken(self, settings: Settings) -> Iterator[str]:
-        """What verl would refuse, ignore or change of the settings. LabError for an option that cannot be."""
+        """What verl would refuse, ignore or change of the settings.
+
+        LabError for an option that cannot be.
+        """
         check_choice("backend", self.backend, BACKENDS)
         for name in ("processes", "machines", "tensor_parallel"):
             check_count(name, getattr(self, name))
         if self.world_size % self.tensor_parallel:
             raise LabError(
-                f"engine.options.tensor_parallel = {self.tensor_parallel} does not divide {self.world_size} processes"
+                f"engine.options.tensor_parallel = {self.tensor_parallel} does not divide"
+                f" {self.world_size} processes"
             )
         if self.machines > 1 and self.ray == "local":
-            raise LabError("engine.options.machines > 1 needs a Ray cluster: set engine.options.ray to its address")
+            raise LabError(
+                "engine.options.machines > 1 needs a Ray cluster: set engine.options.ray to its"
+                " address"
+            )
         if not isinstance(self.set, Mapping):
-            raise LabError("engine.options.set: a table of verl's keys, {'trainer.balance_batch' = false}")
+            raise LabError(
+                "engine.options.set: a table of verl's keys, {'trainer.balance_batch' = false}"
+            )
         objective, rollout, update = settings.objective, settings.rollout, settings.update
         if settings.routing_replay != "none" and self.backend != "megatron":
             yield (
-                f"replays no routes with backend = '{self.backend}': verl would leave routing_replay = "
-                f"'{settings.routing_replay}' out without a word; set engine.options.backend = 'megatron'"
+                f"replays no routes with backend = '{self.backend}': verl would leave"
+                f" routing_replay = '{settings.routing_replay}' out without a word; set"
+                " engine.options.backend = 'megatron'"
             )
         if objective.aggregation not in AGGREGATIONS:
-            yield f"has no aggregation = '{objective.aggregation}'; it has {', '.join(AGGREGATIONS)}"
+            yield (
+                f"has no aggregation = '{objective.aggregation}'; it has {', '.join(AGGREGATIONS)}"
+            )
         if objective.advantage not in ESTIMATORS:
             yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ESTIMATORS)}"
         if objective.dual_clip is not None and objective.importance_sampling_level != "token":
@@ -100,16 +115,22 @@ class VerlEngine(ExternalEngine):
         if objective.advantage == "gae":
             if objective.importance_sampling_level == "sequence":
                 yield (
-                    "keeps a critic's advantages by token, and its GSPO loss is then GSPO-token's: with advantage = "
-                    "'gae' use the objective 'gspo-token'"
+                    "keeps a critic's advantages by token, and its GSPO loss is then GSPO-token's:"
+                    " with advantage = 'gae' use the objective 'gspo-token'"
                 )
             if self.backend == "megatron":
                 yield "has a critic with backend = 'fsdp2' only"
             if update.warmup_updates > 1:
-                yield "raises no critic's learning rate from update to update: set update.warmup_updates = 0"
+                yield (
+                    "raises no critic's learning rate from update to update: set"
+                    " update.warmup_updates = 0"
+                )
         rows = rollout.prompts_per_step // update.minibatches * rollout.group_size
         if rows % self.world_size:
-            yield f"shares a mini-batch evenly: its {rows} responses are no multiple of {self.world_size} processes"
+            yield (
+                f"shares a mini-batch evenly: its {rows} responses are no multiple of"
+                f" {self.world_size} processes"
+            )
         if len({bench.every for bench in settings.bench}) > 1:
             yield "asks all benchmarks at the same steps: give every [[bench]] the same `every`"
         for bench in settings.bench:
@@ -119,7 +140,10 @@ class VerlEngine(ExternalEngine):
                     f"--set bench.{bench.name}.samples={bench.decisive_samples}"
                 )
         if self.backend == "megatron" and update.dtype != "bfloat16":
-            yield f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype = 'bfloat16'"
+            yield (
+                f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype ="
+                " 'bfloat16'"
+            )
         if self.backend == "megatron" and settings.device == "cpu":
             yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
 
@@ -132,10 +156,14 @@ class VerlEngine(ExternalEngine):
             import torch
 
             if (seen := torch.cuda.device_count()) < self.processes:
-                raise LabError(f"engine.options.processes = {self.processes}: {seen} GPUs are seen here")
+                raise LabError(
+                    f"engine.options.processes = {self.processes}: {seen} GPUs are seen here"
+                )
 
     def ready(self) -> None:
-        """LabError where verl's environment was not made, or nobody listens at the cluster's address."""
+        """LabError where verl's environment was not made, or nobody listens at the cluster's
+        address.
+        """
         self.check_here(on_gpu=False)
         super().ready()
 
@@ -143,7 +171,10 @@ class VerlEngine(ExternalEngine):
         """Prompts as verl reads them, and its configuration as words of its command line."""
         attempt = prepared.attempt
         path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
-        _write(path / TRAIN, [row(prompt, prompt.step * group + prompt.place) for prompt in prepared.training])
+        _write(
+            path / TRAIN,
+            [row(prompt, prompt.step * group + prompt.place) for prompt in prepared.training],
+        )
         if prepared.benches:
             _write(path / VAL, [row(prompt, prompt.place) for prompt in prepared.benches])
         (path / AGENT).write_text(f"- name: gspo_lab\n  _target_: {PLUGIN}.agent_loop.LabLoop\n")
@@ -152,9 +183,16 @@ class VerlEngine(ExternalEngine):
         return ["python", "-u", "-m", f"{PLUGIN}.main", *words], environment(prepared)
 
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """verl saves a step's checkpoint before it tells of the step: the last one may be of a step too many."""
-        saved = {int(path.name.removeprefix(STEP)): path for path in (home / CHECKPOINTS).glob(f"{STEP}*")}
-        whole = [step for step, path in saved.items() if step <= recorded and (path / "data.pt").exists()]
+        """verl saves a step's checkpoint before it tells of the step: the last one may be of a step
+        too many.
+        """
+        saved = {
+            int(path.name.removeprefix(STEP)): path
+            for path in (home / CHECKPOINTS).glob(f"{STEP}*")
+        }
+        whole = [
+            step for step, path in saved.items() if step <= recorded and (path / "data.pt").exists()
+        ]
         last = max(whole, default=0)
         for step, path in saved.items():
             if step != last:
@@ -166,9 +204,14 @@ class VerlEngine(ExternalEngine):
         return home / CHECKPOINTS / f"{STEP}{step}" / "actor" / "huggingface"
 
     def step_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """`data` is that of verl's file logger. The time of a checkpoint is no part of the step's."""
+        """`data` is that of verl's file logger.
+
+        The time of a checkpoint is no part of the step's.
+        """
         return {
-            "seconds_step": float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0)),
+            "seconds_step": (
+                float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0))
+            ),
             "seconds_rollout": data.get("timing_s/gen"),
             "seconds_old_logprobs": data.get("timing_s/old_log_prob"),
             "seconds_update": data.get("timing_s/update_actor"),
@@ -186,11 +229,16 @@ def _probe(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except OSError as error:
-        raise LabError(f"engine.options.ray = {address!r}: nobody listens there ({error.strerror or error})") from error
+        raise LabError(
+            f"engine.options.ray = {address!r}: nobody listens there ({error.strerror or error})"
+        ) from error
 
 
 NO_DUAL_CLIP = 1e9
-"""verl's token loss caps ratios where A < 0, at 3 unless told. It keeps ratios below e^20 = 4.9e8 before that."""
+"""verl's token loss caps ratios where A < 0, at 3 unless told.
+
+It keeps ratios below e^20 = 4.9e8 before that.
+"""
 POOL = 2048
 """Tokens that vLLM computes at once on a CPU."""
 PLUGIN = "gspo_lab.training.engines.verl.plugin"
@@ -220,14 +268,26 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
-    """verl's keys and their values. LabError where `options.set` names one that the study decides."""
+    """verl's keys and their values.
+
+    LabError where `options.set` names one that the study decides.
+    """
     run = prepared.attempt.run
-    out = _training(prepared, options) | _model_and_actor(prepared, options) | _rollout(prepared, options)
+    out = (
+        _training(prepared, options)
+        | _model_and_actor(prepared, options)
+        | _rollout(prepared, options)
+    )
     out |= _critic(prepared) if run.settings.objective.advantage == "gae" else {}
     out |= _machine(prepared, options)
     for key, value in options.set.items():
-        if key.lstrip("+~") in {name.lstrip("+") for name in out} or key.lstrip("+~") == "model_engine":
-            raise LabError(f"engine.options.set: '{key}' follows from the study; set it there, or leave it out")
+        if (
+            key.lstrip("+~") in {name.lstrip("+") for name in out}
+            or key.lstrip("+~") == "model_engine"
+        ):
+            raise LabError(
+                f"engine.options.set: '{key}' follows from the study; set it there, or leave it out"
+            )
         out[key] = value
     return out
 
@@ -281,7 +341,9 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     run, path, home, first = attempt.run, attempt.path, attempt.home, attempt.first
     evaluates, objective = bool(settings.bench), settings.objective
     estimator, by_std = ESTIMATORS[objective.advantage]
-    resume = {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
+    resume = (
+        {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
+    )
     return {
         **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
         "trainer.device": "cuda" if prepared.on_gpu else "cpu",
@@ -376,17 +438,25 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         "actor_rollout_ref.model.external_lib": f"{PLUGIN}.recorded_losses",
         "actor_rollout_ref.model.use_remove_padding": prepared.on_gpu,
         "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **({} if prepared.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
+        **(
+            {}
+            if prepared.on_gpu
+            else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}
+        ),
         **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
-        **({} if megatron else {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}),
+        **(
+            {}
+            if megatron
+            else {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}
+        ),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": rows,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": rows,
     }
 
 
 def _precision(run: Run) -> dict[str, str]:
-    """Weights and sums in float32, arithmetic as the study says. Under FSDP verl's `dtype` decides nothing: unless this
-    table is given, the forward pass is in bfloat16."""
+    """Weights and sums in float32, arithmetic as the study says. Under FSDP verl's `dtype` decides
+    nothing: unless this table is given, the forward pass is in bfloat16."""
     short = {"float32": "fp32", "bfloat16": "bf16"}[run.settings.update.dtype]
     return {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 
@@ -416,7 +486,8 @@ def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
             "gpu_memory_utilization": 0.1,
             "max_num_batched_tokens": max(POOL, prepared.prompt_tokens + prepared.response_tokens),
             "max_num_seqs": 64,
-            # A prompt computed in parts has its first draw taken back, which a CPU's generator cannot do.
+            # A prompt computed in parts has its first draw taken back, which a CPU's generator
+            # cannot do.
             "enable_chunked_prefill": False,
         }
     out = {f"actor_rollout_ref.rollout.{key}": value for key, value in keys.items()}
@@ -424,7 +495,9 @@ def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
 
 
 def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
-    """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at random."""
+    """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at
+    random.
+    """
     run = prepared.attempt.run
     update, critic = run.settings.update, run.settings.critic
     return {
@@ -432,7 +505,9 @@ def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
         "critic.model.path": prepared.model,
         "critic.model.use_remove_padding": prepared.on_gpu,
         "critic.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **({} if prepared.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}),
+        **(
+            {} if prepared.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}
+        ),
         "critic.ppo_micro_batch_size_per_gpu": 1,
         "critic.cliprange_value": critic.value_clip,
         "critic.loss_agg_mode": "token-mean",
@@ -449,9 +524,14 @@ def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
 
 
 def _machine(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
-    """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the environment told."""
+    """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the
+    environment told.
+    """
     if options.ray != "local":
-        env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(prepared).items()}
+        env = {
+            f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v
+            for k, v in environment(prepared).items()
+        }
         return {"+ray_kwargs.ray_init.address": options.ray, **env}
     return {
         "+ray_kwargs.ray_init.address": "local",
@@ -471,6 +551,8 @@ def _machine(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
 
 
 def rows_at_a_time(rows: int, positions: int, microbatch_tokens: int) -> int:
-    """The largest divisor of a process's `rows` whose positions fit into `microbatch_tokens`; at least one row."""
+    """The largest divisor of a process's `rows` whose positions fit into `microbatch_tokens`; at
+    least one row.
+    """
     fitting = max(1, microbatch_tokens // positions)
     return max(number for number in range(1, rows + 1) if rows % number == 0 and number <= fitting)

@@ -1,7 +1,8 @@
-"""Policy losses: what keeps a policy near the one that sampled. Every `Loss` in a file of this package is one.
+"""Policy losses: what keeps a policy near the one that sampled. Every `Loss` in a file of this
+package is one.
 
-A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here. An installed package adds a
-name by an entry point of the group `gspo_lab.losses`.
+A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here. An
+installed package adds a name by an entry point of the group `gspo_lab.losses`.
 """
 
 from importlib import import_module
@@ -18,36 +19,54 @@ from gspo_lab.training.objectives.settings import Common
 
 __all__ = ["LOSSES", "Common", "Loss", "LossInputs", "Term", "loss_of", "traits", "weighted"]
 
-_files = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__) if file.name != "loss"]
+_files = [
+    import_module(f"{__name__}.{file.name}")
+    for file in iter_modules(__path__)
+    if file.name != "loss"
+]
 _losses = [value for file in _files for value in vars(file).values() if isinstance(value, Loss)]
-LOSSES: dict[str, Loss[Any]] = {loss.name: loss for loss in sorted(_losses, key=lambda loss: loss.name)}
+LOSSES: dict[str, Loss[Any]] = {
+    loss.name: loss for loss in sorted(_losses, key=lambda loss: loss.name)
+}
 """The lab's losses by their names."""
 
 
 def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
-    """The loss of an objective, and the settings that it reads. A file's path starts from `base`. LabError for a file
-    that holds no loss, and for `loss_options` that it does not know."""
+    """The loss of an objective, and the settings that it reads. A file's path starts from `base`.
+    LabError for a file that holds no loss, and for `loss_options` that it does not know."""
     name = objective.policy_loss
     if name in LOSSES:
         return LOSSES[name], objective
     loss = look_up("policy loss", name, {}, base)
     if not isinstance(loss, Loss):
         raise LabError(
-            f"the policy loss '{name}' is {type(loss).__name__}; it must be a gspo_lab.training.objectives.losses.Loss"
+            f"the policy loss '{name}' is {type(loss).__name__}; it must be a"
+            " gspo_lab.training.objectives.losses.Loss"
         )
     shared = {key: getattr(objective, key) for key in Common.model_fields}
     try:
         return loss, loss.settings.model_validate(shared | objective.loss_options)
     except ValidationError as error:
         first = error.errors()[0]
-        key, known = ".".join(map(str, first["loc"])), [key for key in loss.settings.model_fields if key not in shared]
+        key, known = (
+            ".".join(map(str, first["loc"])),
+            [key for key in loss.settings.model_fields if key not in shared],
+        )
         unknown = f"unknown key{nearest(key, known)}; {name} reads {', '.join(known) or 'none'}"
         message = unknown if first["type"] == "extra_forbidden" else first["msg"]
         raise LabError(f"objective.loss_options.{key}: {message}") from error
 
 
 def traits(name: str) -> Loss[Any]:
-    """What is known of a loss by its name alone. A loss from outside has no `source` and no rule of another loss."""
+    """What is known of a loss by its name alone.
+
+    A loss from outside has no `source` and no rule of another loss.
+    """
     return LOSSES.get(name) or Loss(
-        name=name, source="", formula="", term=LOSSES["clip"].term, lower_bound=False, alike_at_1=False
+        name=name,
+        source="",
+        formula="",
+        term=LOSSES["clip"].term,
+        lower_bound=False,
+        alike_at_1=False,
     )

@@ -6,7 +6,9 @@ from gspo_lab.training.objectives.settings import Common
 
 def term(moved: LossInputs, settings: Common) -> Term:
     """sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi: CISPO, 2506.13585 eq. 4-5."""
-    return weighted(moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high))
+    return weighted(
+        moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    )
 
 
 LOSS = Loss(

@@ -1,4 +1,6 @@
-"""Losses that take the gradient of tokens that moved too far: the clip of PPO, GRPO and GSPO, and its relatives."""
+"""Losses that take the gradient of tokens that moved too far: the clip of PPO, GRPO and GSPO, and
+its relatives.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE
-from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO, Loss, LossInputs, Term, own_key, spread_sum
+from gspo_lab.training.objectives.losses.loss import (
+    LARGEST_LOG_RATIO,
+    Loss,
+    LossInputs,
+    Term,
+    own_key,
+    spread_sum,
+)
 from gspo_lab.training.objectives.ratios import Batch, binds, sequence_mean
 from gspo_lab.training.objectives.settings import Common
 
@@ -17,11 +26,16 @@ if TYPE_CHECKING:
 
 
 def clipped(moved: LossInputs, settings: Common) -> Term:
-    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A): PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's."""
+    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A):
+
+    PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's.
+    """
     ratio_BT, adv_BT, mask_BT = moved.ratio_BT, moved.batch.adv_BT, moved.batch.mask_BT
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     value_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
-    low_BT, high_BT = binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high)
+    low_BT, high_BT = binds(
+        ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high
+    )
     if (cap := settings.dual_clip) is None:
         return Term(value_BT, low_BT | high_BT)
     dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT.detach() > cap)
@@ -40,24 +54,32 @@ DCPO_LARGEST_RATIO = 10.0
 
 
 def dcpo(moved: LossInputs, settings: Common) -> Term:
-    """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small probability q: DCPO,
-    2509.02333, the bounds of eq. 4 in the term of eq. 8."""
+    """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small
+    probability q: DCPO, 2509.02333, the bounds of eq. 4 in the term of eq. 8."""
     ratio_BT, adv_BT = moved.ratio_BT, moved.batch.adv_BT
     rarity_BT = (-moved.batch.old_logp_BT.detach()).clamp(max=LARGEST_LOG_RATIO).exp()
     low_BT = 0.5 + 0.5 * (1 - 4 * settings.clip_low * rarity_BT).clamp(min=0).sqrt()
-    high_BT = (0.5 + 0.5 * (1 + 4 * settings.clip_high * rarity_BT).sqrt()).clamp(max=DCPO_LARGEST_RATIO)
+    high_BT = (0.5 + 0.5 * (1 + 4 * settings.clip_high * rarity_BT).sqrt()).clamp(
+        max=DCPO_LARGEST_RATIO
+    )
     value_BT = (ratio_BT * adv_BT).minimum(ratio_BT.maximum(low_BT).minimum(high_BT) * adv_BT)
-    under_BT, over_BT = binds(ratio_BT.detach(), adv_BT, moved.batch.mask_BT, 1 - low_BT, high_BT - 1)
+    under_BT, over_BT = binds(
+        ratio_BT.detach(), adv_BT, moved.batch.mask_BT, 1 - low_BT, high_BT - 1
+    )
     return Term(value_BT, under_BT | over_BT)
 
 
 DCPO = Loss(
     name="dcpo",
     source="2509.02333 eq. 4, 8",
-    formula="`clip`'s between .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q), at most "
-    "10",
+    formula=(
+        "`clip`'s between .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high"
+        " / q), at most 10"
+    ),
     term=dcpo,
-    differs="its smoothed advantages and its dual clip are left out; responses are averaged, not summed",
+    differs=(
+        "its smoothed advantages and its dual clip are left out; responses are averaged, not summed"
+    ),
 )
 
 DPPO_LARGEST_RATIO = 20.0
@@ -65,23 +87,35 @@ DPPO_LARGEST_RATIO = 20.0
 
 
 def dppo_tv(moved: LossInputs, settings: Common) -> Term:
-    """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`: DPPO, 2602.04879, the mask of
-    eq. 12 with the binary total variation of eq. 13."""
+    """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`: DPPO,
+    2602.04879, the mask of eq. 12 with the binary total variation of eq. 13."""
     moved_BT = moved.logp_BT.detach().exp() - moved.batch.old_logp_BT.exp()
-    return _masked_by_divergence(moved, moved_BT < -settings.clip_low, moved_BT > settings.clip_high)
+    return _masked_by_divergence(
+        moved, moved_BT < -settings.clip_low, moved_BT > settings.clip_high
+    )
 
 
 def dppo_kl(moved: LossInputs, settings: Common) -> Term:
-    """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another: 2602.04879 eq. 12, 14."""
-    logp_BT, old_BT = moved.logp_BT.detach().masked_fill(~moved.batch.mask_BT, 0.0), moved.batch.old_logp_BT
+    """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another: 2602.04879
+    eq. 12, 14.
+    """
+    logp_BT, old_BT = (
+        moved.logp_BT.detach().masked_fill(~moved.batch.mask_BT, 0.0),
+        moved.batch.old_logp_BT,
+    )
     p_BT, q_BT = logp_BT.exp(), old_BT.exp()
     kl_BT = q_BT * (old_BT - logp_BT) + (1 - q_BT) * ((1 - q_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
-    fell_BT, rose_BT = (p_BT < q_BT) & (kl_BT > settings.clip_low), (p_BT > q_BT) & (kl_BT > settings.clip_high)
+    fell_BT, rose_BT = (
+        (p_BT < q_BT) & (kl_BT > settings.clip_low),
+        (p_BT > q_BT) & (kl_BT > settings.clip_high),
+    )
     return _masked_by_divergence(moved, fell_BT, rose_BT)
 
 
 def _masked_by_divergence(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> Term:
-    """sg(min(r, 20)) A log pi, without the tokens that fell too far with A < 0 or rose too far with A > 0."""
+    """sg(min(r, 20)) A log pi, without the tokens that fell too far with A < 0 or rose too far with
+    A > 0.
+    """
     adv_BT = moved.batch.adv_BT
     clipped_BT = moved.active_BT & ((fell_BT & (adv_BT < 0)) | (rose_BT & (adv_BT > 0)))
     weight_BT = moved.ratio_BT.detach().clamp(max=DPPO_LARGEST_RATIO).masked_fill(clipped_BT, 0.0)
@@ -92,7 +126,10 @@ def _masked_by_divergence(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor
 DPPO_TV = Loss(
     name="dppo-tv",
     source="2602.04879 eq. 12-13",
-    formula="sg(min(rho, 20)) A log pi, unless pi - q > clip_high with A > 0, or q - pi > clip_low with A < 0",
+    formula=(
+        "sg(min(rho, 20)) A log pi, unless pi - q > clip_high with A > 0, or q - pi > clip_low with"
+        " A < 0"
+    ),
     term=dppo_tv,
 )
 DPPO_KL = Loss(
@@ -104,8 +141,8 @@ DPPO_KL = Loss(
 
 
 def fspo(moved: LossInputs, settings: Common) -> Term:
-    """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of the length: FSPO,
-    2509.09177, the length-fair clip without its drift term."""
+    """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of
+    the length: FSPO, 2509.09177, the length-fair clip without its drift term."""
     adv_BT, active_BT = moved.batch.adv_BT, moved.active_BT
     root_B1 = moved.batch.mask_BT.sum(dim=1, keepdim=True, dtype=moved.log_ratio_BT.dtype).sqrt()
     log_whole_BT = spread_sum(moved.log_ratio_BT).masked_fill(~active_BT, 0.0)
@@ -113,7 +150,10 @@ def fspo(moved: LossInputs, settings: Common) -> Term:
     held_BT = log_whole_BT.maximum(low_B1).minimum(high_B1)
     whole_BT = log_whole_BT.clamp(max=LARGEST_LOG_RATIO).exp()
     value_BT = (whole_BT * adv_BT).minimum(held_BT.clamp(max=LARGEST_LOG_RATIO).exp() * adv_BT)
-    under_BT, over_BT = (log_whole_BT < low_B1) & (adv_BT < 0), (log_whole_BT > high_B1) & (adv_BT > 0)
+    under_BT, over_BT = (
+        (log_whole_BT < low_B1) & (adv_BT < 0),
+        (log_whole_BT > high_B1) & (adv_BT > 0),
+    )
     return Term(value_BT, ((under_BT | over_BT) & active_BT).detach())
 
 
@@ -143,11 +183,16 @@ def gmpo(moved: LossInputs, settings: Common) -> Term:
 GMPO = Loss(
     name="gmpo",
     source="2507.20673 eq. 4",
-    formula="exp(mean of c_t) A, c_t = l_t held within log(1 - clip_low), log(1 + clip_high) on the side of A",
+    formula=(
+        "exp(mean of c_t) A, c_t = l_t held within log(1 - clip_low), log(1 + clip_high) on the"
+        " side of A"
+    ),
     term=gmpo,
     clips="tokens, before the mean",
     ratio="sequence",
-    differs="a mismatch correction's factor stays each token's own, where verl takes its geometric mean",
+    differs=(
+        "a mismatch correction's factor stays each token's own, where verl takes its geometric mean"
+    ),
 )
 
 BAPO_STEP = 0.05
@@ -160,10 +205,16 @@ class Bapo(Common):
     """Where the range may end, and for what."""
 
     bapo_clip_low: Annotated[float, BAPO_KEY] = Field(
-        0.1, gt=0, lt=1, description="where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low"
+        0.1,
+        gt=0,
+        lt=1,
+        description="where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low",
     )
     bapo_clip_high: Annotated[float, BAPO_KEY] = Field(
-        2.0, gt=0, le=HUGE, description="where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + clip_high"
+        2.0,
+        gt=0,
+        le=HUGE,
+        description="where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + clip_high",
     )
     bapo_share: Annotated[float, BAPO_KEY] = Field(
         0.5, gt=0, lt=1, description="the share of the loss that tokens with A > 0 should have"
@@ -171,19 +222,27 @@ class Bapo(Common):
 
 
 def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float]) -> Bapo:
-    """The settings with the range for this whole mini-batch: BAPO, 2510.18927 eq. 8 and algorithm 1, in the order of
-    its code. Where terms with A > 0 have less than bapo_share of all sizes, the lower bound ends at 1 - bapo_clip_low,
-    and the upper one rises until they have it, to 1 + bapo_clip_high at most. (The code raises the lower bound step by
-    step; but what is clipped keeps its size there.)"""
-    rising, falling = (replace(batch, adv_BT=adv_BT) for adv_BT in (batch.adv_BT.clip(0), batch.adv_BT.clip(max=0)))
+    """The settings with the range for this whole mini-batch: BAPO, 2510.18927 eq. 8 and algorithm
+    1, in the order of its code. Where terms with A > 0 have less than bapo_share of all sizes, the
+    lower bound ends at 1 - bapo_clip_low, and the upper one rises until they have it, to 1 +
+    bapo_clip_high at most. (The code raises the lower bound step by step; but what is clipped keeps
+    its size there.)"""
+    rising, falling = (
+        replace(batch, adv_BT=adv_BT) for adv_BT in (batch.adv_BT.clip(0), batch.adv_BT.clip(max=0))
+    )
 
     def has_its_share(at: Bapo) -> bool:
-        return size(rising, at) * (1 - settings.bapo_share) >= size(falling, at) * settings.bapo_share
+        return (
+            size(rising, at) * (1 - settings.bapo_share) >= size(falling, at) * settings.bapo_share
+        )
 
     if has_its_share(settings):
         return settings
     steps = math.ceil((settings.bapo_clip_high - settings.clip_high) / BAPO_STEP - 1e-9)
-    ends = [*(settings.clip_high + BAPO_STEP * step for step in range(steps)), settings.bapo_clip_high]
+    ends = [
+        *(settings.clip_high + BAPO_STEP * step for step in range(steps)),
+        settings.bapo_clip_high,
+    ]
     wider = [settings.replace(clip_low=settings.bapo_clip_low, clip_high=end) for end in ends]
     return next(filter(has_its_share, wider), wider[-1])
 
@@ -193,9 +252,9 @@ def _refused(settings: Bapo) -> Iterator[str]:
     low, high = settings.bapo_clip_low, settings.bapo_clip_high
     if not (low <= settings.clip_low and settings.clip_high <= high):
         yield (
-            f"bapo_clip_low = {low:g}, bapo_clip_high = {high:g}: bounds move up, from 1 - clip_low = "
-            f"{1 - settings.clip_low:g} and 1 + clip_high = {1 + settings.clip_high:g}; give bapo_clip_low <= "
-            "clip_low and bapo_clip_high >= clip_high"
+            f"bapo_clip_low = {low:g}, bapo_clip_high = {high:g}: bounds move up, from 1 - clip_low"
+            f" = {1 - settings.clip_low:g} and 1 + clip_high = {1 + settings.clip_high:g}; give"
+            " bapo_clip_low <= clip_low and bapo_clip_high >= clip_high"
         )
 
 
@@ -207,6 +266,8 @@ BAPO = Loss(
     settings=Bapo,
     prepare=balanced,
     refuses=_refused,
-    differs="terms are those of the whole mini-batch, where its code takes each micro-batch alone; its algorithm 1 "
-    "moves the upper bound first; no dual clip at 3",
+    differs=(
+        "terms are those of the whole mini-batch, where its code takes each micro-batch alone; its"
+        " algorithm 1 moves the upper bound first; no dual clip at 3"
+    ),
 )

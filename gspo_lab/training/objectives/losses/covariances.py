@@ -1,4 +1,6 @@
-"""Clip-Cov and KL-Cov: the few tokens that would cost most entropy lose their gradient, or are held by a penalty."""
+"""Clip-Cov and KL-Cov: the few tokens that would cost most entropy lose their gradient, or are held
+by a penalty.
+"""
 
 import math
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +15,10 @@ from gspo_lab.training.objectives.settings import Common
 if TYPE_CHECKING:
     from torch import Tensor
 
-DIFFERS = "covariances are over the whole mini-batch's tokens with A != 0; its code takes each micro-batch alone"
+DIFFERS = (
+    "covariances are over the whole mini-batch's tokens with A != 0; its code takes each"
+    " micro-batch alone"
+)
 CLIP_COV_KEY = own_key("clip-cov", acts="update", later=True)
 
 
@@ -21,10 +26,16 @@ class ClipCov(Common):
     """How many tokens, and between which covariances."""
 
     clip_cov_share: Annotated[float, CLIP_COV_KEY] = Field(
-        2e-4, gt=0, le=1, description="the share of the mini-batch's tokens that lose their gradient, one at least"
+        2e-4,
+        gt=0,
+        le=1,
+        description="the share of the mini-batch's tokens that lose their gradient, one at least",
     )
     clip_cov_low: Annotated[float, CLIP_COV_KEY] = Field(
-        1.0, ge=-HUGE, le=HUGE, description="they are drawn from tokens whose covariance is above this"
+        1.0,
+        ge=-HUGE,
+        le=HUGE,
+        description="they are drawn from tokens whose covariance is above this",
     )
     clip_cov_high: Annotated[float, CLIP_COV_KEY] = Field(
         5.0, ge=-HUGE, le=HUGE, description="and below this, and which the clip does not bind"
@@ -32,29 +43,39 @@ class ClipCov(Common):
 
 
 def covariance(moved: LossInputs) -> "Tensor":
-    """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN elsewhere: 2505.22617
-    eq. 10."""
+    """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN
+    elsewhere: 2505.22617 eq. 10."""
     adv_BT, logp_BT, active_BT = moved.batch.adv_BT, moved.logp_BT.detach(), moved.active_BT
     product_BT: Tensor = (adv_BT - adv_BT[active_BT].mean()) * (logp_BT - logp_BT[active_BT].mean())
     return product_BT.masked_fill(~active_BT, math.nan)
 
 
 def _largest(score_BT: "Tensor", moved: LossInputs, share: float) -> "Tensor":
-    """[B, T], True at the tokens with the largest scores: `share` of the mini-batch's, one at least, never NaN's."""
+    """[B, T], True at the tokens with the largest scores:
+
+    `share` of the mini-batch's, one at least, never NaN's.
+    """
     number = max(int(share * int(moved.batch.mask_BT.sum())), 1)
     known_N = score_BT.nan_to_num(nan=-math.inf).flatten()
     best_n = known_N.topk(min(number, len(known_N))).indices
-    return moved.active_BT.new_zeros(len(known_N)).index_fill(0, best_n, True).view_as(score_BT) & ~score_BT.isnan()
+    return (
+        moved.active_BT.new_zeros(len(known_N)).index_fill(0, best_n, True).view_as(score_BT)
+        & ~score_BT.isnan()
+    )
 
 
 def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
-    """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows from how many there
-    are, so that a run can be repeated: 2505.22617 eq. 11."""
+    """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows
+    from how many there are, so that a run can be repeated: 2505.22617 eq. 11."""
     import torch
 
     covariance_BT, clipped_BT = covariance(moved), clipped(moved, settings).clipped_BT
     assert clipped_BT is not None
-    candidate_BT = (covariance_BT > settings.clip_cov_low) & (covariance_BT < settings.clip_cov_high) & ~clipped_BT
+    candidate_BT = (
+        (covariance_BT > settings.clip_cov_low)
+        & (covariance_BT < settings.clip_cov_high)
+        & ~clipped_BT
+    )
     count = int(candidate_BT.sum())
     place_N = torch.randperm(count, generator=torch.Generator().manual_seed(count)).argsort()
     drawn_BT = covariance_BT.new_full(candidate_BT.shape, math.nan).masked_scatter(
@@ -74,8 +95,10 @@ def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
 CLIP_COV = Loss(
     name="clip-cov",
     source="2505.22617 eq. 10-12",
-    formula="`clip`'s, 0 at `clip_cov_share` of the tokens, drawn from those with `clip_cov_low` < (A - mean A) "
-    "(log pi - mean log pi) < `clip_cov_high`",
+    formula=(
+        "`clip`'s, 0 at `clip_cov_share` of the tokens, drawn from those with `clip_cov_low` < (A -"
+        " mean A) (log pi - mean log pi) < `clip_cov_high`"
+    ),
     term=clip_cov,
     settings=ClipCov,
     select=_clip_candidates,
@@ -92,7 +115,10 @@ class KlCov(Common):
     """How many tokens, and how much they are held."""
 
     kl_cov_share: Annotated[float, KL_COV_KEY] = Field(
-        2e-4, gt=0, le=1, description="the share of the mini-batch's tokens with the penalty, one at least"
+        2e-4,
+        gt=0,
+        le=1,
+        description="the share of the mini-batch's tokens with the penalty, one at least",
     )
     kl_cov_coef: Annotated[float, KL_COV_KEY] = Field(
         1.0, ge=0, le=HUGE, description="weight of the penalty |log pi - log pi_old|"
@@ -100,17 +126,24 @@ class KlCov(Common):
 
 
 def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
-    """r A, less kl_cov_coef |l| at the selected tokens: KL-Cov, 2505.22617 eq. 13-14, its code's estimate of KL."""
+    """r A, less kl_cov_coef |l| at the selected tokens:
+
+    KL-Cov, 2505.22617 eq. 13-14, its code's estimate of KL.
+    """
     assert moved.batch.selected_BT is not None
-    penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(~moved.batch.selected_BT, 0.0)
+    penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(
+        ~moved.batch.selected_BT, 0.0
+    )
     return Term(moved.ratio_BT * moved.batch.adv_BT - penalty_BT, gate_BT=everywhere(moved, 1.0))
 
 
 KL_COV = Loss(
     name="kl-cov",
     source="2505.22617 eq. 10, 13-14",
-    formula="rho A, less `kl_cov_coef` abs(l) at the `kl_cov_share` of tokens with the largest (A - mean A) "
-    "(log pi - mean log pi)",
+    formula=(
+        "rho A, less `kl_cov_coef` abs(l) at the `kl_cov_share` of tokens with the largest (A -"
+        " mean A) (log pi - mean log pi)"
+    ),
     term=kl_cov,
     settings=KlCov,
     select=lambda settings, moved: _largest(covariance(moved), moved, settings.kl_cov_share),

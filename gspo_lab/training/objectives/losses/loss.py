@@ -1,7 +1,8 @@
-"""What a policy loss is: what a token adds to the objective, and all that the lab must know of the loss.
+"""What a policy loss is: what a token adds to the objective, and all that the lab must know of the
+loss.
 
-Shapes: B responses, T response tokens (padded); everything is [B, T]. Losses use tensor methods only, so that their
-files import without torch.
+Shapes: B responses, T response tokens (padded); everything is [B, T]. Losses use tensor methods
+only, so that their files import without torch.
 """
 
 import math
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Common)
 
 LARGEST_LOG_RATIO = 38.0
-"""A ratio's gradient has its size, and its norm sums squares: e^76 is finite in float32. What is larger is cut off
-here and has no gradient: no infinity, no NaN, no update that is lost to one token."""
+"""A ratio's gradient has its size, and its norm sums squares: e^76 is finite in float32. What is
+larger is cut off here and has no gradient: no infinity, no NaN, no update that is lost to one
+token."""
 
 SMALLEST_LOG_RATIO = -20.0
 """What a gate is divided by has this logarithm at least."""
@@ -28,8 +30,8 @@ SMALLEST_LOG_RATIO = -20.0
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """What a policy loss reads of a mini-batch: l_t (0 off the mask) and the level's ratio (1 where A = 0), with the
-    gradient of `logp_BT`; `active_BT` are the mask's tokens with A != 0."""
+    """What a policy loss reads of a mini-batch: l_t (0 off the mask) and the level's ratio (1 where
+    A = 0), with the gradient of `logp_BT`; `active_BT` are the mask's tokens with A != 0."""
 
     batch: Batch
     logp_BT: "Tensor"
@@ -40,9 +42,9 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a token adds, to be maximised: `value_BT`. `clipped_BT`: where the loss takes its gradient (None: nowhere by
-    its nature); `dual_BT`: where the dual clip does; `gate_BT`: of a loss without a clip, the detached weight of A grad
-    log pi, divided by the ratio."""
+    """What a token adds, to be maximised: `value_BT`. `clipped_BT`: where the loss takes its
+    gradient (None: nowhere by its nature); `dual_BT`: where the dual clip does; `gate_BT`: of a
+    loss without a clip, the detached weight of A grad log pi, divided by the ratio."""
 
     value_BT: "Tensor"
     clipped_BT: "Tensor | None" = None
@@ -62,23 +64,26 @@ class Loss(Generic[S]):
     settings: type[S] = Common  # type: ignore[assignment]
     """`Common`, or a table under it with the loss's own keys."""
     clips: str | None = "tokens"
-    """What loses its gradient; None: no token does, and a clip fraction is then no number, not 0."""
+    """What loses its gradient; None: no token does, and a clip fraction is then no number, not 0.
+    """
     reads_range: bool = True
     """Whether clip_low and clip_high matter."""
     lower_bound: bool = True
     """Whether clip_low must lie below 1."""
     ratio: Literal["level", "sequence", "own"] = "level"
-    """Whose ratio it reads: that of the level, its own mean over the response, or another one or none."""
+    """Whose ratio it reads: that of the level, its own mean over the response, or another one or
+    none.
+    """
     alike_at_1: bool = True
     """Whether its gradient is every other loss's where all ratios are 1."""
     clips_at_1: bool = False
     """Whether it takes tokens' gradient where all ratios are 1, too."""
     prepare: "Callable[[S, Batch, Callable[[Batch, S], float]], S] | None" = None
-    """The settings for one whole mini-batch, found by a forward pass of its own; the function given is the size of the
-    loss of a batch at settings."""
+    """The settings for one whole mini-batch, found by a forward pass of its own; the function given
+    is the size of the loss of a batch at settings."""
     select: "Callable[[S, LossInputs], Tensor] | None" = None
-    """[B, T], the tokens of one whole mini-batch that the loss treats otherwise, found by such a pass too. `term` reads
-    them as `Batch.selected_BT`."""
+    """[B, T], the tokens of one whole mini-batch that the loss treats otherwise, found by such a
+    pass too. `term` reads them as `Batch.selected_BT`."""
     refuses: Callable[[S], Iterable[str]] = lambda settings: ()
     """What its settings cannot be together, one line each."""
     differs: str = ""
@@ -86,7 +91,9 @@ class Loss(Generic[S]):
 
     @property
     def sees_whole(self) -> bool:
-        """Whether a mini-batch takes a forward pass before its update, in which the loss sees the whole of it."""
+        """Whether a mini-batch takes a forward pass before its update, in which the loss sees the
+        whole of it.
+        """
         return self.prepare is not None or self.select is not None
 
 

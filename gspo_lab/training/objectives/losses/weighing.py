@@ -1,4 +1,6 @@
-"""Losses that no token loses its gradient to: weights and gates in the place of a clip (`cispo.py` is another)."""
+"""Losses that no token loses its gradient to: weights and gates in the place of a clip (`cispo.py`
+is another).
+"""
 
 import math
 from collections.abc import Iterator
@@ -21,8 +23,8 @@ from gspo_lab.training.objectives.settings import Common
 
 
 def reinforce(moved: LossInputs, settings: Common) -> Term:
-    """A log pi: no ratio, and so no correction for a policy that has moved since it sampled. REINFORCE, 2402.14740
-    section 2.3, the term of its leave-one-out estimator."""
+    """A log pi: no ratio, and so no correction for a policy that has moved since it sampled.
+    REINFORCE, 2402.14740 section 2.3, the term of its leave-one-out estimator."""
     return weighted(moved, everywhere(moved, 1.0))
 
 
@@ -42,14 +44,19 @@ SAPO_OWN = own_key("sapo")
 class Sapo(Common):
     """Temperatures, by the sign of A."""
 
-    sapo_tau_positive: Annotated[float, SAPO_OWN] = Field(1.0, gt=0, le=HUGE, description="the temperature where A > 0")
+    sapo_tau_positive: Annotated[float, SAPO_OWN] = Field(
+        1.0, gt=0, le=HUGE, description="the temperature where A > 0"
+    )
     sapo_tau_negative: Annotated[float, SAPO_OWN] = Field(
         1.05, gt=0, le=HUGE, description="the temperature where A <= 0"
     )
 
 
 def sapo(moved: LossInputs, settings: Sapo) -> Term:
-    """(4 / tau) sigmoid(tau (r - 1)) A: SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient."""
+    """(4 / tau) sigmoid(tau (r - 1)) A:
+
+    SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient.
+    """
     adv_BT, ratio_BT = moved.batch.adv_BT, moved.ratio_BT
     tau_BT = everywhere(moved, settings.sapo_tau_positive).where(
         adv_BT > 0, everywhere(moved, settings.sapo_tau_negative)
@@ -105,11 +112,15 @@ VESPO_OWN = own_key("vespo")
 class Vespo(Common):
     """Exponent and decay, by the sign of A."""
 
-    vespo_k_positive: Annotated[float, VESPO_OWN] = Field(2.0, ge=0, le=HUGE, description="the exponent k where A >= 0")
+    vespo_k_positive: Annotated[float, VESPO_OWN] = Field(
+        2.0, ge=0, le=HUGE, description="the exponent k where A >= 0"
+    )
     vespo_lambda_positive: Annotated[float, VESPO_OWN] = Field(
         3.0, gt=0, le=HUGE, description="the decay lambda where A >= 0"
     )
-    vespo_k_negative: Annotated[float, VESPO_OWN] = Field(3.0, ge=0, le=HUGE, description="the exponent k where A < 0")
+    vespo_k_negative: Annotated[float, VESPO_OWN] = Field(
+        3.0, ge=0, le=HUGE, description="the exponent k where A < 0"
+    )
     vespo_lambda_negative: Annotated[float, VESPO_OWN] = Field(
         2.0, gt=0, le=HUGE, description="the decay lambda where A < 0"
     )
@@ -120,8 +131,14 @@ def vespo(moved: LossInputs, settings: Vespo) -> Term:
     up_BT = moved.batch.adv_BT >= 0
     l_BT = moved.log_ratio_BT.detach().clamp(-VESPO_LARGEST, VESPO_LARGEST)
     log_whole_BT = spread_sum(l_BT).clamp(VESPO_SMALLEST, VESPO_LARGEST)
-    gain_BT = settings.vespo_lambda_positive * (1 - log_whole_BT.exp()) + settings.vespo_k_positive * log_whole_BT
-    loss_BT = settings.vespo_lambda_negative * (1 - log_whole_BT.exp()) + settings.vespo_k_negative * log_whole_BT
+    gain_BT = (
+        settings.vespo_lambda_positive * (1 - log_whole_BT.exp())
+        + settings.vespo_k_positive * log_whole_BT
+    )
+    loss_BT = (
+        settings.vespo_lambda_negative * (1 - log_whole_BT.exp())
+        + settings.vespo_k_negative * log_whole_BT
+    )
     return weighted(moved, gain_BT.where(up_BT, loss_BT).clamp(max=LARGEST_LOG_RATIO).exp())
 
 
@@ -129,8 +146,9 @@ def _refused(settings: Vespo) -> Iterator[str]:
     """A correction beside W."""
     if settings.mismatch_correction != "none":
         yield (
-            f"mismatch_correction = '{settings.mismatch_correction}' with policy_loss = 'vespo': its paper "
-            "puts the mismatch into W, which is not done here; use mismatch_correction = 'none'"
+            f"mismatch_correction = '{settings.mismatch_correction}' with policy_loss = 'vespo':"
+            " its paper puts the mismatch into W, which is not done here; use mismatch_correction"
+            " = 'none'"
         )
 
 

@@ -1,5 +1,7 @@
-"""AReaL's actor, watched: every update leaves an UpdateRecord. AReaL reads its loss by name from its own module and
-packs rows one behind the other (`cu_seqlens`); a token's log-prob and mask stand one position before it."""
+"""AReaL's actor, watched: every update leaves an UpdateRecord. AReaL reads its loss by name from
+its own module and packs rows one behind the other (`cu_seqlens`); a token's log-prob and mask stand
+one position before it.
+"""
 
 import time
 from collections.abc import Callable
@@ -20,16 +22,26 @@ _rows: list[Row] = []
 
 def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
     def loss(
-        logprobs: torch.Tensor, entropy: torch.Tensor, input_data: dict[str, Any], *args: Any, **kwargs: Any
+        logprobs: torch.Tensor,
+        entropy: torch.Tensor,
+        input_data: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         mask = input_data["loss_mask"].bool()
         # As AReaL resolves it: with recompute_logprob the trainer's own stand in `logprobs`.
-        old = input_data["logprobs"] if input_data.get("prox_logp") is None else input_data["prox_logp"]
+        old = (
+            input_data["logprobs"]
+            if input_data.get("prox_logp") is None
+            else input_data["prox_logp"]
+        )
         moved = (logprobs.detach() - old).float().masked_fill(~mask, 0.0)
         adv = input_data["advantages"].float().masked_fill(~mask, 0.0)
         ends = input_data.get("cu_seqlens")
         sizes = [mask.shape[1]] * len(mask) if ends is None else ends.diff().tolist()
-        parts = zip(*(torch.split(x.reshape(-1).cpu(), sizes) for x in (moved, mask, adv)), strict=True)
+        parts = zip(
+            *(torch.split(x.reshape(-1).cpu(), sizes) for x in (moved, mask, adv)), strict=True
+        )
         _rows.extend(part for part in parts if part[1].any())  # rows that only pad have no token
         return loss_of(logprobs, entropy, input_data, *args, **kwargs)
 
@@ -40,7 +52,9 @@ ppo.grpo_loss_fn = _watched(ppo.grpo_loss_fn)
 
 
 def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
-    """From now on write a line into `path` for every update of this actor, the first one of which is `first`."""
+    """From now on write a line into `path` for every update of this actor, the first one of which
+    is `first`.
+    """
     train_batch, number = actor.train_batch, first
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -48,12 +62,22 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
         _rows.clear()
         began = time.perf_counter()
         stats = train_batch(*args, **kwargs)
-        everyones: list[list[Row]] = [[] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))]
+        everyones: list[list[Row]] = [
+            [] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))
+        ]
         torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
         if torch.distributed.get_rank() == 0:
             rows = [row for rank_rows in everyones for row in rank_rows]
             known = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
-            write_update(path, run, number, rows, world=len(everyones), seconds=time.perf_counter() - began, **known)
+            write_update(
+                path,
+                run,
+                number,
+                rows,
+                world=len(everyones),
+                seconds=time.perf_counter() - began,
+                **known,
+            )
         number += 1
         return stats
 
@@ -61,11 +85,17 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
 
 
 def one_response_a_row(budget: int) -> None:
-    """Without a GPU AReaL lets responses that share a row see each other: none shares one, whatever `budget` holds."""
+    """Without a GPU AReaL lets responses that share a row see each other: none shares one, whatever
+    `budget` holds.
+    """
     plain = packing.allocate_balanced_mbs
 
     def alone(spec: Any, lengths: list[int]) -> list[list[int]]:
         # The split into mini-batches goes the same way, with another limit, and stays AReaL's.
-        return [[row] for row in range(len(lengths))] if spec.max_tokens_per_mb == budget else plain(spec, lengths)
+        return (
+            [[row] for row in range(len(lengths))]
+            if spec.max_tokens_per_mb == budget
+            else plain(spec, lengths)
+        )
 
     packing.allocate_balanced_mbs = alone

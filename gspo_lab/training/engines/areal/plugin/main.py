@@ -1,7 +1,8 @@
-"""AReaL's training loop on a run that the lab wrote: `python -m` this module `--config FILE`, in AReaL's environment.
+"""AReaL's training loop on a run that the lab wrote: `python -m` this module `--config FILE`, in
+AReaL's environment.
 
-The prompts are the lab's, in its order; answers are graded by the task. What AReaL counts of a rollout batch is also
-appended to the attempt's log.
+The prompts are the lab's, in its order; answers are graded by the task. What AReaL counts of a
+rollout batch is also appended to the attempt's log.
 """
 
 import json
@@ -25,22 +26,29 @@ from gspo_lab.training.engines.external.attempt import LOG, WORKER, current, end
 from gspo_lab.training.engines.external.records import append
 
 START_SECONDS = 600.0
-"""For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy machine."""
+"""For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy
+machine.
+"""
 
 
 def main(words: Sequence[str]) -> None:
     """Train what the configuration among the command line's words names."""
     attempt = current()
     os.environ[MAIN] = str(os.getpid())
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )
     config, _ = load_expr_config(list(words), GRPOConfig)
     commit, dump = StatsLogger.commit, RecoverHandler.dump
     saving = Path(config.cluster.fileroot) / SAVING
 
     def recorded(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
-        append(attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float))
+        append(
+            attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float)
+        )
         if WORKER in os.environ:  # or else it was started by hand
-            sys.stdin.readline()  # the lab has recorded the step, and evaluated its model where a benchmark is due
+            # the lab has recorded the step, and evaluated its model where a benchmark is due
+            sys.stdin.readline()
         return commit(logger, epoch, step, global_step, data)
 
     def marked(*how: Any, **named: Any) -> None:
@@ -54,9 +62,12 @@ def main(words: Sequence[str]) -> None:
         return None if is_eval else plain(trainer, *how, is_eval=is_eval, **named)
 
     StatsLogger.commit, RecoverHandler.dump = recorded, marked
-    PPOTrainer._init_rollout = without_validation  # for which there is nothing to be asked, and a process less
+    PPOTrainer._init_rollout = (
+        without_validation  # for which there is nothing to be asked, and a process less
+    )
     rl_trainer.LocalScheduler = partial(rl_trainer.LocalScheduler, startup_timeout=START_SECONDS)
-    # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to be made come first.
+    # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to
+    # be made come first.
     StatefulDataLoader.load_state_dict = lambda *_: None
     prompts = json.loads((attempt.path / DATA).read_text())
     begin = attempt.first * config.train_dataset.batch_size

@@ -25,17 +25,28 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         self.tokenizer = load_hf_tokenizer(tokenizer)
         self.gconfig = gconfig.new(n_samples=1, skip_special_tokens=False)
 
-    async def arun_episode(self, engine: InferenceEngine, data: dict[str, Any]) -> dict[str, torch.Tensor]:
+    async def arun_episode(
+        self, engine: InferenceEngine, data: dict[str, Any]
+    ) -> dict[str, torch.Tensor]:
         """Ask, grade, write the answer down, and hand it to AReaL with its reward."""
         prompt, run = Prompt.of(json.loads(data["asked"])), current().run
         sample = _asked[prompt.step, prompt.place]
         _asked[prompt.step, prompt.place] += 1
-        stopping, ids = stopping_of(self.tokenizer, prompt.stop), encode_prompt(self.tokenizer, prompt.problem.prompt)
-        how = self.gconfig.new(stop_token_ids=sorted(stopping.ids), stop=list(stopping.spanning) or None)
+        stopping, ids = (
+            stopping_of(self.tokenizer, prompt.stop),
+            encode_prompt(self.tokenizer, prompt.problem.prompt),
+        )
+        how = self.gconfig.new(
+            stop_token_ids=sorted(stopping.ids), stop=list(stopping.spanning) or None
+        )
         name = f"{run.arm}-{prompt.step}-{prompt.place}-{sample}"
-        drawn = await engine.agenerate(ModelRequest(rid=name, input_ids=ids, gconfig=how, tokenizer=self.tokenizer))
+        drawn = await engine.agenerate(
+            ModelRequest(rid=name, input_ids=ids, gconfig=how, tokenizer=self.tokenizer)
+        )
         tokens, logprobs = list(drawn.output_tokens), list(drawn.output_logprobs)
-        answer = await answered(prompt, self.tokenizer, tokens, logprobs, step=prompt.step, sample=sample)
+        answer = await answered(
+            prompt, self.tokenizer, tokens, logprobs, step=prompt.step, sample=sample
+        )
         stats_tracker.get(workflow_context.stat_scope()).scalar(reward=answer.reward)
         size, length = len(ids), len(answer.ids)
         versions = list(drawn.output_versions)[:length]

@@ -1,5 +1,6 @@
-"""What runs inside verl's own processes. verl imports this package in each of them (VERL_USE_EXTERNAL_MODULES); the
-modules are named by its configuration, and `main` is the program that the lab starts."""
+"""What runs inside verl's own processes. verl imports this package in each of them
+(VERL_USE_EXTERNAL_MODULES); the modules are named by its configuration, and `main` is the program
+that the lab starts."""
 
 import os
 

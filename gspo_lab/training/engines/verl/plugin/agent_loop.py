@@ -1,4 +1,6 @@
-"""How verl asks the policy: the lab's prompts, seeds, stops and graders, through verl's agent loop."""
+"""How verl asks the policy: the lab's prompts, seeds, stops and graders, through verl's agent
+loop.
+"""
 
 from typing import Any
 
@@ -13,7 +15,8 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
     """One answer to one problem."""
 
     def __init__(self, server_manager: Any, tokenizer: Any, **_: Any) -> None:
-        # Not that of the base class: it wants a chat template, which byte-level and base models lack.
+        # Not that of the base class: it wants a chat template, which byte-level and base models
+        # lack.
         self.server = server_manager
         self.tokenizer = tokenizer
 
@@ -32,7 +35,9 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
             "seed": seed,
             **stopping_of(self.tokenizer, prompt.stop).for_vllm(),
         }
-        drawn = await self.server.generate(request_id=f"{row['uid']}-{sample}", prompt_ids=ids, sampling_params=wishes)
+        drawn = await self.server.generate(
+            request_id=f"{row['uid']}-{sample}", prompt_ids=ids, sampling_params=wishes
+        )
         answer = await answered(
             prompt,
             self.tokenizer,
@@ -51,5 +56,10 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
             reward_score=answer.reward,
             num_turns=2,
             metrics=AgentLoopMetrics(),
-            extra_fields={**drawn.extra_fields, "reward_extra_info": {}, "turn_scores": [], "tool_rewards": []},
+            extra_fields={
+                **drawn.extra_fields,
+                "reward_extra_info": {},
+                "turn_scores": [],
+                "tool_rewards": [],
+            },
         )

@@ -1,5 +1,7 @@
-"""A platform of verl's without any accelerator, and three repairs that a CPU needs. verl 0.9 speaks to a device's
-module; here that is one device without a memory of its own. Ray counts one "GPU" per training process."""
+"""A platform of verl's without any accelerator, and three repairs that a CPU needs. verl 0.9 speaks
+to a device's module; here that is one device without a memory of its own. Ray counts one "GPU" per
+training process.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -36,7 +38,10 @@ vars(device).update(
     Stream=torch.cpu.Stream,
     current_stream=lambda *_: torch.cpu.current_stream(),
     amp=torch.amp,
-    **dict.fromkeys(("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats"), _nothing),
+    **dict.fromkeys(
+        ("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats"),
+        _nothing,
+    ),
     **dict.fromkeys(
         ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"),
         _no_bytes,
@@ -99,7 +104,9 @@ class _Cpu(PlatformBase):  # type: ignore[misc]
 
 
 def _gloo_once() -> None:
-    """verl asks for one backend on the CPU and one on the device: where these are the same, torch wants it once."""
+    """verl asks for one backend on the CPU and one on the device: where these are the same, torch
+    wants it once.
+    """
     begin = torch.distributed.init_process_group
 
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -109,8 +116,8 @@ def _gloo_once() -> None:
 
 
 def _close_shared_memory_late() -> None:
-    """Weights are handed over in shared memory. Moved to a CPU they are still views of it, and closing it raises; it
-    is freed with its process."""
+    """Weights are handed over in shared memory. Moved to a CPU they are still views of it, and
+    closing it raises; it is freed with its process."""
     close = shared_memory.SharedMemory.close
 
     def close_unless_seen(memory: shared_memory.SharedMemory) -> None:
@@ -123,8 +130,8 @@ def _close_shared_memory_late() -> None:
 
 
 def _keep_vllms_weights() -> None:
-    """vLLM repacks the weights of linear layers for oneDNN and drops the originals, into which no later push could be
-    loaded: its own processes import verl after vLLM."""
+    """vLLM repacks the weights of linear layers for oneDNN and drops the originals, into which no
+    later push could be loaded: its own processes import verl after vLLM."""
     if "vllm" in sys.modules:
         import vllm._custom_ops as operations
 

@@ -1,5 +1,5 @@
-"""verl's trainer as a program that ends with the worker that started it, as Ray's processes end with their driver:
-`python -m` this module."""
+"""verl's trainer as a program that ends with the worker that started it, as Ray's processes end
+with their driver: `python -m` this module."""
 
 from typing import Any
 

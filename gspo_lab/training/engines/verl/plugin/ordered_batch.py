@@ -1,4 +1,6 @@
-"""verl's replay buffer in the order of asking; by itself it hands on responses as they are finished."""
+"""verl's replay buffer in the order of asking; by itself it hands on responses as they are
+finished.
+"""
 
 from typing import Any
 
@@ -8,7 +10,9 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 class OrderedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
     """Prompts as the data has them, each one's responses side by side: the lab's mini-batches."""
 
-    def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *rest: Any) -> Any:
+    def _materialize_batch(
+        self, partition_id: str, selected_prompt_uids: list[str], *rest: Any
+    ) -> Any:
         place_of = {uid: place for place, uid in enumerate(self.prompt_global_steps[partition_id])}
         batch = super()._materialize_batch(partition_id, selected_prompt_uids, *rest)
 

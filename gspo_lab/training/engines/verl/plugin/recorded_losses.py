@@ -1,9 +1,12 @@
-"""verl's policy losses and training engines, watched: every update leaves an UpdateRecord in the lab's definitions.
+"""verl's policy losses and training engines, watched: every update leaves an UpdateRecord in the
+lab's definitions.
 
-    loss_mode = lab-<verl's name>    verl's own loss; what it is given is kept until the update is over
+    loss_mode = lab-<verl's name>    verl's own loss; what it is given is kept until the update is
+    over
     RecordedEngine.train_batch       the update's learning rate, verl's own update, the record
 
-verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is set here.
+verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is
+set here.
 """
 
 import time
@@ -18,7 +21,9 @@ from gspo_lab.training.engines.external.records import learning_rate, write_upda
 from gspo_lab.training.engines.verl import DEVICE, PREFIX
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
-"""Of a forward pass l_t, the mask and the advantages [B, T], and verl's loss, of the whole mini-batch's size."""
+"""Of a forward pass l_t, the mask and the advantages [B, T], and verl's loss, of the whole
+mini-batch's size.
+"""
 
 _parts: list[Part] = []
 """Those of the update under way in this process."""
@@ -38,13 +43,23 @@ def _watched(name: str) -> None:
         rollout_is_weights: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         out, metrics = loss_of(
-            old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
+            old_log_prob,
+            log_prob,
+            advantages,
+            response_mask,
+            loss_agg_mode,
+            config,
+            rollout_is_weights,
         )
         mask_BT = response_mask.bool()
         log_ratio_BT = (log_prob.detach() - old_log_prob).float().masked_fill(~mask_BT, 0.0)
         adv_BT = advantages.detach().float().masked_fill(~mask_BT, 0.0)
-        processes = config.global_batch_info.get("dp_size") or 1  # by which verl has multiplied the loss
-        _parts.append((log_ratio_BT.cpu(), mask_BT.cpu(), adv_BT.cpu(), float(out.detach()) / processes))
+        processes = (
+            config.global_batch_info.get("dp_size") or 1
+        )  # by which verl has multiplied the loss
+        _parts.append(
+            (log_ratio_BT.cpu(), mask_BT.cpu(), adv_BT.cpu(), float(out.detach()) / processes)
+        )
         return out, metrics
 
 
@@ -86,7 +101,9 @@ class RecordedEngine:
 
 
 def _register(backends: list[str], module: str, of_models: str, of_values: str) -> None:
-    """The lab's engines under a device name of their own (VERL_ENGINE_DEVICE), where the backend is installed."""
+    """The lab's engines under a device name of their own (VERL_ENGINE_DEVICE), where the backend is
+    installed.
+    """
     try:
         engines = __import__(module, fromlist=[of_models])
     except ImportError:

@@ -1,7 +1,9 @@
 """Numbers and lists as sentences have them."""
 
 import math
+import re
 from collections.abc import Sequence
+from typing import Any
 
 MINUS = "\u2212"
 
@@ -9,13 +11,21 @@ MINUS = "\u2212"
 def decimals(width: float | None) -> int:
     """How many decimals leave two digits of an interval's width; three where there is no interval.
 
-    A width of 1 to 10 has two, as narrower ones have at least: a score's estimate is not rounded to 0 beside it.
+    A width of 1 to 10 has two, as narrower ones have at least: a score's estimate is not rounded to
+    0 beside it.
     """
-    return 3 if not width else min(6, max(2 * (abs(width) < 10), 1 - math.floor(math.log10(abs(width)))))
+    return (
+        3
+        if not width
+        else min(6, max(2 * (abs(width) < 10), 1 - math.floor(math.log10(abs(width)))))
+    )
 
 
 def signed(value: float, width: float | None = None) -> str:
-    """A difference with its sign, and with the decimals that the width of its interval asks for. Zero is 0."""
+    """A difference with its sign, and with the decimals that the width of its interval asks for.
+
+    Zero is 0.
+    """
     if abs(value) < 1e-12:
         return "0"
     shown = f"{value:+.{decimals(width)}f}"
@@ -25,7 +35,10 @@ def signed(value: float, width: float | None = None) -> str:
 
 
 def between(low: float, high: float, margin: float | None) -> str:
-    """An interval of differences, and the margin if it has one. No end rounds to a 0 or a margin that it excludes."""
+    """An interval of differences, and the margin if it has one.
+
+    No end rounds to a 0 or a margin that it excludes.
+    """
     return " to ".join(_end(value, decimals(high - low), margin or 0.0) for value in (low, high))
 
 
@@ -38,7 +51,9 @@ def _end(value: float, places: int, margin: float) -> str:
     return "0" if float(shown) == 0 else shown.replace("-", MINUS)
 
 
-def difference(estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None) -> str:
+def difference(
+    estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None
+) -> str:
     """A difference with its interval at 1 - alpha: "+0.075 (95 % interval +0.041 to +0.110)"."""
     low, high = ends
     if low is None or high is None:
@@ -74,3 +89,19 @@ def last_evaluations(count: int) -> str:
 def capital(text: str) -> str:
     """The same as the start of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""Controls, direction marks, separators of lines, spaces without width, tags, and halves of
+characters.
+"""
+
+
+def visible(value: Any) -> str:
+    """Text in which control characters, direction marks and lone surrogates are spelt out, as
+    `[U+202E]`.
+    """
+    return UNSEEN.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(value))
