@@ -11,13 +11,13 @@ import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import typer.main
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
-from gspo_lab.cli import PANELS, app
-from gspo_lab.cli.verify import lines
+from gspo_lab.cli import PANELS
+from gspo_lab.cli import command as command_line
+from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.keys import table_of
 from gspo_lab.recording.records import RECORDS, Record, is_time
 from gspo_lab.recording.store.schema import field_columns
@@ -147,7 +147,7 @@ One dotted setting and the values at which every arm runs, at least two differen
 WAIVE = """\
 ## `[waive]`
 
-Errors of `gspo-lab check` that the study accepts: the error's name and, as text, the reason. They are {names}.
+Errors of `gspo-lab plan` that the study accepts: the error's name and, as text, the reason. They are {names}.
 """
 
 
@@ -201,7 +201,7 @@ Made from `gspo_lab/analysis/claims/library.toml` by `python docs/make_reference
 
 If a study has dense and routed models, claims about experts use the routed arms only.
 
-Each claim states the unstable runs of its arms. If one arm has unstable runs, no rule keeps alpha; `gspo-lab calibrate`
+Each claim states the unstable runs of its arms. If one arm has unstable runs, no rule keeps alpha; `gspo-lab certify --rule`
 states the measured rate. A number that decides nothing (C04's published range) has its own label: as stated, not as
 stated, or inconclusive.
 
@@ -383,11 +383,12 @@ Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can
 
 def commands_markdown() -> str:
     """docs/reference/commands.md: each command with its options, their defaults and examples."""
+    typer_command = command_line()
     lines = [COMMANDS_INTRODUCTION]
     for panel, names in PANELS.items():
         lines += [f"## {panel}", ""]
         for name in names:
-            command = typer.main.get_command(app).commands[name]
+            command = typer_command.commands[name]
             subcommands = getattr(command, "commands", {})
             lines += _command(f"gspo-lab {name}", command)
             for word, subcommand in subcommands.items():
@@ -439,7 +440,7 @@ def _plain(default: Any) -> str:
 
 
 def calibration_markdown() -> str:
-    """docs/results/calibration-table.md: what `gspo-lab calibrate` printed when the report's record
+    """docs/results/calibration-table.md: what `gspo-lab certify --rule` printed when the report's record
     was made.
     """
     rows = "\n".join(lines(record()["rows"], record()["studies"]))
@@ -449,7 +450,7 @@ def calibration_markdown() -> str:
 CALIBRATION_INTRODUCTION = """\
 # Error rates of the verdict, row by row
 
-Made from the record that reports quote, by `python docs/make_reference.py`; do not edit. `gspo-lab calibrate`
+Made from the record that reports quote, by `python docs/make_reference.py`; do not edit. `gspo-lab certify --rule`
 measures it. [Calibration](../explanation/calibration.md) explains the rows.
 """
 

@@ -4,17 +4,19 @@ Each command imports what it needs inside its function, so that help is quick.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from gspo_lab import __version__
 from gspo_lab.cli.output import print_lines
-from gspo_lab.cli.shared_options import WARNED, warn
+from gspo_lab.cli.shared_options import WARNED
 from gspo_lab.common.errors import LabError, refused
 from gspo_lab.common.states import Exit
 
@@ -54,9 +56,8 @@ app = typer.Typer(
     ),
     epilog="Start with:  gspo-lab run studies/quickstart.toml",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 
 
@@ -72,72 +73,52 @@ def _options(
 
 
 PANELS = {
-    "Run": {
-        "check": "plan",
-        "plan": "plan",
-        "advise": "plan",
-        "run": "run",
-        "replicate": "run",
-        "eval": "evaluate",
-    },
-    "Read": {"report": "run", "list": "read", "show": "read", "claims": "read"},
-    "Verify": {"certify": "verify", "diff": "verify", "regrade": "verify", "calibrate": "verify"},
+    "Run": {"plan": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
+    "Read": {"report": "run", "show": "read", "claims": "read"},
+    "Verify": {"certify": "verify", "compare": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},
-    "Maintain": {"engines": "exchange", "rebuild": "exchange"},
+    "Maintain": {"records": "records", "engines": "engines"},
 }
 """The commands in the order of help, each with its file here, which has a function of its name and
 its EXAMPLES.
 """
-FUNCTIONS = {"list": "list_studies", "eval": "evaluate", "import": "import_logs"}
+FUNCTIONS = {"eval": "evaluate", "import": "import_logs"}
 """The functions of commands whose names are Python's own."""
 
 for panel, commands in PANELS.items():
-    for command, file in commands.items():
+    for name, file in commands.items():
         module = import_module(f"gspo_lab.cli.{file}")
-        function = getattr(module, FUNCTIONS.get(command, command))
-        examples = "\n\n".join(("Examples:", *module.EXAMPLES[command]))
+        function = getattr(module, FUNCTIONS.get(name, name))
+        examples = "\n\n".join(("Examples:", *module.EXAMPLES[name]))
         if isinstance(function, typer.Typer):
-            app.add_typer(function, name=command, epilog=examples, rich_help_panel=panel)
+            app.add_typer(function, name=name, epilog=examples, rich_help_panel=panel)
         else:
-            app.command(command, epilog=examples, rich_help_panel=panel)(function)
-
-FORMER_COMMANDS = {"why": "diff", "grade": "regrade"}
-"""Earlier names, accepted for one release with a line of warning each."""
-_RUN = {"--yes": "--ignore-memory-check", "--reports": "--output-dir"}
-FORMER_OPTIONS = {
-    "run": _RUN,
-    "replicate": {**_RUN, "--another": "--new"},
-    "advise": {"--yes": "--ignore-memory-check", "--share": "--clip-target"},
-    "report": {"--to": "--output-dir", "--with": "--include"},
-    "export": {"--to": "--output-dir"},
-    "calibrate": {"--studies": "--simulations"},
-    "certify": {"--regrade": "--regrade-sample"},
-    "eval": {
-        "--at-once": "--concurrency",
-        "--plain": "--raw-prompts",
-        "--key-env": "--api-key-env",
-    },
-    "import": {"--program": "--logged-by", "--score": "--score-metric", "--name": "--run-pattern"},
-    "check": {"--write": "--write-config"},
-}
+            app.command(name, epilog=examples, rich_help_panel=panel)(function)
 
 
-def current_spelling(words: Sequence[str]) -> list[str]:
-    """The words of a command line with each earlier name replaced by the present one."""
-    if not words:
-        return []
-    command = FORMER_COMMANDS.get(words[0], words[0])
-    present = [command]
-    for word in words[1:]:
-        name, equals, value = word.partition("=")
-        present.append(FORMER_OPTIONS.get(command, {}).get(name, name) + equals + value)
-    for before, now in zip(words, present, strict=True):
-        if before != now:
-            warn(
-                f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be"
-                " removed"
-            )
-    return present
+VALUES = {"str": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
+"""Type of an option -> the word that stands for its value in help."""
+
+
+def command() -> Any:
+    """The command line as click sees it, with a word for the value of each option that has one."""
+    root: Any = typer.main.get_command(app)
+    groups: list[Any] = [root]
+    while groups:
+        group = groups.pop()
+        groups += getattr(group, "commands", {}).values()
+        for param in group.get_params(typer.Context(group)):
+            descriptor = param.type_descriptor
+            if param.metavar is None and not descriptor.is_choice:
+                name = param.bare_type().removeprefix("list[").removesuffix("]")
+                is_option = param.param_type_name == "option"
+                value = VALUES.get(name) if is_option else None
+                param.display_type_rich = partial(_constant, value)
+    return root
+
+
+def _constant(value: str | None, ctx: Any) -> str | None:
+    return value
 
 
 def main() -> None:
@@ -146,9 +127,8 @@ def main() -> None:
     What the user can fix is one line and exit code 2; a bug keeps its traceback.
     """
     WARNED.clear()
-    sys.argv[1:] = current_spelling(sys.argv[1:])
     try:
-        app()
+        command()()
     except LabError as error:
         _refuse(error)
     except OSError as error:

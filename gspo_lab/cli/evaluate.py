@@ -525,7 +525,7 @@ def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> 
     if errors:
         why = next((row["error"] for row in rows if row["error"]), "no reason was given")
         lacking = f"{errors} of {answers} answers could not be graded and are in no score ({why})"
-        yield f"{lacking}: gspo-lab regrade tries again"
+        yield f"{lacking}: gspo-lab records regrade tries again"
     if served is not None and others:
         name = next(row["answered_by"] for row in rows if row["by_others"])
         by = f"{others} of {answers} answers are, as the server says, by '{name}'"

@@ -1,29 +1,21 @@
-"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, engines and
-the database.
-"""
+"""`import` and `export`: logs of other programs, and tables and runs for them."""
 
 import tomllib
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from gspo_lab.cli.output import print_json, print_lines, print_table
+from gspo_lab.cli.output import print_lines
 from gspo_lab.cli.shared_options import (
     RUNS,
-    Json,
-    Overrides,
     Runs,
     evidence_of,
     study_named,
     update_lab,
-    warn,
 )
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
-from gspo_lab.common.registry import look_up, names_of, read_description
-from gspo_lab.common.states import Exit
 
 EXAMPLES = {
     "import": (
@@ -37,13 +29,6 @@ EXAMPLES = {
         "gspo-lab export moe_stability --format parquet --output-dir data/",
         "gspo-lab export quickstart --format tensorboard",
     ),
-    "engines": (
-        "gspo-lab engines",
-        "gspo-lab engines install verl --check",
-        "gspo-lab engines check my_engine.py:Engine",
-        "gspo-lab engines --json",
-    ),
-    "rebuild": ("gspo-lab rebuild",),
 }
 
 
@@ -209,12 +194,6 @@ def _settings(overrides: list[str] | None) -> dict[str, object]:
     return out
 
 
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    typer.Option(help="Kind of machine. auto: CUDA if there is a GPU."),
-]
-
-
 def export(
     study: Annotated[
         str | None,
@@ -259,151 +238,3 @@ def export(
             ]
     for path in paths:
         typer.echo(str(path))
-
-
-engines = typer.Typer(rich_markup_mode="rich")
-
-
-@engines.callback(invoke_without_command=True)
-def list_engines(context: typer.Context, json: Json = False) -> None:
-    """List training engines and launchers, and what was tried."""
-    if context.invoked_subcommand is not None:
-        return
-    from gspo_lab.running.launch import LAUNCHERS
-
-    rows = _engines()
-    launchers = [
-        {"launcher": name, **_support_notes(read_description("launcher", name, LAUNCHERS))}
-        for name in names_of("launcher", LAUNCHERS)
-    ]
-    if json:
-        print_json({"engines": rows, "launchers": launchers})
-        return
-    tried, units = ("ran", "loaded", "never"), {"varies": "keys", "records": "columns"}
-    shown = [
-        {
-            k: f"{len(v)} {units[k]}" if isinstance(v, list) else v
-            for k, v in row.items()
-            if k not in tried
-        }
-        for row in rows
-    ]
-    print_table(shown, empty="no engines")
-    print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
-    print_table(
-        [{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows],
-        empty="",
-        title="\ntried",
-    )
-
-
-@engines.command("install")
-def install(
-    engine: Annotated[
-        str,
-        typer.Argument(
-            help="An engine that needs its own virtual environment.", show_default=False
-        ),
-    ],
-    device: Device = "auto",
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Then train three steps of a small run, to test the installation."
-        ),
-    ] = False,
-) -> None:
-    """Create the virtual environment of an engine.
-
-    It lies under GSPO_LAB_CACHE, or ~/.cache/gspo-lab.
-    """
-    from gspo_lab.running.launch.local import on_gpu
-    from gspo_lab.training.engines.virtualenvs import install as make
-    from gspo_lab.training.engines.virtualenvs import version_of
-
-    home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
-    typer.echo(f"{engine} {version_of(engine)} is installed in {home}")
-    if check:
-        check_engine(engine, device)
-
-
-@engines.command("check")
-def check_engine(
-    engine: Annotated[
-        str,
-        typer.Argument(help="A name, module:attribute or file.py:attribute.", show_default=False),
-    ],
-    device: Device = "auto",
-    overrides: Overrides = None,
-) -> None:
-    """Test an engine: train three steps of a small run, stop it, resume it, and check its records.
-
-    Exit code 2 where the engine breaks a rule of gspo_lab/training/engines/base.py; each is one
-    line.
-    """
-    from gspo_lab.training.engines.conformance import conform
-
-    with TemporaryDirectory(prefix="gspo-lab-check-") as folder:
-        counts = conform(engine, device, Path(folder), overrides or ())
-    typer.echo(
-        f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items())
-    )
-
-
-def _engines() -> list[dict[str, Any]]:
-    from gspo_lab.training.engines import ENGINES
-    from gspo_lab.training.engines.base import Capabilities
-    from gspo_lab.training.engines.virtualenvs import home_of, version_of
-
-    rows = []
-    for name in names_of("engine", ENGINES):
-        entry = read_description("engine", name, ENGINES)
-        try:
-            capabilities = getattr(look_up("engine", name, ENGINES), "capabilities", Capabilities())
-        except LabError:  # an extra that is not installed
-            capabilities = None
-        version = version_of(name)
-        where = (
-            None
-            if version is None
-            else str(home_of(name))
-            if "environment" in entry
-            else "the lab's own"
-        )
-        row: dict[str, Any] = {
-            "engine": name,
-            "version": version,
-            "where": where,
-            "varies": None,
-            "records": None,
-        }
-        if capabilities is not None:
-            lists = {"varies": capabilities.settings, "records": capabilities.records}
-            row |= {key: "all" if names is None else sorted(names) for key, names in lists.items()}
-        rows.append(row | _support_notes(entry))
-    return rows
-
-
-def _support_notes(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}
-
-
-def rebuild(runs: Runs = RUNS) -> None:
-    """Write the database again from the journals.
-
-    The journals do not change. A damaged database is kept under another name. Exit code 1: a
-    journal is damaged or lies in the wrong folder, and what it holds is missing.
-    """
-    from gspo_lab.recording.store import rebuild as rebuild_database
-
-    report = rebuild_database(runs)
-    for line in report.damaged:
-        warn(line)
-    if report.replaced is not None:
-        warn(
-            f"the old database was damaged; it is kept as {report.replaced}: delete it when you do"
-            " not need it"
-        )
-    typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")
-    if report.damaged:
-        raise typer.Exit(Exit.INCOMPLETE)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gspo_lab.common.text import UNSEEN, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,20 +27,28 @@ colon.
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console with the terminal's width, or one that never folds lines."""
+    """A console with the terminal's width, or one that never folds lines.
+
+    Control characters in a text are printed as marks, so that no data can steer the terminal.
+    """
     from rich.console import Console
 
-    printer = Console(stderr=stderr)
-    return printer if printer.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    class VisibleConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Any:
+            return super().render_str(visible(text), **options)
+
+    printer = VisibleConsole(stderr=stderr)
+    return printer if printer.is_terminal else VisibleConsole(stderr=stderr, width=PIPED_WIDTH)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines for people: a terminal wraps them at words, aligned with their last column."""
     terminal = (sys.stderr if err else sys.stdout).isatty()
     width = min(shutil.get_terminal_size().columns, READABLE) if terminal else PIPED_WIDTH
-    for line in (part for text in lines for part in text.split("\n")):
-        for shown in wrapped(line, width):
-            typer.echo(shown, err=err)
+    for text in lines:
+        for line in text.split("\n"):
+            for part in wrapped(visible(line), width):
+                typer.echo(part, err=err)
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -59,7 +69,13 @@ def wrapped(line: str, width: int) -> list[str]:
 
 def print_json(data: Any) -> None:
     """Sorted, indented JSON; numbers that are not finite become null."""
-    typer.echo(json.dumps(_plain(data), indent=2, sort_keys=True, ensure_ascii=False))
+    text = json.dumps(_plain(data), indent=2, sort_keys=True, ensure_ascii=False)
+    typer.echo(UNSEEN.sub(_escaped, text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character that cannot be seen, as JSON writes it in ASCII."""
+    return json.dumps(match.group())[1:-1]
 
 
 def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
@@ -88,7 +104,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         cells = {
-            key: escape(cell(row.get(key)))
+            key: escape(visible(cell(row.get(key))))
             for key in (str(column.header) for column in table.columns)
         }
         if cells.get("state") in LOOKS:

@@ -1,4 +1,4 @@
-"""`check`, `plan` and `advise`: read and test a study before it trains."""
+"""`plan`: mistakes, cost and power of a study before it trains; `--advise` tries clip ranges."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from itertools import chain
 from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,10 +18,8 @@ from gspo_lab.cli.shared_options import (
     Jobs,
     Json,
     On,
-    Overrides,
     Runs,
     Sd,
-    make_study,
     with_study,
 )
 from gspo_lab.common.errors import LabError
@@ -31,29 +29,21 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 EXAMPLES = {
-    "check": (
-        "gspo-lab check studies/moe_stability.toml",
-        "gspo-lab check my.toml --set update.minibatches=8",
-        "gspo-lab check my.toml --engine verl --write-config files",
-    ),
     "plan": (
         "gspo-lab plan studies/moe_stability.toml",
-        "gspo-lab plan my.toml --seeds 8",
-        "gspo-lab plan my.toml --sd 0.03",
-    ),
-    "advise": (
-        "gspo-lab advise studies/quickstart.toml",
-        "gspo-lab advise my.toml --clip-target 0.1",
-        "gspo-lab advise Qwen/Qwen3-0.6B --task my_file.py:grade",
+        "gspo-lab plan my.toml --set update.minibatches=8 --seeds 8 --sd 0.03",
+        "gspo-lab plan my.toml --engine verl --write-config files",
+        "gspo-lab plan my.toml --advise --clip-target 0.1",
+        "gspo-lab plan Qwen/Qwen3-0.6B --advise --task my_file.py:grade",
     ),
 }
 
 
 @with_study
-def check(
+def plan(
     load: "Callable[..., Study]",
     engine: Annotated[
-        str | None, typer.Option(metavar="ENGINE", help="Check the study as if it used ENGINE.")
+        str | None, typer.Option(metavar="ENGINE", help="Plan the study as if it used ENGINE.")
     ] = None,
     write_config: Annotated[
         Path | None,
@@ -61,29 +51,63 @@ def check(
             metavar="DIR", help="Write the engine's input files to DIR and print its command."
         ),
     ] = None,
+    advise: Annotated[
+        bool,
+        typer.Option("--advise", help="Try clip ranges on short pilot runs and print settings."),
+    ] = False,
+    clip_target: Annotated[
+        float | None,
+        typer.Option(
+            help=(
+                "With --advise: share of tokens to clip after the first mini-batch. Default: each"
+                " arm's clip_target."
+            )
+        ),
+    ] = None,
+    task: Annotated[
+        str, typer.Option(help="With --advise and a MODEL: the task to learn.")
+    ] = "addition",
+    jobs: Jobs = None,
+    on: On = "local",
+    sd: Sd = None,
+    ignore_memory_check: IgnoreMemory = False,
     json: Json = False,
+    runs: Runs = RUNS,
 ) -> None:
-    """Validate a study and show its resolved arms.
+    """Show a study's mistakes, its arms, its cost and its power, without training.
 
-    Checks its settings, tasks and models without training, and prints warnings.
+    Exit with code 2 if the study must not be run. `--advise` trains short pilots of GRPO and GSPO
+    on this model, task and length; the same command resumes stopped pilots.
     """
-    from gspo_lab.running.plan.preflight import check as check_models_and_tasks
-    from gspo_lab.running.plan.preflight import lint_findings
+    if advise:
+        _advise(load, task, clip_target, sd, jobs, ignore_memory_check, json=json, runs=runs)
+        return
+    from gspo_lab.running.plan import plan as plan_study
+    from gspo_lab.running.plan.detectable_effect import detectable
+    from gspo_lab.running.plan.preflight import blocker, check, lint_findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
-    check_models_and_tasks(study)
-    lints = lint_findings(study)
-    failed = any(finding.level == "error" for finding in lints)
-    if json:
-        written = {} if write_config is None or failed else {"written": _write(study, write_config)}
-        print_json({**study.locked(), "findings": [vars(finding) for finding in lints], **written})
-        raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
-    print_lines([*_resolved(study), *map(str, lints)])
-    if failed:
-        raise typer.Exit(Exit.REFUSED)
-    if write_config is not None:
-        for arm, inputs in _write(study, write_config).items():
-            typer.echo(f"{arm}: {inputs['folder']}\n  {inputs['command']}")
+    here = blocker(study) is None  # else this machine lacks something, and the plan says what
+    if here:
+        check(study)
+    findings = lint_findings(study, data=here)
+    refused = any(finding.level == "error" for finding in findings)
+    lines = [*_resolved(study), *map(str, findings)]
+    data: dict[str, Any] = {
+        "declaration": study.locked(),
+        "findings": [vars(finding) for finding in findings],
+    }
+    if not refused:
+        planned = plan_study(study, runs, on=on, jobs=jobs)
+        effects = detectable(study, runs, sd)
+        data |= {**planned.to_json(), "detectable": asdict(effects)}
+        lines += ["", *planned.lines(), effects.line()]
+    if write_config is not None and not refused:
+        data["written"] = _write(study, write_config)
+        for arm, inputs in data["written"].items():
+            lines += [f"{arm}: {inputs['folder']}", f"  {inputs['command']}"]
+    print_either(json, data, lines)
+    raise typer.Exit(Exit.REFUSED if refused else Exit.FINISHED)
 
 
 def _resolved(study: "Study") -> Iterator[str]:
@@ -159,28 +183,6 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
     return out
 
 
-@with_study
-def plan(
-    load: "Callable[..., Study]",
-    jobs: Jobs = None,
-    on: On = "local",
-    sd: Sd = None,
-    json: Json = False,
-    runs: Runs = RUNS,
-) -> None:
-    """Estimate time, memory and the smallest detectable effect."""
-    from gspo_lab.running.plan import plan as plan_study
-    from gspo_lab.running.plan.detectable_effect import detectable
-
-    study = load()
-    planned, effects = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
-    print_either(
-        json,
-        {**planned.to_json(), "detectable": asdict(effects)},
-        [*planned.lines(), effects.line()],
-    )
-
-
 PILOT_STUDY = """question = "What is to be set?"
 model = {model}
 task = {task}
@@ -189,37 +191,18 @@ objective = "grpo"
 """
 
 
-def advise(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY|MODEL",
-            help="The study's TOML file, or the name of a model.",
-            show_default=False,
-        ),
-    ],
-    task: Annotated[str, typer.Option(help="Task to learn, if MODEL is given.")] = "addition",
-    clip_target: Annotated[
-        float | None,
-        typer.Option(
-            help=(
-                "Share of tokens to clip after the first mini-batch. Default: each arm's"
-                " clip_target."
-            )
-        ),
-    ] = None,
-    overrides: Overrides = None,
-    sd: Sd = None,
-    jobs: Jobs = None,
-    ignore_memory_check: IgnoreMemory = False,
-    json: Json = False,
-    runs: Runs = RUNS,
+def _advise(
+    load: "Callable[..., Study]",
+    task: str,
+    clip_target: float | None,
+    sd: float | None,
+    jobs: int | None,
+    ignore_memory_check: bool,
+    *,
+    json: bool,
+    runs: Path,
 ) -> None:
-    """Try clip ranges on short pilot runs and print settings.
-
-    The pilots train GRPO and GSPO on this model, task and length. The same command resumes stopped
-    pilots.
-    """
+    """Train pilots of both rules and print the clip ranges that they found."""
     from gspo_lab.running.conduct.run_pilots import advise as advice_on
     from gspo_lab.running.plan.detectable_effect import detectable
 
@@ -227,8 +210,8 @@ def advise(
         raise LabError(
             f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15"
         )
-    study = _study(subject, task, overrides)
-    resolved = detectable(study, runs, sd)
+    study = _pilot_study(load, task)
+    effects = detectable(study, runs, sd)
     rules = advice_on(
         study,
         runs,
@@ -244,37 +227,37 @@ def advise(
             {
                 "study": study.name,
                 "rules": [rule.to_json() for rule in rules],
-                "detectable": asdict(resolved),
+                "detectable": asdict(effects),
             }
         )
         return
-    hidden, rows = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds"), []
+    hidden = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds")
+    rows = []
     for rule in rules:
-        peak = None if rule.peak_memory_bytes is None else rule.peak_memory_bytes / 1e9
-        rows.append(
-            {key: value for key, value in rule.to_json().items() if key not in hidden}
-            | {"peak_gb": peak}
-        )
+        row = {key: value for key, value in rule.to_json().items() if key not in hidden}
+        peak = rule.peak_memory_bytes
+        rows.append(row | {"peak_gb": None if peak is None else peak / 1e9})
     print_table(
         rows,
         empty="no rule",
         title="clipped: with the range below in use; clipped_published: the papers'",
     )
-    typer.echo("\n" + "\n".join(rule.toml() for rule in rules))
-    print_lines([resolved.line()])
+    print_lines(["", *(rule.toml() for rule in rules), effects.line()])
 
 
-def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
-    """The study in a TOML file, or one made of a model; a relative path starts in the working
-    directory.
+def _pilot_study(load: "Callable[..., Study]", task: str) -> "Study":
+    """The study in a TOML file, or one made of a model's name or folder.
+
+    A relative path starts in the working directory.
     """
-    if subject.endswith(".toml"):
-        return make_study(Path(subject), overrides)
-    file, colon, thing = task.rpartition(":")
+    subject: Path = load.keywords["study_file"]  # type: ignore[attr-defined]
+    if subject.suffix == ".toml":
+        return load()
+    file, colon, function = task.rpartition(":")
     if file.endswith(".py"):
-        task = f"{Path(file).resolve()}{colon}{thing}"
-    model = str(Path(subject).resolve()) if Path(subject).is_dir() else subject
+        task = f"{Path(file).resolve()}{colon}{function}"
+    model = str(subject.resolve()) if subject.is_dir() else str(subject)
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"{Path(subject).name.lower().replace('.', '-')}.toml"
+        path = Path(folder) / f"{subject.name.lower().replace('.', '-')}.toml"
         path.write_text(PILOT_STUDY.format(model=dumps(model), task=dumps(task)))
-        return replace(make_study(path, overrides), path=Path.cwd() / path.name)
+        return replace(load(study_file=path), path=Path.cwd() / path.name)

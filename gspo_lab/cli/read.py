@@ -1,4 +1,4 @@
-"""`list`, `show` and `claims`: print what is recorded, for people and for scripts."""
+"""`show` and `claims`: print what is recorded, for people and for scripts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gspo_lab.recording.store import Evidence
 
 EXAMPLES = {
-    "list": ("gspo-lab list", "gspo-lab list --json"),
     "show": (
         "gspo-lab show",
         "gspo-lab show quickstart",
@@ -70,8 +69,8 @@ SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONC
 FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""  # noqa: E501
 
 
-def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
-    """List studies (the latest last) and evaluated models."""
+def _list_studies(runs: Path, *, json: bool) -> None:
+    """Print the studies, the latest last, and the evaluated models."""
     rows = _rows(runs, STANDING)
     if json:
         print_json(rows)
@@ -119,35 +118,34 @@ def show(
         typer.Argument(
             help=(
                 "A study, a run (quickstart/gspo/s0 or gspo/s0), or an evaluated model"
-                " (_subjects/NAME)."
+                " (_subjects/NAME). Default: list all studies and models."
             )
         ),
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Show the runs of a study, one run, or an evaluated model.
-
-    Default: the latest study.
-    """
+    """List the studies, or show the runs of a study, one run, or an evaluated model."""
+    if name is None:
+        _list_studies(runs, json=json)
+        return
     with evidence_of(runs) as evidence:
-        name = name and run_named(evidence, name)
-        named, _, run = (name or "").partition("/")
+        name = run_named(evidence, name)
+        named, _, run = name.partition("/")
         if named == SUBJECTS:
-            rows = _evaluations(evidence, str(name))
+            rows = _evaluations(evidence, name)
             print_json(rows) if json else print_table(rows, empty="no evaluation yet")
             return
-        study = study_named(evidence, named or None, runs)
+        study = study_named(evidence, named, runs)
         rows = _runs(evidence, study, runs, with_clipped=json)
         header = [] if json or run else _study_header(evidence, study)
-        idle = _unread_keys(evidence, study, str(name)) if run and not json else set()
+        idle = _unread_keys(evidence, study, name) if run and not json else set()
     if run:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
         if not rows:
             raise LabError(
-                f"no run '{name}'{nearest(str(name), known)}; {study} has"
-                f" {', '.join(known) or 'none'}"
+                f"no run '{name}'{nearest(name, known)}; {study} has {', '.join(known) or 'none'}"
             )
     if json:
         print_json(rows)
@@ -182,7 +180,7 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     subjects = read_subjects(evidence).set_index("run_id")
     if name not in subjects.index:
         raise LabError(
-            f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all"
+            f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab show lists all"
         )
     columns = (
         *("bench", "evaluation", "problems", "answers", "score", "low", "high"),

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -228,6 +229,11 @@ def make_study(
     return aa_study(study, aa)
 
 
+def _load(*more: str, overrides: Overrides = None, **named: Any) -> "Study":
+    """The study of a command's options, with `more` overrides."""
+    return make_study(overrides=[*(overrides or []), *more], **named)
+
+
 def with_study(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `make_study`, replaced by a function that loads the study with
     more overrides.
@@ -237,8 +243,7 @@ def with_study(command: Callable[..., None]) -> Callable[..., None]:
 
     def called(**arguments: Any) -> None:
         named = {name: arguments.pop(name) for name in shared}
-        overrides = named.pop("overrides") or []
-        command(lambda *more: make_study(overrides=[*overrides, *more], **named), **arguments)
+        command(partial(_load, **named), **arguments)
 
     called.__doc__ = command.__doc__
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -228,7 +228,7 @@ class RunFolder(SubjectFolder):
         """The run's specification. LabError where run.json is missing or damaged."""
         from gspo_lab.study import Run
 
-        remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
+        remedy = "restore it from a copy, or move its folder away and call gspo-lab records rebuild"
         data = self.specification()
         if data is None:
             raise LabError(f"{self.path / paths.RUN} is missing: {remedy}")

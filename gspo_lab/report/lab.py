@@ -52,7 +52,7 @@ class Lab:
         folder = Path(runs)
         if not database_of(folder).exists():
             raise LabError(
-                f"no database {database_of(folder)}: gspo-lab list --runs {folder} makes it from"
+                f"no database {database_of(folder)}: gspo-lab show --runs {folder} makes it from"
                 " the runs"
             )
         return cls(Evidence.open(database_of(folder), folder))

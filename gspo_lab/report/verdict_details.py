@@ -205,7 +205,7 @@ ALPHA = 0.05
 
 @functools.cache
 def record() -> dict[str, Any]:
-    """What `gspo-lab calibrate --json` printed of the code of this version:
+    """What `gspo-lab certify --rule --json` printed of the code of this version:
 
     `calibration.json` in this package.
     """
@@ -223,7 +223,7 @@ def calibration(study: Source) -> Section | None:
     about = (
         f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code"
         " that judged this study. A valid rule is wrong in 5 % of them or fewer; the rows of true"
-        " equivalence show how often the rule says so. gspo-lab calibrate runs it all again."
+        " equivalence show how often the rule says so. gspo-lab certify --rule runs it all again."
     )
     rows: dict[bool, list[tuple[str, ...]]] = {True: [], False: []}
     for row in record()["rows"]:

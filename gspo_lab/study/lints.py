@@ -62,7 +62,6 @@ WARNINGS = {
     "margin-below-noise": "binomial error of a difference of two scores",
     "no-warmup": "pilot: first step's sigma_tok .61, later .02 to .28",
     "coarse-eval": "the time is known only between two evaluations",
-    "key-moved": "CHANGELOG.md",
     "waive-unused": "CHANGELOG.md",
 }
 WAIVABLE = tuple(ERRORS)
@@ -386,8 +385,6 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
 def _around(study: Study, known: ModelFacts) -> Lines:
     for task, failure in known.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
-    for key in study.launch.slurm.former:
-        yield "key-moved", f"launch.slurm.{key} is now one of launch.slurm.options: '--{key}=...'"
     for name in study.waived:
         if name in REMOVED:
             yield "waive-unused", f"waive.{name}: this check was removed; leave the key out"

@@ -2,14 +2,11 @@
 while it runs.
 """
 
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import Field
 
 from gspo_lab.common.keys import MANY, Table, Text
-
-FORMER = ("account", "qos", "constraint")
-"""Keys of `[launch.slurm]` in earlier versions, each an option of `sbatch` under the same name."""
 
 
 class MirrorTable(Table):
@@ -67,25 +64,6 @@ class SlurmTable(Table):
     options: list[Text] = Field(
         [], description='further options, unchanged, e.g. `["--account=lab"]`'
     )
-    _former: tuple[str, ...] = PrivateAttr(())
-
-    @property
-    def former(self) -> tuple[str, ...]:
-        """The keys of earlier versions that the file names. Their values are among the options."""
-        return self._former
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _with_former_keys(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
-        former = [key for key in FORMER if isinstance(data, dict) and key in data]
-        if former and isinstance(options := data.get("options", []), list):
-            options = [*options, *(f"--{key}={data[key]}" for key in former)]
-            data = {key: value for key, value in data.items() if key not in former} | {
-                "options": options
-            }
-        table = read(data)
-        table._former = tuple(former)
-        return table
 
 
 class LaunchTable(Table):

@@ -1,4 +1,4 @@
-"""`gspo-lab engines`, and `gspo-lab check --engine --write-config`."""
+"""`gspo-lab engines`, and `gspo-lab plan --engine --write-config`."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_engines_are_listed_with_what_they_can() -> None:
 
 
 def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -> None:
-    words = ("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config")
+    words = ("plan", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config")
     said, listed = gspo_lab(*words, "to"), gspo_lab(*words, "more", "--json")
     assert (said.code, listed.code) == (0, 0), said.err + listed.err
     for arm, wrote in listed.json["written"].items():
@@ -60,7 +60,7 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
     assert said.out.count("gspo_lab.training.engines.verl.plugin.main") == 2
     assert not (alone / "runs").exists()
-    again = gspo_lab("check", "files.toml", "--engine", "verl", "--write-config", "to")
+    again = gspo_lab("plan", "files.toml", "--engine", "verl", "--write-config", "to")
     assert again.code == 2
     assert "--write-config to: this path exists" in again.err
 
@@ -69,13 +69,13 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     ("words", "told"),
     [
         ("engines install native", "the engine 'native' has no environment of its own"),
-        ("check files.toml --write-config to", "the engine 'native' has no input files of its own"),
+        ("plan files.toml --write-config to", "the engine 'native' has no input files of its own"),
         (
-            "check files.toml --engine verl --set update.lora_rank=4",
+            "plan files.toml --engine verl --set update.lora_rank=4",
             "the engine 'verl' would ignore",
         ),
         (
-            "check files.toml --engine verl --set device=cpu --write-config /proc/files",
+            "plan files.toml --engine verl --set device=cpu --write-config /proc/files",
             "gspo-lab: --write-config /proc/files: cannot make this folder (",
         ),
     ],

@@ -52,7 +52,7 @@ LAUNCHER = (
                 r".*\[waive\] with dual-clip-one-arm = 'the reason'.*\nerror: dual-clip-one-arm:"
                 r" (.|\n)*"
             ),
-            3,
+            2,  # `plan` shows the arms beside the error
         ),
         (
             ("--set", "update.lerning_rate=1"),
@@ -187,17 +187,18 @@ def test_check_refuses_a_grader_that_raises_or_hangs(
     (here / "p.jsonl").write_text("\n".join(problems))
     mine = [write_study(here), "--set", "task.name=mine.py:grade", "--set", "task.problems=p.jsonl"]
     began = time.monotonic()
-    said = gspo_lab("check", *mine)
+    said = gspo_lab("plan", *mine)
     assert (said.code, time.monotonic() - began < 60) == (2, True)
     (line,) = [line for line in said.out.splitlines() if line.startswith("error: grader-fails: ")]
     assert told in line
 
 
 @pytest.mark.parametrize(
-    ("command", "sd"), [("plan", "inf"), ("plan", "nan"), ("advise", "-1"), ("advise", "1.6")]
+    ("option", "sd"),
+    [("--json", "inf"), ("--json", "nan"), ("--advise", "-1"), ("--advise", "1.6")],
 )
-def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: str) -> None:
-    (only,) = refused(gspo_lab(command, write_study(here), f"--sd={sd}"))
+def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, option: str) -> None:
+    (only,) = refused(gspo_lab("plan", write_study(here), option, f"--sd={sd}"))
     assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
 
 
@@ -219,7 +220,7 @@ def test_advice_that_cannot_be_given_is_refused_before_any_pilot(
 ) -> None:
     write_study(here).rename(here / "mine.toml")
     before = tree(here)
-    lines = refused(gspo_lab("advise", *arguments))
+    lines = refused(gspo_lab("plan", "--advise", *arguments))
     assert told in " ".join(lines)
     assert tree(here) == before
 
@@ -241,7 +242,7 @@ def test_a_wrong_file_is_refused_before_anything_is_written(
 ) -> None:
     path = here / "wrong.toml"
     path.write_text(text.format(name="wrong", seeds=1))
-    for command in ("run", "check"):
+    for command in ("run", "plan"):
         lines = refused(gspo_lab(command, path))
         assert told in lines[-1]
         assert len(lines) <= 2
@@ -250,22 +251,22 @@ def test_a_wrong_file_is_refused_before_anything_is_written(
 
 READERS = [
     ("report",),
-    ("list",),
     ("show",),
+    ("show", "toy"),
     ("eval", "--bench", "addition"),
     ("export",),
-    ("rebuild",),
+    ("records", "rebuild"),
 ]
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
 def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(
     here: Path, command: tuple[str, ...]
 ) -> None:
     (only,) = refused(gspo_lab(*command, "--runs", "nowhere"))
     assert "nowhere" in only
     assert tree(here) == []
-    if command[0] in ("list", "rebuild"):
+    if command[0] in ("show", "records"):
         return
     (here / "runs").mkdir()
     (only,) = refused(gspo_lab(*command))
@@ -316,7 +317,7 @@ def test_a_runs_lost_or_damaged_declaration_is_told(
 ) -> None:
     """Of any run, the last one too."""
     leave_runs(write_study(here), here / "runs")
-    assert gspo_lab("list").code == 0
+    assert gspo_lab("show").code == 0
     path = here / "runs/seen/gspo/s1/run.json"
     if damage is None:
         path.unlink()
@@ -338,8 +339,8 @@ def test_what_the_system_refuses_is_one_line(code: int, monkeypatch: pytest.Monk
     def refused() -> None:
         raise OSError(code, os.strerror(code), "/data/lab.db")
 
-    monkeypatch.setattr("gspo_lab.cli.app", refused)
-    said = gspo_lab("list")
+    monkeypatch.setattr("gspo_lab.cli.command", refused)
+    said = gspo_lab("show")
     assert (said.code, said.err) == (
         2,
         f"gspo-lab: /data/lab.db cannot be used: {os.strerror(code)}\n",

@@ -66,7 +66,7 @@ def test_a_study_under_way_is_one_line(here: Path) -> None:
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(here: Path) -> None:
     leave_runs(write_study(here), here / "runs")
-    gspo_lab("list")
+    gspo_lab("show")
     before = tree(here)
     said = gspo_lab("replicate", "seen", "--dry-run")
     assert said.code == 0, said.err
@@ -115,9 +115,9 @@ def test_a_real_study_is_replicated(here: Path) -> None:
     again = gspo_lab("replicate", "tiny.toml", "--jobs", 1)
     assert again.code == 0, again.err
     assert "tiny-r1: 2 runs, 2 finished, 0 to go" in again.out
-    assert [row["replicates"] for row in gspo_lab("list", "--json").json] == [None, "tiny"]
+    assert [row["replicates"] for row in gspo_lab("show", "--json").json] == [None, "tiny"]
     assert "Carried out 2 times" in gspo_lab("show", "tiny").out
-    assert "replicates" in gspo_lab("list").out
+    assert "replicates" in gspo_lab("show").out
     with closing(sqlite3.connect(here / "runs" / "lab.db")) as connection:
         query = "SELECT DISTINCT json_extract(facts, '$.weights') FROM runs WHERE study = ?"
         starts = [set(connection.execute(query, (study,))) for study in ("tiny", "tiny-r1")]

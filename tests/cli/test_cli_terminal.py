@@ -50,20 +50,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_lab(tmp_path_factory.mktemp("lab")).parent)
 
 
-@pytest.mark.parametrize("command", ["check", "claims", "claims toy --all", "certify", "diff"])
+@pytest.mark.parametrize("command", ["plan", "claims", "claims toy --all", "certify", "compare"])
 def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(
     command: str, runs: str
 ) -> None:
     words = {
-        "check": ["check", str(STUDY)],
+        "plan": ["plan", str(STUDY)],
         "certify": ["certify", "--runs", runs],
-        "diff": ["diff", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
+        "compare": ["compare", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
     }.get(command, [*command.split(), "--runs", runs])
-    columns = 60 if command == "diff" else 80  # a difference is told in few words
+    columns = 60 if command == "compare" else 80  # a difference is told in few words
     whole = gspo_lab(*words).out.splitlines()
     shown = (
         in_a_terminal(*words)
-        if command == "check"
+        if command == "plan"
         else gspo_lab(*words, columns=columns).out.splitlines()
     )
     assert max(map(len, whole)) > columns, "nothing here needs wrapping"
@@ -103,7 +103,7 @@ def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
     assert short.startswith("run: toy/gspo/s0\n")
     assert short == long
     short, long = (
-        gspo_lab("diff", f"{s}grpo/s0", f"{s}gspo/s0", "--runs", runs).out for s in ("", "toy/")
+        gspo_lab("compare", f"{s}grpo/s0", f"{s}gspo/s0", "--runs", runs).out for s in ("", "toy/")
     )
     assert short == long
     make_lab(tmp_path, name="other")

@@ -118,7 +118,7 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
         "what has finished is not run again"
     )
 
-    assert [row["study"] for row in json.loads(shell("list", "--json"))] == ["whole"]
+    assert [row["study"] for row in json.loads(shell("show", "--json"))] == ["whole"]
     shown_runs = json.loads(shell("show", "--json"))
     assert [(row["state"], row["steps_done"]) for row in shown_runs] == [("finished", 2)] * 2
     assert {row["facts"]["device"] for row in shown_runs}

@@ -108,8 +108,8 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
     assert told[first] == ["toy/grpo/s0"]
     assert f"{first}: taken on trust." in report.html
     where = ("--runs", str(tmp_path / "runs"))
-    assert [row["recorded_by"] for row in gspo_lab("list", "--json", *where).json] == ["trl"]
-    assert "recorded by" in gspo_lab("list", *where).out
+    assert [row["recorded_by"] for row in gspo_lab("show", "--json", *where).json] == ["trl"]
+    assert "recorded by" in gspo_lab("show", *where).out
     assert "recorded by: trl" in gspo_lab("show", "toy/gspo/s1", *where).out
 
 

@@ -241,7 +241,14 @@ ACTS = {
     "warm start": Act(("worker", START_HOME), a_wish, started),
     "eval": Act(("eval", "--bench", "lottery.py:grade", *ASKING), tickets, asked),
     "report": Act(("report", "toy"), journals, reported),
-    "rebuild": Act(("rebuild",), a_lab, read),
+    "rebuild": Act(
+        (
+            "records",
+            "rebuild",
+        ),
+        a_lab,
+        read,
+    ),
     "export": Act(("export", "toy"), journals, exported),
     "run": Act(("run", "count.toml", "--jobs", "2"), a_study, conducted),
 }

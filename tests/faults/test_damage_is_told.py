@@ -91,7 +91,7 @@ def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: 
     certified = gspo_lab("certify", "toy")
     assert certified.code == 1
     assert "evaluations/k/journal.jsonl: recorded for another run and left out" in certified.out
-    rebuilt = gspo_lab("rebuild")
+    rebuilt = gspo_lab("records", "rebuild")
     assert line in rebuilt.err
     assert rebuilt.code == 1, "what the journal holds is missing"
     assert scores(runs) == {SECOND: 0.375}
@@ -161,11 +161,11 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(
     whole = (runs / FIRST / file).read_bytes()
     (runs / FIRST / file).unlink()
     if rebuilt:
-        gspo_lab("rebuild")
+        gspo_lab("records", "rebuild")
         why = why.partition(": journal")[0] + (
             ": its journal is missing" if "journal" in why else ""
         )
-    certified = gspo_lab("certify", "toy", "--regrade", "0")
+    certified = gspo_lab("certify", "toy", "--regrade-sample", "0")
     assert certified.code == 1
     assert why in certified.out, certified.out
     if file == "run.json":
@@ -174,7 +174,7 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(
             in certified.err
         )
     (runs / FIRST / file).write_bytes(whole)
-    mended = gspo_lab("certify", "toy", "--regrade", "0")
+    mended = gspo_lab("certify", "toy", "--regrade-sample", "0")
     assert FIRST not in journals_row(mended.out)
     assert "missing" not in mended.err
 
@@ -182,8 +182,8 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(
 def test_a_damaged_run_json_fails_the_certificate_after_a_rebuild(runs: Path) -> None:
     path = runs / FIRST / "run.json"
     path.write_bytes(path.read_bytes()[:100])
-    assert gspo_lab("rebuild").code == 2
-    certified = gspo_lab("certify", "toy", "--regrade", "0")
+    assert gspo_lab("records", "rebuild").code == 2
+    certified = gspo_lab("certify", "toy", "--regrade-sample", "0")
     assert certified.code == 1
     assert f"{FIRST}: runs/{FIRST}/run.json cannot be read" in certified.out, certified.out
 
@@ -267,7 +267,7 @@ def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_wh
     first.terminate()
     first.communicate(timeout=240)
     assert run(tmp_path, COUNT).code == 0
-    assert not json.loads(gspo_lab("list", "--json", "--runs", str(tmp_path / "runs")).out)[0].get(
+    assert not json.loads(gspo_lab("show", "--json", "--runs", str(tmp_path / "runs")).out)[0].get(
         "damaged"
     )
     assert not ingest(tmp_path / "runs").damaged

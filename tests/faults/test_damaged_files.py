@@ -54,7 +54,7 @@ VALUES: tuple[Any, ...] = (
     "../..",
     [None],
 )
-LOOKS = (("list",), ("show", "toy"), ("certify", "toy"), ("report", "toy"))
+LOOKS = (("show",), ("show", "toy"), ("certify", "toy"), ("report", "toy"))
 
 
 def bytes_turned(dice: random.Random, data: bytes) -> bytes:
@@ -154,7 +154,7 @@ def test_a_damaged_file_is_told_or_changes_nothing(
             said,
         )
         path.write_bytes(whole)
-        assert gspo_lab("rebuild").code == 0
+        assert gspo_lab("records", "rebuild").code == 0
         assert rows(database) == held
 
 

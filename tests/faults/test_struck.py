@@ -135,7 +135,7 @@ def test_what_was_struck_ends_as_if_nothing_had_been(
         assert struck.code != 2 or "/" in struck.said, told  # it names the file
         monkeypatch.chdir(folder)
         if (folder / "runs").is_dir():
-            assert gspo_lab("list").code == 0, told
+            assert gspo_lab("show").code == 0, told
         again = run(folder, act.command)
         assert again.code == 0, f"{told}\n{again.said}"
         assert act.left(folder) == wanted, told

@@ -37,11 +37,18 @@ def spent(*command: str) -> tuple[Said, float]:
 @pytest.mark.parametrize(
     ("command", "code", "most"),
     [
-        (("list",), 0, 8.0),
+        (("show",), 0, 8.0),
         (("show", "toy"), 0, 40.0),
         (("report", "toy"), 0, 90.0),
         (("certify", "toy"), 1, 30.0),
-        (("rebuild",), 0, 60.0),
+        (
+            (
+                "records",
+                "rebuild",
+            ),
+            0,
+            60.0,
+        ),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )

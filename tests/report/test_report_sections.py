@@ -28,7 +28,7 @@ from gspo_lab.analysis.readings.answers import SEED as TRAINING
 from gspo_lab.analysis.stats.calibration import run_calibration
 from gspo_lab.analysis.stats.simulation_cells import CELLS
 from gspo_lab.analysis.stats.verdict import Rule, Scores, decide_all
-from gspo_lab.cli.verify import SEED
+from gspo_lab.cli.calibrate import SEED
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest

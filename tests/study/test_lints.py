@@ -285,17 +285,6 @@ def test_errors_come_first_and_a_waived_one_is_a_warning_with_its_reason(tmp_pat
     assert waived.locked()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
 
 
-def test_former_keys_of_slurm_are_options(tmp_path: Path) -> None:
-    old = 'launch.slurm={partition = "gpu", account = "lab", options = ["--nice"]}'
-    former, plain = study(tmp_path, old), study(tmp_path)
-    (finding,) = lints(former, LONG)
-    assert str(finding).startswith(
-        "warn: key-moved: launch.slurm.account is now one of launch.slurm.options"
-    )
-    assert former.launch.options["slurm"]["options"] == ["--nice", "--account=lab"]
-    assert former.locked() == plain.locked(), "no part of what a study declares"
-
-
 def test_a_removed_error_may_still_be_waived(tmp_path: Path) -> None:
     former = study(tmp_path, "waive.rollout-logp-as-old=measured")
     (finding,) = lints(former, LONG)

@@ -85,7 +85,7 @@ objective = "grpo"
 def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None:
     (base / "s.toml").write_text(STUDY + '[[bench]]\nname = "held-out"\n')
     held_out = len(build_task("g.py:index", {"problems": "p.jsonl"}, base).problems("held-out"))
-    refused = gspo_lab("check", base / "s.toml", "--set", "bench.held-out.problems=100000")
+    refused = gspo_lab("plan", base / "s.toml", "--set", "bench.held-out.problems=100000")
     assert (refused.code, refused.out) == (2, "")
     assert (
         refused.err

@@ -323,7 +323,7 @@ def _cut(text: str) -> str:
 
 
 def lines(difference: Difference | None, run_a: str, run_b: str) -> list[str]:
-    """The output of `gspo-lab diff`."""
+    """The output of `gspo-lab compare`."""
     if difference is None:
         return [f"{run_a} and {run_b} agree in everything that both recorded"]
     out = [f"{run_a} and {run_b} part here:", *(f"  {line}" for line in difference.lines())]

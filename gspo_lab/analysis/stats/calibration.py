@@ -55,7 +55,7 @@ class CalibrationRow:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as `gspo-lab calibrate --json` prints it."""
+        """Plain data, as `gspo-lab certify --rule --json` prints it."""
         alarms, studies, _, low, high = self.rate
         rate = {
             "false_alarms": alarms,

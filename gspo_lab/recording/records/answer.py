@@ -97,8 +97,8 @@ class ScoreRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradeRecord:
-    """A later grade of a stored answer, by `gspo-lab regrade --apply`. The answer keeps the grade
-    that it got first.
+    """A later grade of a stored answer, by `gspo-lab records regrade --apply`. The answer keeps the
+    grade that it got first.
 
     `GradeRecord(bench="aime24", step=0, problem="60", sample=3, correct=1, reward=1.0,
     grader="aime/2", at=1.7e9)` The last one of an answer is the grade in force: scores follow it.

@@ -39,7 +39,7 @@ APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 
 BUSY_SECONDS = 5.0
 
-DAMAGED = "is damaged; the journals are not: gspo-lab rebuild"
+DAMAGED = "is damaged; the journals are not: gspo-lab records rebuild"
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         _bring_up_to_date(connection)
         if lacking := _missing_object(connection):
             raise LabError(
-                f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild"
+                f"{path} is not whole (no {lacking}); the journals are: gspo-lab records rebuild"
             )
         yield connection
 
@@ -102,7 +102,7 @@ def reading(path: Path) -> sqlite3.Connection:
             _refuse_foreign(connection, path)
             if connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
                 raise LabError(
-                    f"{path} is empty or was made by an older gspo-lab: gspo-lab rebuild"
+                    f"{path} is empty or was made by an older gspo-lab: gspo-lab records rebuild"
                 )
             connection.execute("BEGIN")
             connection.execute(
@@ -187,7 +187,7 @@ def explained(path: Path) -> Iterator[None]:
         line = {
             sqlite3.SQLITE_CORRUPT: DAMAGED,
             sqlite3.SQLITE_NOTADB: (
-                "is damaged (no SQLite database); the journals are not: gspo-lab rebuild"
+                "is damaged (no SQLite database); the journals are not: gspo-lab records rebuild"
             ),
             sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
             sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
@@ -200,7 +200,7 @@ def explained(path: Path) -> Iterator[None]:
             ),
         }.get(_primary(error))
         if any(f"no such {thing}" in str(error) for thing in ("table", "view", "column")):
-            line = f"is not whole ({error}); the journals are: gspo-lab rebuild"
+            line = f"is not whole ({error}); the journals are: gspo-lab records rebuild"
         elif any(words in str(error) for words in ("Could not decode to UTF-8", "malformed JSON")):
             line = DAMAGED
         if line is None:
@@ -356,8 +356,8 @@ ABOUT_ROWS = {
         " 'clip%';"
     ),
     "made from": (
-        "the journals in the run folders beside this file; `gspo-lab rebuild` makes it again from"
-        " them."
+        "the journals in the run folders beside this file; `gspo-lab records rebuild` makes it"
+        " again from them."
     ),
     "not measured": "is NULL, never 0.",
 }

@@ -182,7 +182,9 @@ class Evidence:
                     " docs/reference/metrics.md has all"
                 )
             if name not in present:
-                raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
+                raise LabError(
+                    f"{self._path} is older than the metric '{name}': gspo-lab records rebuild"
+                )
             column = recorded.column(name)
             if numbers and column.type == "TEXT":
                 raise LabError(

@@ -164,7 +164,7 @@ RUNS = TableSpec(
             "state",
             "planned (nothing recorded yet), running, interrupted (started, but no worker holds its"
             " lock), stopped (on request), finished, failed, or missing (its folder is gone; the"
-            " rows stay until `gspo-lab rebuild`)",
+            " rows stay until `gspo-lab records rebuild`)",
             required=True,
         ),
         _plain("steps_done", "rollout batches trained on and recorded", type="INTEGER"),

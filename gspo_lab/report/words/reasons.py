@@ -24,7 +24,7 @@ def _unstable(counts: Mapping[str, tuple[int, int]]) -> str:
     text = ", ".join(f"{arm} {count} of {judged}" for arm, (count, judged) in counts.items())
     return (
         f"unstable runs: {text}; where runs are unstable, a claim's error rate is above alpha"
-        " (gspo-lab calibrate)"
+        " (gspo-lab certify --rule)"
     )
 
 

@@ -226,7 +226,7 @@ def _study(before: Declaration, declared: Declaration, place: Path, stated: Stud
 
 
 def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
-    """The arguments of `gspo-lab check` or `run` for these arms, seeds and name, without the link
+    """The arguments of `gspo-lab plan` or `run` for these arms, seeds and name, without the link
     to the original.
     """
     first = drop_options(

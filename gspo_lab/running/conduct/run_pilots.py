@@ -1,7 +1,7 @@
 """Pilots: short runs whose recorded log-ratios give a clip range.
 
 For an arm with `clip = "calibrated"` one pilot finds the range, which is fixed before the first
-step. `gspo-lab advise` repeats this for any model and task:
+step. `gspo-lab plan --advise` repeats this for any model and task:
 
     rule ─> pilot with the published range ─> range that clips the target share of the recorded
     ratios
@@ -194,7 +194,7 @@ def advise(
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
-    refusal = f"another gspo-lab advise is at work in {home}"
+    refusal = f"another gspo-lab plan --advise is at work in {home}"
     with (
         exclusive_lock(home / CONDUCTOR_LOCK, refusal),
         WorkerPool(runs, console, launcher, slots, view) as pool,

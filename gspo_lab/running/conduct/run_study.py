@@ -82,7 +82,7 @@ def conduct(
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
         named = ", ".join(dict.fromkeys(warning.name for warning in warnings))
-        command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
+        command = shlex.join(["gspo-lab", "plan", str(study.path), *study.command[1:]])
         console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False)
     slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:

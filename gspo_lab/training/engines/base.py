@@ -47,8 +47,8 @@ class Engine(Protocol):
     Four more methods are asked where an engine has them: `check(settings)`, a LabError where a
     single value is beyond it; `ready()`, a LabError for what this machine lacks, asked before runs
     are made; `translated(settings)`, the settings of its program by their names there, shown by
-    `gspo-lab check`; and `write(run, folder)`, which writes what its program is given and returns
-    its command, for `gspo-lab check --write-config`.
+    `gspo-lab plan`; and `write(run, folder)`, which writes what its program is given and returns
+    its command, for `gspo-lab plan --write-config`.
     """
 
     capabilities: Capabilities

@@ -10,7 +10,7 @@ from claim_lab import PAIR, Fields, Numbers, evidence, gives
 
 from gspo_lab.analysis.claims import LIBRARY, judge
 from gspo_lab.analysis.readings import Source
-from gspo_lab.cli.verify import lines
+from gspo_lab.cli.calibrate import lines
 from gspo_lab.recording.store import DATABASE, Evidence
 from gspo_lab.report import render
 from gspo_lab.report.sections.answer import claims
@@ -103,7 +103,7 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
 
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:
-    data = json.loads(said("calibrate", "--simulations", "100", "--json"))
+    data = json.loads(said("certify", "--rule", "--simulations", "100", "--json"))
     assert data["ok"] is True
     text = "\n".join(lines(data["rows"], 100))
     assert "every row lies where it must" in text
@@ -139,7 +139,7 @@ def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
-    text = said("calibrate", "--simulations", "100", code=1)
+    text = said("certify", "--rule", "--simulations", "100", code=1)
     assert "WRONG" in text
     assert "not where it must be: score, normal, n = 3" in text
 
@@ -148,12 +148,12 @@ def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
     path = tmp_path / "toy.toml"
     head = 'question = "?"\ntask = "addition"\nseeds = 2\n[[claim]]\nname = "C04-clip-gap"\n'
     path.write_text(head + PAIR)
-    text = said("check", str(path))
+    text = said("plan", str(path))
     assert text.index("gspo: ") < text.index("warn: too-few-seeds: 2 seeds: no interval")
     assert "warn: no-primary: no benchmark" in text
     assert "warn: eps-too-narrow: arm.gspo" in text
     assert "claim C04-clip-gap" in text
     path.write_text(head + PAIR + "dual_clip = 3.0\n")
-    assert "error: dual-clip-one-arm" in said("check", str(path), code=2)
-    found = json.loads(said("check", str(path), "--json", code=2))["findings"][0]
+    assert "error: dual-clip-one-arm" in said("plan", str(path), code=2)
+    found = json.loads(said("plan", str(path), "--json", code=2))["findings"][0]
     assert (found["name"], found["level"]) == ("dual-clip-one-arm", "error")

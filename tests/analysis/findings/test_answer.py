@@ -310,7 +310,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
-    assert (said.word, said.command) == ("no verdict", "gspo-lab check studies/toy.toml")
+    assert (said.word, said.command) == ("no verdict", "gspo-lab plan studies/toy.toml")
 
 
 def slow_learner(run: Run, step: int) -> float:

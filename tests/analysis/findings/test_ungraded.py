@@ -111,8 +111,8 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
 
 
 def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Path) -> None:
-    """The same by `gspo-lab regrade`: every wrong answer of one arm has a later grade, which is
-    none.
+    """The same by `gspo-lab records regrade`: every wrong answer of one arm has a later grade,
+    which is none.
     """
     database = lab(tmp_path, lambda *_: False)
     for home in sorted((tmp_path / "runs" / "toy" / "gspo").glob("s*")):

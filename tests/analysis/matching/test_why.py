@@ -226,7 +226,7 @@ def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
 
 def test_why_prints_the_first_difference(lab: Lab) -> None:
     same, arms, listed, wrong = (
-        gspo_lab("diff", TWIN, other, *more, "--runs", lab.runs)
+        gspo_lab("compare", TWIN, other, *more, "--runs", lab.runs)
         for other, *more in (
             (OTHER,),
             ("toy/gspo/s0",),

@@ -1,4 +1,6 @@
-"""The calibration at a size for every day; `gspo-lab calibrate` runs it at 2,000 studies a cell."""
+"""The calibration at a size for every day; `gspo-lab certify --rule` runs it at 2,000 studies a
+cell.
+"""
 
 import math
 from dataclasses import replace

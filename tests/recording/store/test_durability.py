@@ -84,7 +84,7 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
         (b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1
     ):
         lab.db.write_bytes(damage)
-        with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
+        with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):
             ingest(lab.runs)
         kept = rebuild(lab.runs).replaced
         assert kept == lab.runs / f"lab.db.{place}.bak"

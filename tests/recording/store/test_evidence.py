@@ -131,7 +131,7 @@ def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
         connection.execute("ALTER TABLE steps DROP COLUMN entropy")
     with (
         Evidence.open(recorded.db) as evidence,
-        pytest.raises(LabError, match="older than the metric 'entropy': gspo-lab rebuild"),
+        pytest.raises(LabError, match="older than the metric 'entropy': gspo-lab records rebuild"),
     ):
         read_steps(evidence, "adding", ["entropy"])
 
@@ -331,7 +331,7 @@ def test_a_database_without_what_later_versions_added_is_told(
         connection.commit()
     with (
         Evidence.open(recorded.db) as evidence,
-        pytest.raises(LabError, match=r"is not whole .*: gspo-lab rebuild"),
+        pytest.raises(LabError, match=r"is not whole .*: gspo-lab records rebuild"),
     ):
         evidence.select("adding", query)
 
@@ -372,13 +372,13 @@ def test_where_no_study_is_none_is_guessed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"no database .*gspo-lab rebuild"):
+    with pytest.raises(LabError, match=r"no database .*gspo-lab records rebuild"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"")
     with pytest.raises(LabError, match="is empty or was made by an older"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"no database at all" * 100)
-    with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
+    with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):
         Evidence.open(lab.db)
 
 
@@ -393,11 +393,14 @@ def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
     recorded.db.write_bytes(bytes(data))
     with Evidence.open(recorded.db) as evidence:
         assert evidence.studies() == ["adding", "carrying"]
-        with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"):
+        with pytest.raises(LabError, match=r"is damaged.*gspo-lab records rebuild"):
             read_steps(evidence, "adding", ["prompt_digest"])
 
 
 def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:
     """SQLite quotes what it cannot parse, and bytes that are no text in it."""
-    with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"), explained(recorded.db):
+    with (
+        pytest.raises(LabError, match=r"is damaged.*gspo-lab records rebuild"),
+        explained(recorded.db),
+    ):
         b"\xb3".decode()

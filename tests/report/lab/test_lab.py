@@ -104,6 +104,6 @@ def test_reading_changes_no_byte_and_shows_the_moment_of_its_opening(tmp_path: P
 
 
 def test_a_folder_without_a_database_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="gspo-lab list --runs"):
+    with pytest.raises(LabError, match="gspo-lab show --runs"):
         gspo_lab.open(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -189,7 +189,7 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
     first.communicate()
     for command, told in (
         ("show", ("queued", "running", "(job ")),
-        ("list", ("2 running, 1 queued",)),
+        ("show", ("2 running, 1 queued",)),
     ):
         shown = subprocess.run(
             [sys.executable, "-m", "gspo_lab.cli", command, "--runs", str(bench.runs)],

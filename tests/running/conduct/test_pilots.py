@@ -1,5 +1,5 @@
 """Pilots of a real engine that only counts, and of models that train: calibrated ranges, and
-`gspo-lab advise`.
+`gspo-lab plan --advise`.
 """
 
 import io
@@ -186,7 +186,15 @@ def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) 
     (tmp_path / "first.py").write_text(FIRST)
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs()))
     (tmp_path / "mine.toml").write_text(toml)
-    line = [sys.executable, "-m", "gspo_lab.cli", "advise", str(tmp_path / "mine.toml"), "--json"]
+    line = [
+        sys.executable,
+        "-m",
+        "gspo_lab.cli",
+        "plan",
+        str(tmp_path / "mine.toml"),
+        "--advise",
+        "--json",
+    ]
     done = subprocess.run(
         [*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False
     )

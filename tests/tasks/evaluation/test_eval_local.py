@@ -80,7 +80,7 @@ def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problem
     shown = gspo_lab("show", row["run_id"], "--json").json
     assert shown[0]["name"] == str(here / "mine")
     assert [one["evaluation"] for one in shown] == [row["evaluation"]]
-    listed = gspo_lab("list").out
+    listed = gspo_lab("show").out
     assert "no studies yet" in listed
     assert all(said.json["scores"][0]["run_id"] in listed for said in (first, second))
 
@@ -343,6 +343,7 @@ def test_transcripts_are_kept_and_graded_again(here: Path) -> None:
         assert reward == pytest.approx(sum(turn["reward"] for turn in told))
         assert told[0]["text"] in text
     graded = done(
+        "records",
         "regrade",
         "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1],
     )
@@ -381,7 +382,7 @@ def test_who_cannot_reply_is_refused_before_anything_starts(
         )
     )
     (mine / "s.toml").write_text(f"{STUDY_OF_TURNS}{change}\n")
-    said = gspo_lab("check", "s.toml")
+    said = gspo_lab("plan", "s.toml")
     assert (said.code, said.out) == (2, "")
     assert told in said.err
 
@@ -396,8 +397,8 @@ def test_credit_by_turns_wants_turns_and_groups(mine: Path) -> None:
         (credited + 'advantage = "batch-std"\n', "turns are compared within their group"),
     ]:
         (mine / "s.toml").write_text(text)
-        said = gspo_lab("check", "s.toml")
+        said = gspo_lab("plan", "s.toml")
         assert said.code == 2
         assert told in said.err
     (mine / "s.toml").write_text(credited)
-    assert gspo_lab("check", "s.toml").code == 0
+    assert gspo_lab("plan", "s.toml").code == 0

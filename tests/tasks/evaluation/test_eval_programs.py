@@ -99,7 +99,7 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     assert f"below {bound:.0f}" in " ".join(gspo_lab(*asking).out.split())
 
     turn(here / "runs", {"1/A": 2, "1/B": 1, "1/D": 2})
-    gspo_lab("rebuild")
+    gspo_lab("records", "rebuild")
     rating = gspo_lab(*asking, "--json").json["scores"][0]["rating"]
     seen = estimate_rating([800, 1200, 1600], [1, 0.5, 0])
     assert rating == {**vars(seen), "note": "estimate, not CodeElo"}
@@ -143,8 +143,8 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     lines = [json.dumps({**answer, **right}) + "\n" for answer in answers]
     for path in runs.rglob("evaluations/*/journal.jsonl"):
         path.write_text("".join(lines))
-    gspo_lab("rebuild")
-    done("regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
+    gspo_lab("records", "rebuild")
+    done("records", "regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
     with Sandbox.open(slots=1, unsafe=True) as best:
         assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [
             (1, best.level)

@@ -139,7 +139,7 @@ def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
         some = ("eval", "--bench", "aime24", "--data", "some.jsonl", *asked)
         said = done(*some, "--limit", 8)
         assert [(row["problems"], row["score"]) for row in said.json["scores"]] == [(8, 0.0)]
-        assert gspo_lab("regrade", said.json["scores"][0]["run_id"]).code == 0
+        assert gspo_lab("records", "regrade", said.json["scores"][0]["run_id"]).code == 0
         for limit in ((), ("--limit", 11)):
             refused = gspo_lab(*some, *limit)
             assert refused.code == 2

@@ -1,4 +1,6 @@
-"""`gspo-lab regrade`: today's graders on stored answers; what was graded first is never lost."""
+"""`gspo-lab records regrade`: today's graders on stored answers; what was graded first is never
+lost.
+"""
 
 import contextlib
 import json
@@ -62,7 +64,7 @@ def score(runs: Path) -> tuple[Any, ...]:
 
 def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
     before = tables(here / "runs")
-    said = done("regrade", asked, "--apply")
+    said = done("records", "regrade", asked, "--apply")
     assert "no verdict changed" in said.out
     assert "0 grades put into force" in said.out
     assert tables(here / "runs") == before
@@ -83,7 +85,7 @@ def test_answers_in_a_folder_that_was_moved_are_graded_again(
     here.rename(moved)
     monkeypatch.chdir(moved)
     change_grader(moved, GRADER)
-    said = gspo_lab("regrade", asked)
+    said = gspo_lab("records", "regrade", asked)
     assert (said.code, "no verdict changed" in said.out) == (0, True), said
 
 
@@ -142,7 +144,7 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(
     before, (was, _) = tables(runs), score(runs)
     assert 0 < was < 1
     change_grader(here, GRADER.replace("== 0", "== 1"))
-    said = gspo_lab("regrade", asked, "--json").json
+    said = gspo_lab("records", "regrade", asked, "--json").json
     answers = before["answers"]
     assert len(said["changed"]) == len(answers)
     assert said["applied"] == 0
@@ -153,21 +155,21 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(
     assert one["by"] != one["now by"]
     assert tables(runs) == before
 
-    applied = gspo_lab("regrade", asked, "--apply")
+    applied = gspo_lab("records", "regrade", asked, "--apply")
     assert f"{len(answers)} grades put into force" in applied.out
     assert score(runs) == (pytest.approx(1 - was), 0)
     after = tables(runs)
     assert after["answers"] == before["answers"], "what was graded first is kept"
     assert len(after["grades"]) == len(answers)
-    assert gspo_lab("regrade", asked, "--json").json["changed"] == []
+    assert gspo_lab("records", "regrade", asked, "--json").json["changed"] == []
     shown = gspo_lab("show", asked, "--json").json
     assert shown[0]["score"] == pytest.approx(1 - was)
 
-    assert gspo_lab("rebuild").code == 0
+    assert gspo_lab("records", "rebuild").code == 0
     assert tables(runs) == after
 
     change_grader(here, GRADER)
-    gspo_lab("regrade", asked, "--apply")
+    gspo_lab("records", "regrade", asked, "--apply")
     assert score(runs) == (pytest.approx(was), 0)
     assert len(rows(runs, "SELECT * FROM grades")) == 2 * len(answers)
 
@@ -176,7 +178,7 @@ def test_a_grader_that_fails_grades_nothing_wrong(here: Path, asked: str) -> Non
     change_grader(
         here, "def grade(problem, answer):\n    return 1 / len(answer.replace(answer, ''))\n"
     )
-    said = gspo_lab("regrade", asked, "--apply", "--json").json
+    said = gspo_lab("records", "regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["now not graded"] == len(said["changed"]) == said["applied"] > 0
     assert all("ZeroDivisionError" in one["is"] for one in said["changed"])
@@ -187,7 +189,7 @@ def test_a_problem_that_is_gone_is_told(here: Path, asked: str) -> None:
     path = here / "problems.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line.replace("ticket", "lot") for line in lines))
-    said = gspo_lab("regrade", asked, "--apply", "--json").json
+    said = gspo_lab("records", "regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["problem gone"] == summary["answers"]
     assert (said["changed"], said["applied"]) == ([], 0)
@@ -240,10 +242,10 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
             journal.write([RunStatus(state="started", step=0, at=1.0), *said])
             journal.write([RunStatus(state="finished", step=4, at=2.0)])
     journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
-    listed = done("regrade", "sums")
+    listed = done("records", "regrade", "sums")
     assert "addition/0 → addition/1" in listed.out
     assert "8 grades differ in verdict, words or grader" in listed.out
-    said = gspo_lab("regrade", "sums", "--apply", "--json").json
+    said = gspo_lab("records", "regrade", "sums", "--apply", "--json").json
     assert (len(said["changed"]), said["applied"]) == (4, 8)
     assert rows(runs, "SELECT DISTINCT score FROM scores") == [(1.0,)]
     assert {path: path.read_bytes() for path in journals} == journals, (
@@ -258,7 +260,7 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
         1,
         "addition/1",
     )
-    only = gspo_lab("regrade", "sums/gspo/s0", "--json").json
+    only = gspo_lab("records", "regrade", "sums/gspo/s0", "--json").json
     assert only["changed"] == []
 
 
@@ -274,7 +276,9 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
 def test_what_cannot_be_graded_is_told(
     here: Path, asked: str, arguments: tuple[str, ...], told: str
 ) -> None:
-    said = gspo_lab("regrade", *(asked if word == "ASKED" else word for word in arguments))
+    said = gspo_lab(
+        "records", "regrade", *(asked if word == "ASKED" else word for word in arguments)
+    )
     assert said.code == 2
     assert told in said.err.splitlines()[-1]
 

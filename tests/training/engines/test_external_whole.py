@@ -133,7 +133,7 @@ def test_verl_reads_what_it_would_be_given(settings: dict[str, Any], tmp_path: P
         words = [word for one in changes for word in ("--set", one)]
         to = tmp_path / str(place)
         written = gspo_lab(
-            "check", tmp_path / "arms.toml", "--arms", "gspo", *words, "--write-config", to
+            "plan", tmp_path / "arms.toml", "--arms", "gspo", *words, "--write-config", to
         )
         assert written.code == 0, written.out + written.err
         overrides.append(str(to / "gspo/verl/attempt-1/overrides.txt"))
