@@ -1,7 +1,7 @@
 """Run folders with made-up but plausible records, and the database that `ingest` makes of them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,15 +115,16 @@ def make_lab(
     until: Callable[[Run], int] | None = None,
     end: Callable[[Run], str | None] = lambda run: "finished",
     record: bool = True,
+    arms: Sequence[str] | None = None,
 ) -> Path:
     """A database of one study (added to the folder's others). `gain` is what GSPO's arms score
     above the others; `until` is the step at which a run's records end, `end` its last state (None:
-    nobody wrote one).
+    nobody wrote one). `arms` are those that are run; None: all.
     """
     path = folder / "studies" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(toml.format(seeds=seeds, steps=steps, every=every))
-    study = load_study(path)
+    study = load_study(path, arms=arms)
     runs = folder / "runs"
     declare(study, runs)
     for run in study.runs():

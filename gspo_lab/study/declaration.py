@@ -222,7 +222,9 @@ class Declaration:
 
     @property
     def treatments(self) -> list[str]:
-        """Every arm but the baseline."""
+        """Every arm but the baseline; empty where the baseline is no arm (`run --arms`)."""
+        if self.baseline not in self.arms:
+            return []
         return [name for name in self.arms if name != self.baseline]
 
     @property

@@ -121,7 +121,10 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
         return _of_doses(source)
     if not decided.verdicts:
         why = decided.reason or Reason("swept", {"decided": decided})
-        return StudyAnswer("no verdict", "grey", _rerun(source, "check"), (count,), why=why)
+        command = _rerun(source, "check")
+        if declared.sweep is None and declared.baseline not in declared.arms:
+            command = ("run", *drop_options(_commands(source), "--arms"))
+        return StudyAnswer("no verdict", "grey", command, (count,), why=why)
     return _withheld(source) or (
         _of_stability if declared.verdict.question == "stability" else _of_scores
     )(source)

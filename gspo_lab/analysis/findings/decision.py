@@ -170,6 +170,8 @@ def decision(source: Source) -> Decision:
         reason = Reason("trials", {"of": declared.trials_of})
     elif not start.swept and bench is None:
         reason = Reason("no benchmark")
+    elif not start.swept and declared.baseline not in declared.arms:
+        reason = Reason("no baseline", {"arm": declared.baseline})
     elif not start.swept and not declared.treatments:
         reason = Reason("one arm", {"arm": declared.baseline})
     if reason is not None or start.swept:

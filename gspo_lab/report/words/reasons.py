@@ -102,6 +102,10 @@ SAY: dict[str, Callable[..., str] | str] = {
         "no verdict: the study declares no benchmark, so the score that would decide is not"
         " measured"
     ),
+    "no baseline": (
+        "no verdict: {arm}, the declared baseline, is not among the arms of these runs, so there"
+        " is nothing to compare them with"
+    ),
     "one arm": "no verdict: {arm} is the only arm, so there is nothing to compare it with",
     # Of claims.
     "untested": "no study here tests it: {why}",

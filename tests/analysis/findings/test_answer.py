@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import added_later, source
+from laboratory import added_later, rendered, source
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, by_seed, make_lab, right
 
 from gspo_lab.analysis.claims import answer
@@ -314,6 +314,31 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
     assert (said.word, said.command) == ("no verdict", "gspo-lab plan studies/toy.toml")
+
+
+BASELINE = '[verdict]\nbaseline = "grpo"\n'
+
+
+@pytest.mark.parametrize(
+    ("toml", "arms"),
+    [
+        (TWO_ARMS + BASELINE, ["gspo"]),
+        (TWO_ARMS + BASELINE + 'question = "stability"\n', ["gspo"]),
+        (FOUR_ARMS + BASELINE, ["gspo", "gspo-replay"]),
+        (FOUR_ARMS + BASELINE + 'order = ["grpo-replay", "gspo", "gspo-replay"]\n', ["gspo"]),
+    ],
+)
+def test_without_the_baseline_s_runs_nothing_is_compared(
+    tmp_path: Path, toml: str, arms: list[str]
+) -> None:
+    """`run --arms` may leave the baseline out: the report says so, and proposes all arms."""
+    database = make_lab(tmp_path, toml, arms=arms)
+    said = answered(database)
+    assert said.word == "no verdict"
+    assert said.command == "gspo-lab run studies/toy.toml"
+    shown = rendered(database)
+    assert "grpo, the declared baseline, is not among the arms of these runs" in shown.markdown
+    assert "the declared baseline, is not among the arms" in shown.html
 
 
 def slow_learner(run: Run, step: int) -> float:
