@@ -39,6 +39,8 @@ from gspo_lab.training.objectives.presets import Objective
 from gspo_lab.training.objectives.settings import BY_CRITIC
 
 ALL = "trl verl areal"
+BUILT_IN_MODELS = ("tiny-qwen3", "tiny-qwen3-moe", "tiny-qwen3-moe-fresh", "tiny-olmoe")
+"""The models that are made here (`training.models.check.EMBEDDED` describes them)."""
 
 
 class TaskTable(BaseModel):
@@ -533,7 +535,10 @@ class Settings(Table):
             cost=True,
             peers="trl=model_name_or_path verl=actor_rollout_ref.model.path areal=actor.path",
         ),
-    ] = Field("tiny-qwen3", description="a built-in model, a local folder or a Hub id")
+    ] = Field(
+        "tiny-qwen3",
+        description="a built-in model, a folder or a Hub id; a folder's path starts at the study's file",
+    )
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(
         40, ge=1, le=10**6, description="rollout batches to train on"
@@ -571,7 +576,7 @@ class Settings(Table):
         """Whether the model is made here, from a seed; others start from their checkpoint as it
         is.
         """
-        return self.model.startswith("tiny-")
+        return self.model in BUILT_IN_MODELS
 
 
 KEYS = keys(Settings)

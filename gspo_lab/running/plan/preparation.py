@@ -117,7 +117,7 @@ def pilot(
     data["record"] |= {"detail_every": 1, "token_detail": True}
     settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
     bands = reference_bands([settings])
-    base, seed = str(study.path.parent.resolve()), FIRST_SEED + study.seeds[0]
+    seed = FIRST_SEED + study.seeds[0]
     return Run(
         place or f"{study.name}/{PILOTS}",
         name or arm.name,
@@ -125,7 +125,7 @@ def pilot(
         settings,
         arm.declared,
         bands,
-        base,
+        str(study.base),
     )
 
 
