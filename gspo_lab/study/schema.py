@@ -537,7 +537,9 @@ class Settings(Table):
         ),
     ] = Field(
         "tiny-qwen3",
-        description="a built-in model, a folder or a Hub id; a folder's path starts at the study's file",
+        description=(
+            "a built-in model, a folder or a Hub id; a folder's path starts at the study's file"
+        ),,
     )
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(

@@ -49,7 +49,7 @@ def test_a_relative_model_lies_beside_the_study(
     assert study("Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
     shutil.move(beside / "my-model", elsewhere / "my-model")
     study("my-model")
-    with pytest.raises(LabError, match="write model = '../elsewhere/my-model'"):
+    with pytest.raises(LabError, match=r"write model = '\.\./elsewhere/my-model'"):
         preflight(load_study(path), here=False)
 
 
