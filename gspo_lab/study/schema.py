@@ -539,7 +539,7 @@ class Settings(Table):
         "tiny-qwen3",
         description=(
             "a built-in model, a folder or a Hub id; a folder's path starts at the study's file"
-        ),,
+        ),
     )
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(
