@@ -160,7 +160,7 @@ def _odd_candidates(
                 "update.epochs": settings.update.epochs,
             }
             prices = cost(settings.model_dump(mode="json"))
-            passes = {key: price for key, price in prices.items() if KEYS[key].dear}
+            passes = {key: price for key, price in prices.items() if KEYS[key].expensive_values}
             common, of_arm = common or trained, of_arm or passes
             if keys := differing(common, trained) + differing(of_arm, passes):
                 unequal.append(
