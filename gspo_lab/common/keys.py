@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """A valid folder name; names that begin with another character are reserved for gspo-lab."""
 
-MANY, HUGE = 10**9, 1e9
+MANY = 10**9
+HUGE = 1e9
 """More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays
 finite below.
 """

@@ -27,16 +27,21 @@ from rich.text import Text
 from gspo_lab.common.states import Phase, State
 
 REDRAW_SECONDS = 1.0
-FIRST_LINE_SECONDS, LAST_LINE_SECONDS = 5.0, 60.0
+FIRST_LINE_SECONDS = 5.0
+LAST_LINE_SECONDS = 60.0
 """Between two plain lines: the first after the former, later ones after a twentieth of the elapsed
 time, up to the latter."""
 PACE_SECONDS = 60.0
 """A count's pace is that of the last minute: what was stored before would make it look too good."""
 RUNNING_NAMED = 4
 """A plain line names at most so many cells."""
-BAR_WIDTH, CELL = 24, 19
+BAR_WIDTH = 24
+CELL = 19
 """Columns of the bar, and of a cell that names its state and its steps."""
-WARM_STARTS, TRIALS, PILOTS, TRAINING = "warm starts", "trials", "pilots", "training"
+WARM_STARTS = "warm starts"
+TRIALS = "trials"
+PILOTS = "pilots"
+TRAINING = "training"
 """The stages of a study. Warm starts are not counted among the cells that finish: they are made for
 runs.
 """
@@ -510,7 +515,9 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
     over = threading.Event()
 
     def advance(name: str, more: int) -> None:
-        progress, now, times = counts[name], time.monotonic(), recent[name]
+        progress = counts[name]
+        now = time.monotonic()
+        times = recent[name]
         progress.step += more
         times.append((now, progress.step))
         while len(times) > 2 and now - times[1][0] >= PACE_SECONDS:

@@ -78,7 +78,8 @@ class ClaimData:
             raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
             later = reading.window.minibatch is Minibatch.LATER
-            warm_up, planned = first_settled(self.of)[run], self.settings(arm).steps
+            warm_up = first_settled(self.of)[run]
+            planned = self.settings(arm).steps
             raise Untestable(
                 "only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later
             )

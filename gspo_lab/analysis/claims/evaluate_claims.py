@@ -200,7 +200,8 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
 def _reasons(
     result: Result, word: ClaimLabel, side: Side | None, p: float | None, adjusted: float | None
 ) -> tuple[Reason, ...]:
-    reading, parts = result.reading, result.parts
+    reading = result.reading
+    parts = result.parts
     raised = p is not None and adjusted is not None and p < reading.alpha <= adjusted
     out = []
     if word == "contradicted":
@@ -326,8 +327,11 @@ def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
     rollout = settings.rollout
     budget = rollout.tokens_per_step
     return (
-        *(rollout.staleness, int(budget is not None), -(budget or 0)),
-        *(rollout.dynamic_sampling, rollout.overlong_buffer or 0),
+        rollout.staleness,
+        int(budget is not None),
+        -(budget or 0),
+        rollout.dynamic_sampling,
+        rollout.overlong_buffer or 0,
     )
 
 
@@ -335,7 +339,8 @@ def _plain(settings: Settings) -> bool:
     """Whether an arm has the clip, no replay, no factors of token terms, and another aggregation
     than LUSPO's.
     """
-    objective, unreplayed = settings.objective, settings.routing_replay == "none"
+    objective = settings.objective
+    unreplayed = settings.routing_replay == "none"
     plain = objective.policy_loss == "clip" and not objective.weighs_tokens
     return plain and unreplayed and objective.aggregation != LUSPO
 

@@ -90,7 +90,9 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
 
 
 def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
-    declared, decided, runs = source.declaration, decision(source), count_unstable_runs(source)
+    declared = source.declaration
+    decided = decision(source)
+    runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = Reason("runs", {"runs": len(states)})
     if declared.trials_of is not None:
@@ -132,15 +134,14 @@ def _withheld(source: Source) -> StudyAnswer | None:
     """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too
     few.
     """
-    decided, verdicts = decision(source), decision(source).answering
+    decided = decision(source)
+    verdicts = decision(source).answering
     if any(verdict.word != "withheld" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
     if lacking:
-        why, runs = (
-            Reason("runs missing", {"runs": len(lacking)}),
-            Reason("these runs", {"runs": lacking}),
-        )
+        why = Reason("runs missing", {"runs": len(lacking)})
+        runs = Reason("these runs", {"runs": lacking})
         return StudyAnswer("withheld", "red", _rerun(source, "run"), (runs,), why=why)
     measured = (Reason("differences", {"verdicts": verdicts}),)
     barred = [verdict for verdict in verdicts if verdict.barred]
@@ -150,10 +151,8 @@ def _withheld(source: Source) -> StudyAnswer | None:
         return StudyAnswer("withheld", "red", (command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
-        word, why = (
-            "one seed" if seeds == 1 else f"{seeds} seeds",
-            Reason("too few seeds", {"seeds": seeds}),
-        )
+        word = "one seed" if seeds == 1 else f"{seeds} seeds"
+        why = Reason("too few seeds", {"seeds": seeds})
         return StudyAnswer(word, "grey", _more_seeds(source, 5), measured, why=why)
     return None
 
@@ -214,7 +213,8 @@ def _of_stability(source: Source) -> StudyAnswer:
         )
     if not count_unstable_runs(source).reached and not words & {"more stable", "less stable"}:
         scores = Reason("scores alone", {"verdicts": tuple(decision(source).verdicts.values())})
-        command, why = _other_rate(source, 2.0, "further"), Reason("stability unknown")
+        command = _other_rate(source, 2.0, "further")
+        why = Reason("stability unknown")
         return StudyAnswer(
             "regime not reached", "grey", command, (_unstable(source), scores), why=why
         )

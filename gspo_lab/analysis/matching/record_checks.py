@@ -149,7 +149,8 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
     """
     first: dict[tuple[Any, ...], Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.seed):
-        tokens, logprobs = trace.first.get("rollout_digest"), trace.first.get("logprob_digest")
+        tokens = trace.first.get("rollout_digest")
+        logprobs = trace.first.get("logprob_digest")
         if tokens is not None and logprobs is not None:
             known = first.setdefault((trace.arm, tokens, logprobs), trace)
             if known.seed != trace.seed:

@@ -74,7 +74,8 @@ def ranking(
         paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b))
         for a, b in pairs
     ]
-    ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
+    ahead = dict.fromkeys(scores, 0)
+    behind = dict.fromkeys(scores, 0)
     steps = step_down([paired.p for paired in compared], alpha)
     apart = {
         (b, a) if (paired.estimate or 0.0) > 0 else (a, b)

@@ -67,7 +67,7 @@ SAY: dict[str, Callable[..., str] | str] = {
         "pairing by seed did not help: the arms are not positively correlated over seeds"
     ),
     "alpha is shared": lambda arms, looks, level, alpha: (
-        f"{' and '.join([f'{arms} arms'] * (arms > 1) + [f'{looks} declared looks'] * (looks > 1))}"
+        f"{' and '.join(([f'{arms} arms'] if arms > 1 else []) + ([f'{looks} declared looks'] if looks > 1 else []))}"
         f" share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
     ),
     "no answers stored": (
@@ -283,7 +283,8 @@ def tone(verdict: Verdict) -> Tone:
 
 def label(verdict: Verdict) -> str:
     """Subject, baseline and word, without a verb."""
-    subject, baseline = verdict.subject, verdict.baseline
+    subject = verdict.subject
+    baseline = verdict.baseline
     if baseline is None:
         return f"{subject} {short(verdict)}"
     if verdict.word in APART:

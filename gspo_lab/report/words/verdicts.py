@@ -59,7 +59,8 @@ def sentence(verdict: Verdict, *, bounded: bool = True) -> str:
 
 def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
     """The verdict as one sentence, then what limits it."""
-    first, second = verdict.subject, verdict.baseline
+    first = verdict.subject
+    second = verdict.baseline
     about = reason_text(verdict.about) if verdict.about else ""
     if second is None:
         text = f"{first} is {short(verdict)}."
@@ -256,7 +257,8 @@ def lines(answer: StudyAnswer) -> tuple[str, str, str]:
 
 def answer_to_json(answer: StudyAnswer) -> dict[str, str]:
     """Plain data, as the report's JSON has it."""
-    said, ground = answer_text(answer), ground_text(answer)
+    said = answer_text(answer)
+    ground = ground_text(answer)
     texts = {"label": chip(answer), "said": said, "rests_on": ground, "next": answer.command}
     return {"word": answer.word, "colour": answer.colour, **texts}
 
@@ -287,7 +289,8 @@ def unstable_runs(counts: UnstableRunCounts, level: float | None = None) -> str:
 
 def best_arms(ranking: Ranking) -> str:
     """Which arms may be the best."""
-    arms, best = len(ranking.places), ranking.may_be_best
+    arms = len(ranking.places)
+    best = ranking.may_be_best
     if ranking.seeds < LEAST_SEEDS:
         return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
     pairs = (
@@ -306,7 +309,8 @@ def _differences(verdicts: Sequence[Comparison]) -> str:
     if not known:
         return "No difference is measured."
     first, estimate = known[0]
-    margin, pairs = f"margin ±{first.margin:g}", f"{counted(first.paired.n, 'pair')} of runs"
+    margin = f"margin ±{first.margin:g}"
+    pairs = f"{counted(first.paired.n, 'pair')} of runs"
     if len(known) > 1:
         values = [value for _, value in known]
         return (
@@ -493,12 +497,15 @@ def swept(decided: Decision) -> list[str]:
 
 def doses(response: DoseResponse) -> list[str]:
     """One line per arm, then one per ratio, then what does not count."""
-    key, baseline = response.key, response.baseline
+    key = response.key
+    baseline = response.baseline
     about = "" if response.about is None else reason_text(response.about)
     lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
     lines += [_ratio(arm, baseline, ratio, key, about) for arm, ratio in response.ratios.items()]
-    return lines + [f"Not counted, added after the first step: {', '.join(response.added)}"] * bool(
-        response.added
+    return lines + (
+        [f"Not counted, added after the first step: {', '.join(response.added)}"]
+        if bool(response.added)
+        else []
     )
 
 
@@ -565,7 +572,8 @@ def _ratio(arm: str, baseline: str, ratio: DoseLimits, key: str, about: str) -> 
 def _needed(limits: DoseLimits) -> str:
     if limits.needed is None:
         return ""
-    below, above = limits.needed.below, limits.needed.above
+    below = limits.needed.below
+    above = limits.needed.above
     sides = [
         f"below {below:.3g}" if below is not None else "",
         f"above {above:.3g}" if above is not None else "",

@@ -22,7 +22,8 @@ START_SECONDS = 1.0
 """A worker's start: loading the model. About 6 s of imports are made once for all cores of this
 machine; on a GPU, or another host, they come on top of each start."""
 
-CPU_FLOPS, GPU_FLOPS = 4e10, 5e13
+CPU_FLOPS = 4e10
+GPU_FLOPS = 5e13
 """Reached by one core at small models, and by one GPU: orders of magnitude, no more."""
 
 EMBEDDED_ACTIVE = {False: 6e5, True: 4e5}

@@ -79,10 +79,8 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence, verdict = (
-        words.answer_text(said),
-        "gspo and grpo are equivalent within the margin: +0.005",
-    )
+    sentence = words.answer_text(said)
+    verdict = "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
     assert words.ground_text(said).endswith(

@@ -17,7 +17,8 @@ from gspo_lab.tasks import task_key
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
-    bench.steps, bench.b = 6, 'clip = "calibrated"'
+    bench.steps = 6
+    bench.b = 'clip = "calibrated"'
     found = plan(bench.study(), bench.runs, jobs=2)
     assert [(run.id, run.state, run.steps) for run in found.runs] == [
         (f"count/{run}", "planned", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
@@ -42,7 +43,8 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Bench) -> None:
-    bench.steps, bench.b = 6, "rollout = {dynamic_sampling = 3}"
+    bench.steps = 6
+    bench.b = "rollout = {dynamic_sampling = 3}"
     bench.verdict = '[waive]\nfilter-one-arm = "what it asks for is counted"\n'
     found = plan(bench.study(), bench.runs, jobs=2)
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
