@@ -85,8 +85,8 @@ def reading(path: Path) -> sqlite3.Connection:
     _need_strict()
     if not path.is_file():
         raise LabError(
-            f"no database {path}: run a study first, or make it from the run folders: gspo-lab records"
-            " rebuild"
+            f"no database {path}: run a study first, or make it from the run folders: gspo-lab"
+            " records rebuild"
         )
     with explained(path):
         connection = _connect_read_only(path)

@@ -303,9 +303,8 @@ def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[S
     except LabError:
         if on != LOCAL or not device.startswith("cuda") or visible_gpus():
             raise
-        return ([Slot("gpu", "0", {})] if jobs or 1 else []), [
-            "for one GPU, of which there is none here"
-        ]
+        slots = [Slot("gpu", "0", {}) for _ in range(jobs or 1)]
+        return slots, ["for one GPU, of which there is none here"]
 
 
 class _Tasks:
