@@ -34,7 +34,7 @@ UNDER_WAY = (State.RUNNING, State.QUEUED)
 ENOUGH_SEEDS = 5
 MOST_SEEDS = 20
 """For more seeds than this the answer proposes `plan`, which compares what else could decide."""
-HERE = ("run", "plan", "check", "replicate", "regrade")
+HERE = ("run", "plan", "replicate", "records")
 """Commands that train or grade, which are useless for imported runs."""
 
 
@@ -121,7 +121,7 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
         return _of_doses(source)
     if not decided.verdicts:
         why = decided.reason or Reason("swept", {"decided": decided})
-        command = _rerun(source, "check")
+        command = _rerun(source, "plan")
         if declared.sweep is None and declared.baseline not in declared.arms:
             command = ("run", *drop_options(_commands(source), "--arms"))
         return StudyAnswer("no verdict", "grey", command, (count,), why=why)
@@ -146,9 +146,9 @@ def _withheld(source: Source) -> StudyAnswer | None:
     measured = (Reason("differences", {"verdicts": verdicts}),)
     barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
-        command = "regrade" if decided.matched.ok else "certify"
+        command = ("records", "regrade") if decided.matched.ok else ("certify",)
         why = Reason("barred", {"verdict": barred[0]})
-        return StudyAnswer("withheld", "red", (command, source.study), measured, why=why)
+        return StudyAnswer("withheld", "red", (*command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
         word = "one seed" if seeds == 1 else f"{seeds} seeds"
@@ -207,7 +207,7 @@ def _of_stability(source: Source) -> StudyAnswer:
         return StudyAnswer(
             NOT_JUDGED,
             "grey",
-            _rerun(source, "check"),
+            _rerun(source, "plan"),
             (count,),
             why=Reason("stability not judged"),
         )
@@ -256,7 +256,7 @@ def _of_doses(source: Source) -> StudyAnswer:
     if any(resolved):
         return StudyAnswer("resolved in part", "blue", _replicate(source), grounds, why=why)
     if not count_unstable_runs(source).reached:
-        return StudyAnswer("regime not reached", "grey", _rerun(source, "check"), grounds, why=why)
+        return StudyAnswer("regime not reached", "grey", _rerun(source, "plan"), grounds, why=why)
     return StudyAnswer("not resolved", "grey", _rerun(source, "plan"), grounds, why=why)
 
 

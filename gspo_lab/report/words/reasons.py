@@ -36,6 +36,15 @@ def _warm_up(arm: str, steps: int, planned: int, later: bool) -> str:
     )
 
 
+def _shared_alpha(arms: int, looks: int, level: float, alpha: float) -> str:
+    sharers = []
+    if arms > 1:
+        sharers.append(f"{arms} arms")
+    if looks > 1:
+        sharers.append(f"{looks} declared looks")
+    return f"{' and '.join(sharers)} share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
+
+
 SAY: dict[str, Callable[..., str] | str] = {
     "not matched": "{why}",
     "pairs incomplete": lambda running, complete, planned: (
@@ -66,10 +75,7 @@ SAY: dict[str, Callable[..., str] | str] = {
     "pairing did not help": (
         "pairing by seed did not help: the arms are not positively correlated over seeds"
     ),
-    "alpha is shared": lambda arms, looks, level, alpha: (
-        f"{' and '.join(([f'{arms} arms'] if arms > 1 else []) + ([f'{looks} declared looks'] if looks > 1 else []))}"
-        f" share alpha = {alpha:g}: the verdict needs p < {level:.3g}"
-    ),
+    "alpha is shared": _shared_alpha,
     "no answers stored": (
         "no answers are stored: the sampling sd is not known, and no part of the interval"
     ),

@@ -504,7 +504,7 @@ def doses(response: DoseResponse) -> list[str]:
     lines += [_ratio(arm, baseline, ratio, key, about) for arm, ratio in response.ratios.items()]
     return lines + (
         [f"Not counted, added after the first step: {', '.join(response.added)}"]
-        if bool(response.added)
+        if response.added
         else []
     )
 
