@@ -199,7 +199,8 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
     """
     import gspo_lab
 
-    home, file = options.home, HERE.parent / "studies" / "quickstart.toml"
+    home = options.home
+    file = HERE.parent / "studies" / "quickstart.toml"
     places = ["--runs", str(home / "runs"), "--output-dir", str(home / "reports")]
     for name, device in (("cpu", "cpu"), ("device", options.device)):
         line = [
@@ -215,7 +216,8 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
         ]
         done([sys.executable, "-m", "gspo_lab.cli", *line, "--set", f"device={device}"])
     with gspo_lab.open(home / "runs") as lab:
-        cpu, device = lab.study("cpu"), lab.study("device")
+        cpu = lab.study("cpu")
+        device = lab.study("device")
         of_steps = (
             "prompt_digest",
             "rollout_digest",
@@ -223,15 +225,15 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
             "mismatch_abs_mean",
             "seconds_step",
         )
-        a, b = (
-            one.records(*of_steps).sort_values(["arm", "step"]).reset_index()
-            for one in (cpu, device)
-        )
+        a = cpu.records(*of_steps).sort_values(["arm", "step"]).reset_index()
+        b = device.records(*of_steps).sort_values(["arm", "step"]).reset_index()
         of_updates = ("grad_norm", "clip_fraction_tokens")
         order = ["arm", "step", "minibatch"]
-        x, y = (one.records(*of_updates).sort_values(order).reset_index() for one in (cpu, device))
+        x = cpu.records(*of_updates).sort_values(order).reset_index()
+        y = device.records(*of_updates).sort_values(order).reset_index()
         final = [one.runs().set_index("arm")["final"] for one in (cpu, device)]
-    began, opened = a["step"] == 0, (x["step"] == 0) & (x["minibatch"] == 0)
+    began = a["step"] == 0
+    opened = (x["step"] == 0) & (x["minibatch"] == 0)
     clipped = [one.groupby("arm")["clip_fraction_tokens"].mean() for one in (x, y)]
     equal = a["rollout_digest"] == b["rollout_digest"]
     yield row(
@@ -307,7 +309,8 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
     if model is None:
         yield row("SmolLM2", None, "GSPO_LAB_SMOLLM2 names no folder")
         return
-    study, runs = HERE.parent / "studies" / "smollm2.toml", options.home / "runs"
+    study = HERE.parent / "studies" / "smollm2.toml"
+    runs = options.home / "runs"
     sizes = ["rollout.prompts_per_step=2", "rollout.max_tokens=8"] if options.tiny else []
     # Without skipping, all log-probs are compared, also where no response earned anything.
     whole = ["update.skip_zero_advantage=false", "bench.addition.problems=2"]
@@ -345,7 +348,8 @@ def smollm2(options: argparse.Namespace) -> Iterator[Row]:
                 "mismatch_abs_mean", "mismatch_k3", "reward_mean", *laps
             )
             updates = lab.study(f"p{index}").records("nonfinite")
-        first, second = (steps.reset_index().sort_values("step").iloc[place] for place in (0, 1))
+        first = steps.reset_index().sort_values("step").iloc[0]
+        second = steps.reset_index().sort_values("step").iloc[1]
         yield row(
             f"{name}: sampler against trainer", float(first["mismatch_abs_mean"]), "nats a token"
         )
@@ -444,7 +448,8 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
     if not sampler.tells_routes:
         yield row("vLLM: experts (R3)", None, f"not told on {options.device}")
         return
-    routers, gaps = Routers.of(model), []
+    routers = Routers.of(model)
+    gaps = []
     assert routers is not None
     for one in rollouts[:8]:
         ids = torch.tensor([[*one.request.prompt_ids, *one.response_ids[:-1]]], device=model.device)

@@ -51,9 +51,11 @@ def wanted(count: int) -> list[bytes]:
 
 def timed(tests: int, work: Callable[[], None]) -> dict[str, float]:
     """Tests per second, and the CPU time of each, which depends little on other work."""
-    before, began = os.times(), time.perf_counter()
+    before = os.times()
+    began = time.perf_counter()
     work()
-    seconds, after = time.perf_counter() - began, os.times()
+    seconds = time.perf_counter() - began
+    after = os.times()
     return {
         "tests/s": tests / seconds,
         "CPU ms a test": 1e3 * (sum(after[:4]) - sum(before[:4])) / tests,

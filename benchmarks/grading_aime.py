@@ -11,7 +11,8 @@ from gspo_lab.tasks.benchmarks.aime import Aime24
 
 GOLD = Problem("aime24-x", "?", "25")
 STEP = "So $\\frac{a}{b} = {x}_1 + 24$, and we get $\\sqrt{25}$ from it. "
-ROUNDS, ANSWERS = 7, 200
+ROUNDS = 7
+ANSWERS = 200
 
 
 def milliseconds(answer: str) -> float:

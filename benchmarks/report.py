@@ -29,54 +29,48 @@ MINIBATCHES = 2
 EVALUATIONS = 20
 PROBLEMS = 50
 STEP_METRICS = (
-    *(
-        "reward_mean",
-        "entropy",
-        "response_tokens_mean",
-        "truncated_responses",
-        "zero_variance_groups",
-        "mismatch_k3",
-    ),
-    *(
-        "prompts_total",
-        "tokens_trained_total",
-        "flops_total",
-        "device_seconds_total",
-        "mismatch_k1",
-    ),
-    *(
-        "mismatch_abs_max",
-        "reward_std",
-        "response_tokens_t1",
-        "response_tokens_t2",
-        "mismatch_abs_mean",
-    ),
-    *("mismatch_outside_2", "route_gap", "seconds_step", "seconds_rollout"),
+    "reward_mean",
+    "entropy",
+    "response_tokens_mean",
+    "truncated_responses",
+    "zero_variance_groups",
+    "mismatch_k3",
+    "prompts_total",
+    "tokens_trained_total",
+    "flops_total",
+    "device_seconds_total",
+    "mismatch_k1",
+    "mismatch_abs_max",
+    "reward_std",
+    "response_tokens_t1",
+    "response_tokens_t2",
+    "mismatch_abs_mean",
+    "mismatch_outside_2",
+    "route_gap",
+    "seconds_step",
+    "seconds_rollout",
 )
 UPDATE_METRICS = (
-    *("grad_norm", "clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
-    *(
-        "response_tokens",
-        "active_tokens",
-        "would_clip_fraction_tokens_grpo",
-        "would_clip_fraction_tokens_gspo",
-    ),
-    *(
-        "log_ratio_std_tokens",
-        "log_ratio_std_responses",
-        "clip_fraction_active_tokens",
-        "stale_k3",
-        "stale_k1",
-    ),
-    *(
-        "effective_fraction_tokens",
-        "ratio_max_negative",
-        "nonfinite",
-        "expert_change",
-        "router_entropy",
-        "loss",
-    ),
-    *("log_ratio_max_abs",),
+    "grad_norm",
+    "clip_fraction_tokens",
+    "clip_fraction_tokens_high",
+    "clip_fraction_tokens_low",
+    "response_tokens",
+    "active_tokens",
+    "would_clip_fraction_tokens_grpo",
+    "would_clip_fraction_tokens_gspo",
+    "log_ratio_std_tokens",
+    "log_ratio_std_responses",
+    "clip_fraction_active_tokens",
+    "stale_k3",
+    "stale_k1",
+    "effective_fraction_tokens",
+    "ratio_max_negative",
+    "nonfinite",
+    "expert_change",
+    "router_entropy",
+    "loss",
+    "log_ratio_max_abs",
 )
 """A study of 20 metrics has the first ten of each; a study of 40 has all."""
 INTEGERS = (
@@ -186,10 +180,8 @@ def write_journal(run: Any, size: Size, home: Path) -> None:
             [RunStatus(state="started", step=0, at=1000.0, facts={"device": "cpu", "threads": 1})]
         )
         for step in range(0, size.steps + 1, size.steps // EVALUATIONS):
-            level, draw = (
-                0.3 + 0.4 * step / size.steps,
-                rng if step else np.random.default_rng(run.seed),
-            )
+            level = 0.3 + 0.4 * step / size.steps
+            draw = rng if step else np.random.default_rng(run.seed)
             right = draw.random(PROBLEMS) < level
             journal.write(
                 AnswerRecord(
@@ -218,7 +210,8 @@ def series(run: Any, size: Size) -> tuple[dict[str, list[Any]], dict[str, list[A
     import numpy as np
 
     rng = np.random.default_rng([7, run.seed, *run.arm.encode()])
-    steps, half = np.arange(size.steps), size.metrics // 2
+    steps = np.arange(size.steps)
+    half = size.metrics // 2
     rise = 1 - np.exp(-3 * steps / size.steps)
     own: dict[str, list[Any]] = {
         "step": steps.tolist(),
@@ -268,7 +261,8 @@ def render_once(database: Path, to: Path) -> None:
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:
     """Seconds of a fresh process from start to end, with imports, and its processor time."""
     for _ in range(times):
-        begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        begun = time.perf_counter()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, str(HERE), "--render", str(database), str(to)], check=True)
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield (

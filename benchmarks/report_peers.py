@@ -67,7 +67,8 @@ def fast_loader(runs: int, steps: int, metrics: int, folder: Path) -> float:
         channel_creds_type=grpc_util.ChannelCredsType.LOCAL,
     )
     server.start()
-    context, found = RequestContext(), 0
+    context = RequestContext()
+    found = 0
     while found < runs * metrics * steps and time.perf_counter() - begun < 300:
         series = server.data_provider.read_scalars(
             context, experiment_id="", plugin_name="scalars", downsample=steps

@@ -60,7 +60,8 @@ def main() -> None:
 
 def measured(home: Path, starts: int) -> dict[str, dict[str, float]]:
     (home / "start.toml").write_text(STUDY.format(seeds=list(range(2 * starts + 1))))
-    study, runs = load_study(home / "start.toml"), home / "runs"
+    study = load_study(home / "start.toml")
+    runs = home / "runs"
     pool = LocalPool(1)
     (slot,) = pool.slots("cpu")
     for errand in starts_to_make(study.runs(), runs):

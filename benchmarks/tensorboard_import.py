@@ -59,10 +59,12 @@ def write(folder: Path, runs: int, steps: int, metrics: int) -> None:
 
 def timed(*command: str) -> Measured:
     """One process, which must succeed."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
-    wall, process.returncode = time.perf_counter() - began, os.waitstatus_to_exitcode(status)
+    wall = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{' '.join(command[3:6])}: exit code {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

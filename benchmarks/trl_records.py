@@ -76,11 +76,13 @@ class Alternating(LabTrainer):  # type: ignore[misc]
     """Records only even steps."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self.recorded, self.done = self.step % 2 == 0, 0
+        self.recorded = self.step % 2 == 0
+        self.done = 0
         self.began = time.process_time()
         if self.recorded:
             return super()._generate_and_score_completions(inputs)
-        self.clock, self.share = Clock(), Share()
+        self.clock = Clock()
+        self.share = Share()
         return GRPOTrainer._generate_and_score_completions(self, inputs)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **how: Any) -> Any:
@@ -153,7 +155,8 @@ def main() -> None:
         (run,) = load_study(folder / "cost.toml").runs()
         with Journal(folder) as journal:
             trainer.train(run, journal, folder, lambda: False, 1, 1)
-    alone, recorded = (statistics.quantiles(SECONDS[kind][FIRST:], n=4) for kind in (False, True))
+    alone = statistics.quantiles(SECONDS[False][FIRST:], n=4)
+    recorded = statistics.quantiles(SECONDS[True][FIRST:], n=4)
     records = statistics.median(PARTS[FIRST:])
     updates = run.settings.update.minibatches
     found = {

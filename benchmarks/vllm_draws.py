@@ -15,7 +15,8 @@ from gspo_lab.training.samplers import Request, Sampler, Sampling, noise_key
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.training.samplers.vllm_sampler import VllmSampler
 
-GROUP, CALL = 16, 512
+GROUP = 16
+CALL = 512
 
 
 def main() -> None:

@@ -25,7 +25,8 @@ from gspo_lab.training.samplers.vllm_sampler import VllmSampler
 from gspo_lab.training.samplers.vllm_weight_sync import WAYS, compare
 
 RATES = (1e-6, 1e-5, 2e-4)
-RESPONSES, TOKENS = 256, 32
+RESPONSES = 256
+TOKENS = 32
 
 
 def seconds(work: Callable[[], object], times: int = 5) -> float:

@@ -124,14 +124,13 @@ class Bench:
         self.prompts, self.minibatches = SIZES[options.what]
         self.shares = ["0"] if options.what in ("vocabulary", "smollm2") else options.shares
         if options.what == "vocabulary":
-            self.model, self.start = (
-                str(wide_model(folder / "wide", options.vocabulary)),
-                folder / "wide",
-            )
+            self.model = str(wide_model(folder / "wide", options.vocabulary))
+            self.start = folder / "wide"
         elif options.what == "smollm2":
             if (name := os.environ.get("GSPO_LAB_SMOLLM2")) is None:
                 raise SystemExit("GSPO_LAB_SMOLLM2 names no folder of SmolLM2-135M-Instruct")
-            self.model, self.start = name, Path(name)
+            self.model = name
+            self.start = Path(name)
         else:
             self.run_study(self.study("warm", "own", ["token"], [0], steps=1))
             (self.start,) = (

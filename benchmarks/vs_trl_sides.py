@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-GROUP, MAX_TOKENS = 8, 29
-RATE, WARMUP = 2e-4, 20
+GROUP = 8
+MAX_TOKENS = 29
+RATE = 2e-4
+WARMUP = 20
 RANGES = {"token": (0.2, 0.27), "sequence": (3e-4, 4e-4)}
 FIRST = 3
 """Steps that the median leaves out, while caches warm up."""

@@ -345,7 +345,8 @@ def _traits(key: str) -> str:
 
 def _type(annotation: Any) -> str:
     names = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
-    origin, args = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    args = get_args(annotation)
     if origin is Annotated:
         return _type(args[0])
     if origin is Literal:
@@ -422,7 +423,8 @@ def _parameter(entry: Any) -> str:
         if is_option
         else f"`{_cell(entry.metavar or entry.name.upper())}`"
     )
-    value, default = "", ""
+    value = ""
+    default = ""
     if not (is_option and entry.is_flag):
         value = (is_option and entry.metavar) or _type(entry.type_descriptor.annotation)
         default = (

@@ -23,7 +23,8 @@ from gspo_lab.study import Run, Study
 
 def declare(study: Study, runs: Path) -> Path:
     """study.json in the study's folder, which is returned."""
-    home, now = runs / study.name, datetime.now(UTC).isoformat(timespec="seconds")
+    home = runs / study.name
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     if not (home / "study.json").exists():
         stamped = replace(
             study, commands=(study.command,), created=study.created or now, version=__version__

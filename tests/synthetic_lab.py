@@ -128,7 +128,8 @@ def make_lab(
     runs = folder / "runs"
     declare(study, runs)
     for run in study.runs():
-        last, state = steps if until is None else until(run), end(run)
+        last = steps if until is None else until(run)
+        state = end(run)
         records = [
             made
             for one in history(run, last, gain)

@@ -158,29 +158,25 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *(
-        "common.errors",
-        "common.paths",
-        "common.cpu_count",
-        "common.user_code",
-        "common.states",
-        "common.atomic_files",
-        "common.keys",
-        "tasks.sandbox",
-        "common.registry",
-        "recording.records",
-    ),
-    *(
-        "recording.journal",
-        "recording.runfolder",
-        "exchange.importers",
-        "study",
-        "tasks",
-        "running.launch",
-        "cli",
-        "running.worker",
-        "running.forkserver",
-    ),
+    "common.errors",
+    "common.paths",
+    "common.cpu_count",
+    "common.user_code",
+    "common.states",
+    "common.atomic_files",
+    "common.keys",
+    "tasks.sandbox",
+    "common.registry",
+    "recording.records",
+    "recording.journal",
+    "recording.runfolder",
+    "exchange.importers",
+    "study",
+    "tasks",
+    "running.launch",
+    "cli",
+    "running.worker",
+    "running.forkserver",
 )
 HEAVY = {
     *(

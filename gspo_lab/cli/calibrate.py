@@ -45,15 +45,14 @@ def measure_error_rates(simulations: int, *, json: bool) -> bool:
 
 def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
     """The rows for people, one line each."""
-    keeping, failing, stated, powers = (
-        [row for row in rows if row["expectation"] in kinds]
-        for kinds in (
-            {"inside the band", "at most the band", "at most half"},
-            {"must fail"},
-            {"stated"},
-            {"told"},
-        )
-    )
+    keeping = [
+        row
+        for row in rows
+        if row["expectation"] in {"inside the band", "at most the band", "at most half"}
+    ]
+    failing = [row for row in rows if row["expectation"] in {"must fail"}]
+    stated = [row for row in rows if row["expectation"] in {"stated"}]
+    powers = [row for row in rows if row["expectation"] in {"told"}]
     wrong = [f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]]
     return [
         f"False alarms in {studies} studies a row. [99 % interval], coverage of 95 %",
@@ -80,7 +79,8 @@ def _line(row: dict[str, Any]) -> str:
     shown = f"  {row['cell']:<51} n = {row['n']:<2}  {row['method']:<41} {rate}"
     if row["expectation"] in ("stated", "told"):
         return shown
-    least, most = row["lowest"] or 0.0, 1.0 if row["highest"] is None else row["highest"]
+    least = row["lowest"] or 0.0
+    most = 1.0 if row["highest"] is None else row["highest"]
     coverage = "     " if row["coverage"] is None else f"{row['coverage']:.3f}"
     return (
         f"{shown}  {coverage}  must lie in [{least:.3f}, {most:.3f}] "

@@ -44,7 +44,8 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json({"engines": rows, "launchers": launchers})
         return
-    tried, units = ("ran", "loaded", "never"), {"varies": "keys", "records": "columns"}
+    tried = ("ran", "loaded", "never")
+    units = {"varies": "keys", "records": "columns"}
     shown = [
         {
             k: f"{len(v)} {units[k]}" if isinstance(v, list) else v

@@ -196,7 +196,8 @@ def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
                     f"--data {text}: name the benchmark it belongs to, for example --data"
                     f" {benches[0]}=FILE"
                 )
-            bench, file = benches[0], text
+            bench = benches[0]
+            file = text
         if not Path(file).expanduser().exists():
             raise LabError(f"--data {file}: this file does not exist")
         out[bench] = str(Path(file).expanduser().resolve())
@@ -256,7 +257,9 @@ def _runs_and_benches(
         raise LabError(f"{problem}; {name} has {', '.join(known) or 'none'}")
     folder = RunFolder(runs / ids[0])
     first = folder.run()
-    chat, study_task, base = run_chats(folder), first.settings.task, Path(first.base)
+    chat = run_chats(folder)
+    study_task = first.settings.task
+    base = Path(first.base)
     benches = benches_of(chat=chat, study_task=study_task, base=base)
     subjects = [
         subject
@@ -291,7 +294,8 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
     from gspo_lab.running.progress import counting
     from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
 
-    missing, totals = 0, Counter[str]()
+    missing = 0
+    totals = Counter[str]()
     for bench, _ in pairs:
         totals[bench.evaluation] += len(bench.problems) * bench.samples
     try:
@@ -306,7 +310,8 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
                 )
                 twins.setdefault(alike, subject)
                 missing += outcome.missing
-                why, size = "; ".join(outcome.reasons[:3]), len(bench.problems) * bench.samples
+                why = "; ".join(outcome.reasons[:3])
+                size = len(bench.problems) * bench.samples
                 if outcome.missing:
                     warn(
                         f"{outcome.missing} of {size} answers of {subject.id} to {bench.name} are"
@@ -366,7 +371,8 @@ def _show(
         }
     if json:
         protocols = {name: bench.protocol for name, bench in benches.items()}
-        flat, together = (list(chain.from_iterable(of.values())) for of in (rows, compared))
+        flat = list(chain.from_iterable(rows.values()))
+        together = list(chain.from_iterable(compared.values()))
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
@@ -489,7 +495,8 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rating_words(rating: Mapping[str, Any]) -> str:
-    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
+    low = None if rating["low"] is None else round(rating["low"])
+    high = None if rating["high"] is None else round(rating["high"])
     if rating["rating"] is None:
         return f"below {high}" if low is None else f"above {low}"
     return (
@@ -500,7 +507,8 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
 
 
 def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
-    how, task = bench.sampling, bench.task
+    how = bench.sampling
+    task = bench.task
     limits = [row["limits"] for row in rows if row["limits"]]
     low = min((limit["lowest"] for limit in limits), default=how.max_tokens)
     high = max((limit["highest"] for limit in limits), default=how.max_tokens)

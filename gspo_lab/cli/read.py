@@ -79,7 +79,8 @@ def _list_studies(runs: Path, *, json: bool) -> None:
 
     shown = []
     for row in rows:
-        home, finished = runs / row["study"], f"{row['finished']}/{row['runs']}"
+        home = runs / row["study"]
+        finished = f"{row['finished']}/{row['runs']}"
         if not row["begun"]:
             conducted = lock_holder(home / CONDUCTOR_LOCK)
             finished = "none yet: in its warm start or pilots" if conducted else "none begun"
@@ -166,7 +167,8 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.study.tune import budget
 
     source = Source(evidence, study)
-    tune, tuned = source.declaration.tune, list[str]()
+    tune = source.declaration.tune
+    tuned = list[str]()
     if tune is not None and tune.trials is not None:
         tuned.append(f"{budget(tune)}, {tune.trials}: {choices_text(tune)}")
     *answered, next_command = answer(source).lines
@@ -182,8 +184,17 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
             f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab show lists all"
         )
     columns = (
-        *("bench", "evaluation", "problems", "answers", "score", "low", "high"),
-        *("k", "pass_at_k", "errors", "answered_by"),
+        "bench",
+        "evaluation",
+        "problems",
+        "answers",
+        "score",
+        "low",
+        "high",
+        "k",
+        "pass_at_k",
+        "errors",
+        "answered_by",
     )
     return [
         {
@@ -327,7 +338,8 @@ def claims(
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
         source = Source(evidence, name)
-        results, not_counted = judge(source, every=all_claims), not_counted_of(source)
+        results = judge(source, every=all_claims)
+        not_counted = not_counted_of(source)
     if json:
         print_json([claim_to_json(result) for result in results])
         return

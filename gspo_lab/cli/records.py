@@ -254,13 +254,12 @@ def _fate(answer: "Regraded") -> str:
 
 
 def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
-    old, new = answer.stored, answer.grade
+    old = answer.stored
+    new = answer.grade
     assert new is not None
     words: dict[int | None, str] = {1: "right", 0: "wrong", None: "not graded"}
-    was, now = (
-        ": ".join(filter(None, (words[grade.correct], grade.error or grade.reason)))
-        for grade in (old, new)
-    )
+    was = ": ".join(filter(None, (words[old.correct], old.error or old.reason)))
+    now = ": ".join(filter(None, (words[new.correct], new.error or new.reason)))
     place = {"answered": run_id, "evaluation": evaluation, "step": old.step, "problem": old.problem}
     return {
         **place,

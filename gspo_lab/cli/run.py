@@ -109,7 +109,8 @@ def replicate(
 
     _check_report(accept_mismatch, output_dir)
     replicated = replication(study, runs, another=new)
-    planned, first = plan(replicated.study, runs, on=on, jobs=jobs), replicated.original.name
+    planned = plan(replicated.study, runs, on=on, jobs=jobs)
+    first = replicated.original.name
     lines = [*replicated.lines, *planned.lines()]
     if dry_run:
         print_either(json, {**planned.to_json(), "replicates": first}, lines)
@@ -204,7 +205,8 @@ def _report(
         return write(render([source]), to)[0], lines(source)
 
 
-LOOK_SECONDS, REFRESH_SECONDS = 2, 5
+LOOK_SECONDS = 2
+REFRESH_SECONDS = 5
 """How often --watch looks for new records, and how often the open page reloads."""
 
 Folders = Annotated[
@@ -244,11 +246,9 @@ def report(
     runs: Folders = [options.RUNS],  # noqa: B006 - typer copies it
 ) -> None:
     """Write the report as one HTML file, with JSON and Markdown."""
-    names, folders, elsewhere = (
-        studies or [],
-        list(dict.fromkeys(runs)),
-        list(dict.fromkeys(include or ())),
-    )
+    names = studies or []
+    folders = list(dict.fromkeys(runs))
+    elsewhere = list(dict.fromkeys(include or ()))
     if elsewhere and (len(names) > 1 or len(folders) > 1):
         raise LabError(
             "--include: goes with one study of one folder of runs; name that study alone"
@@ -363,7 +363,8 @@ def _selected(
     everywhere = sorted({name for names in known.values() for name in names})
     for name in names:
         if name not in everywhere:
-            places, has = ", ".join(map(str, opened)), ", ".join(everywhere) or options.NO_STUDY
+            places = ", ".join(map(str, opened))
+            has = ", ".join(everywhere) or options.NO_STUDY
             raise LabError(
                 f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has}"
             )

@@ -106,7 +106,8 @@ def graded_again(
     with counting(f"certify {study}", {"runs graded again": len(ids)}) as advance:
         for run in ids:
             if answers := stored(evidence, run).get(""):
-                problems, folder = questions(evidence, run), RunFolder(runs / run)
+                problems = questions(evidence, run)
+                folder = RunFolder(runs / run)
                 checks[run] = spot_check(
                     folder, answers, problems, most, chance, tasks, unsafe=unsafe
                 )
@@ -136,7 +137,8 @@ def compare(
     from gspo_lab.analysis.matching.first_difference import lines as difference_lines
 
     with evidence_of(runs) as evidence:
-        run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
+        run_a = run_named(evidence, run_a)
+        run_b = run_named(evidence, run_b)
         difference = first_difference(evidence, run_a, run_b)
     print_either(
         json,

@@ -20,7 +20,8 @@ from gspo_lab.common.errors import InUse, LabError
 
 Entry = TypeVar("Entry")
 
-BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
+BEAT_SECONDS = 30.0
+SILENT_SECONDS = 300.0
 """How often a lock's file is touched, and after how long without that another host's holder counts
 as gone.
 """
@@ -100,7 +101,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-SEALED, SEAL = "sealed", "sha256"
+SEALED = "sealed"
+SEAL = "sha256"
 """Two entries, so that removing one is noticed: that an object is sealed, and the digest of its
 other entries.
 """

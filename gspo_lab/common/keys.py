@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """A valid folder name; names that begin with another character are reserved for gspo-lab."""
 
-MANY, HUGE = 10**9, 1e9
+MANY = 10**9
+HUGE = 1e9
 """More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays
 finite below.
 """
@@ -57,7 +58,8 @@ class Table(BaseModel):
     @model_serializer(mode="wrap")
     def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without later keys at their defaults, so that the digests of earlier runs stay."""
-        fields, known = type(self).model_fields, keys(type(self))
+        fields = type(self).model_fields
+        known = keys(type(self))
         return {
             name: value
             for name, value in table(self).items()

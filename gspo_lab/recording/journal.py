@@ -59,8 +59,16 @@ OBJECTS = ("facts", "answers")
 """What of a status is read by names, where it is there."""
 
 ANSWERED = (
-    *("problem", "sample", "sample_seed", "prompt", "reference", "text"),
-    *("truncated", "correct", "grader", "reward"),
+    "problem",
+    "sample",
+    "sample_seed",
+    "prompt",
+    "reference",
+    "text",
+    "truncated",
+    "correct",
+    "grader",
+    "reward",
 )
 """The fields of an answer that its evaluation's digest is of."""
 
@@ -113,10 +121,12 @@ class Journal:
         """
         if self._torn:  # by the worker before or by a write that failed: what it left whole counts
             self._last = digest_before(self.path, self.path.stat().st_size).encode()
-        lines, last = [], self._last
+        lines = []
+        last = self._last
         for record in records:
             body = ENCODE(to_dict(record)).encode()
-            before, last = last, _digest(last + body)
+            before = last
+            last = _digest(last + body)
             lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], before, last))
         if not lines:
             return
@@ -128,7 +138,8 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
-        self._torn, self._last = False, last
+        self._torn = False
+        self._last = last
 
 
 class Damage(NamedTuple):
@@ -159,7 +170,8 @@ class JournalReader:
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self._path, self.end = path, offset
+        self._path = path
+        self.end = offset
         self.count = 0
         self.damaged: list[Damage] = []
 
@@ -175,7 +187,8 @@ class JournalReader:
             ).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
             while self.end < size and (line := file.readline()).endswith(b"\n"):
-                at, line = self.end, line[:-1]
+                at = self.end
+                line = line[:-1]
                 self.end += len(line) + 1
                 if _passed_over(line):
                     continue
@@ -235,7 +248,8 @@ def seal(path: Path) -> dict[str, Any]:
 
 def sealed(path: Path) -> bool | None:
     """Whether a journal matches the seal in its last line. None: it has no seal."""
-    whole, matches = hashlib.sha256(), None
+    whole = hashlib.sha256()
+    matches = None
     for line in _lines_of(path):
         if matches is not None:
             return False
@@ -264,9 +278,12 @@ def from_end(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines_reversed(file: IO[bytes], start: int) -> Iterator[bytes]:
-    look, head, ended = FIRST_LOOK_BYTES, b"", False
+    look = FIRST_LOOK_BYTES
+    head = b""
+    ended = False
     while start:
-        end, start = start, max(0, start - look)
+        end = start
+        start = max(0, start - look)
         look *= 8
         file.seek(start)
         data = file.read(end - start) + head

@@ -80,12 +80,11 @@ def arms_table(study: Source, answer: StudyAnswer) -> Both | None:
 
 def _rows(rebased: Source, study: Source, answer: StudyAnswer) -> tuple[str, list[Cells]]:
     """Caption and rows of the table whose baseline is that of `rebased`."""
-    usual, rule, declared = (
-        rebased.declaration.baseline,
-        rebased.declaration.verdict,
-        rebased is study,
-    )
-    rows, contrast = _of_arms(rebased), decision(rebased).contrast if declared else None
+    usual = rebased.declaration.baseline
+    rule = rebased.declaration.verdict
+    declared = rebased is study
+    rows = _of_arms(rebased)
+    contrast = decision(rebased).contrast if declared else None
     if declared and (pair := rule_arms(rebased)) is not None and usual not in pair:
         rows += [row for row in _of_arms(against_of(study, pair[0])) if row.subject == pair[1]]
     margin = rows[0].margin or rule.margin
@@ -142,7 +141,8 @@ def _of_arms(study: Source) -> list[Verdict]:
 
 def _row(study: Source, subject: str, against: str, difference: Html, word: Html | str) -> Cells:
     """The row of an arm, or of a contrast, which has no numbers of its own."""
-    cells, name = (NONE,) * 4, unbroken(subject)
+    cells = (NONE,) * 4
+    name = unbroken(subject)
     if subject in study.arms:
         seeds = decision(study).runs
         runs = [
@@ -190,7 +190,8 @@ def _judged(study: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tu
     elif row.word == "no verdict":
         text = "not yet" if answer.word == "running" else text
         look = "against" if answer.colour == "red" else look
-    word, paired = h("strong", text, class_=f"word {look}"), row.paired
+    word = h("strong", text, class_=f"word {look}")
+    paired = row.paired
     if paired is None or row.margin is None or paired.estimate is None:
         return h("span", NOT_MEASURED, class_="missing"), word
     ends = row.interval or (paired.low, paired.high)

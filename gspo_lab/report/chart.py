@@ -188,7 +188,8 @@ def sentence(chart: Chart) -> str:
         if not known:
             parts.append(f"{series.label} {NOT_MEASURED}")
         elif chart.kind == "lines":
-            (first, start), (last, end) = known[0], known[-1]
+            (first, start) = known[0]
+            (last, end) = known[-1]
             begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(first)}"
             parts.append(
                 f"{series.label} {begins} to {chart.format_value(end)} at {format_position(last)}"

@@ -76,7 +76,8 @@ class Lab:
         rows = []
         for name in self._evidence.studies():
             source = self.study(name).source
-            recorded, declared = readings.runs(source), source.declaration
+            recorded = readings.runs(source)
+            declared = source.declaration
             finished = sum(run.finished for run in recorded)
             rows.append(
                 (name, declared.question, ", ".join(declared.arms), len(recorded), finished)
@@ -138,7 +139,8 @@ class Study:
         at once.
         """
         metrics = [metric, *more]
-        steps, updates = RECORD_TABLES["steps"], RECORD_TABLES["updates"]
+        steps = RECORD_TABLES["steps"]
+        updates = RECORD_TABLES["updates"]
         known = {*steps.names, *updates.names}
         if unknown := [name for name in metrics if name not in known]:
             raise LabError(
@@ -207,10 +209,8 @@ class Study:
         (differences within +- it are equivalent); detectable (smallest true difference that n seeds
         would have seen); reason (why there is no verdict); sentence.
         """
-        rule, paired = (
-            ("baseline", "question", "word", "direction"),
-            ("n", "estimate", "low", "high", "p"),
-        )
+        rule = ("baseline", "question", "word", "direction")
+        paired = ("n", "estimate", "low", "high", "p")
         rows: list[list[Any]] = [
             [
                 verdict.subject,
@@ -235,13 +235,13 @@ class Study:
         """
         rows = [
             [
-                *(
-                    result.claim.id,
-                    result.word,
-                    result.claim.statement,
-                    result.verdict.because,
-                ),
-                *(result.p, result.p_adjusted, result.declared),
+                result.claim.id,
+                result.word,
+                result.claim.statement,
+                result.verdict.because,
+                result.p,
+                result.p_adjusted,
+                result.declared,
             ]
             for result in judge(self.source, every=every)
         ]

@@ -96,7 +96,8 @@ def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
         ]
         for row in rows
     ]
-    words, note = sentence(chart), h("p", chart.note) if chart.note else None
+    words = sentence(chart)
+    note = h("p", chart.note) if chart.note else None
     below = h("figcaption", chart.title) if chart.finding else None
     place = h("div", words, class_="plot", role="img", aria_label=words)
     about = h(
@@ -193,7 +194,8 @@ def document(
 ) -> str:
     """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds`
     the page looks for a newer self."""
-    style, script = variables(arms) + _asset("page.css"), "".join(map(_asset, SCRIPTS))
+    style = variables(arms) + _asset("page.css")
+    script = "".join(map(_asset, SCRIPTS))
     library, library_hash, maps = plotly()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
@@ -318,7 +320,8 @@ def _linked(markup: Html, prefix: str) -> Html:
 def _section(
     section: Section, figures: Figures, prefix: str, study: str, *, folded: bool = False
 ) -> Html:
-    heading, inner = h("h2", section.title), _parts(section.body, figures, prefix, study)
+    heading = h("h2", section.title)
+    inner = _parts(section.body, figures, prefix, study)
     if folded:
         return h(
             "section", h("details", h("summary", heading), inner, id=section.id, class_="folded")

@@ -44,7 +44,8 @@ LEVELS = ("token", "sequence")
 RULES = ("grpo", "gspo")
 """Their names."""
 
-NEUTRAL_DARK, NEUTRAL_LIGHT = -1, -2
+NEUTRAL_DARK = -1
+NEUTRAL_LIGHT = -2
 """For series that show no arm, and for arms that a figure is not about."""
 
 _ARMS_LIGHT = "0072b2 c24e00 007a59 a8487f 946200 5566d6 7d5aa8 882255 6f7a00 8b5a2b 2b2d9e d01a7d"
@@ -124,7 +125,8 @@ def variables(arms: Mapping[str, int]) -> str:
 
 Json = dict[str, Any]
 
-TOP, BOTTOM = 12, 46
+TOP = 12
+BOTTOM = 46
 """Pixels of a figure above and below its plotting area."""
 PLACE = 0.84
 """The width of all series of a category, as a part of its place."""
@@ -194,7 +196,8 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
             room = 0.02 * (chart.reach[1] - chart.reach[0])
             layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
     else:
-        data, layout["annotations"] = _dots(chart, colours), _values_above(chart)
+        data = _dots(chart, colours)
+        layout["annotations"] = _values_above(chart)
         names = list(map(inert, chart.categories))
         ticks = {"tickvals": [*range(len(names))], "ticktext": names, "tickangle": 0}
         layout["xaxis"] |= {
@@ -294,7 +297,8 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its
     band; its seeds are silent then: they would be dozens of lines. `customdata` has per point the
     name of its place (of dots), the true value, and the band."""
-    label, dots = inert(series.label), chart.kind == "dots"
+    label = inert(series.label)
+    dots = chart.kind == "dots"
     out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
     out |= {
         "showlegend": series.seed is None,
@@ -305,7 +309,8 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
         out["hoverinfo"] = "skip"
         if not dots:
             return out
-    shape, at = ".3~%" if chart.share else ".4~g", int(dots)
+    shape = ".3~%" if chart.share else ".4~g"
+    at = int(dots)
     bands: tuple[tuple[Value, ...], ...] = (series.low, series.high) if series.low else ()
     columns = [*([map(inert, series.x)] if dots else []), series.y, *bands]
     out["customdata"] = [list(row) for row in zip(*columns, strict=True)]
@@ -330,8 +335,10 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     bands = [series for series in ordered if series.low and (not chart.focus or series in about)]
     out = [_band(series, LIGHT[colour_name(colours[series.label])]) for series in bands]
     for series in sorted(ordered, key=lambda series: series.seed is None):
-        mean, index = series.seed is None, colours[series.label]
-        colour, grey = LIGHT[colour_name(index)], bool(chart.focus) and index == NEUTRAL_LIGHT
+        mean = series.seed is None
+        index = colours[series.label]
+        colour = LIGHT[colour_name(index)]
+        grey = bool(chart.focus) and index == NEUTRAL_LIGHT
         line = (
             {"color": colour, "width": 1.4 if grey else 2.6}
             if mean
@@ -377,7 +384,7 @@ def _band(series: Series, colour: str) -> Json:
         out: list[Any] = []
         for places in filter(None, stretches):
             out += (
-                [None] * bool(out)
+                ([None] if bool(out) else [])
                 + [there[i] for i in places]
                 + [back[i] for i in reversed(places)]
             )
@@ -394,7 +401,9 @@ def _band(series: Series, colour: str) -> Json:
         "line": {"width": 0},
     }
     look |= {"opacity": 0.13, "hoverinfo": "skip", "showlegend": False}
-    name, x, y = inert(series.label), around(series.x, series.x), around(series.high, series.low)
+    name = inert(series.label)
+    x = around(series.x, series.x)
+    y = around(series.high, series.low)
     return {**look, "x": x, "y": y, "name": name, "legendgroup": name, "meta": meta}
 
 
@@ -412,9 +421,11 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
         for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))
     }
     offsets = _offsets(chart)
-    width, out = PLACE / max(1, len(offsets)), []
+    width = PLACE / max(1, len(offsets))
+    out = []
     for series in sorted(chart.series, key=lambda series: series.seed is None):
-        colour, beside = LIGHT[colour_name(colours[series.label])], 0.0
+        colour = LIGHT[colour_name(colours[series.label])]
+        beside = 0.0
         mark = {
             "color": colour,
             "size": 12,

@@ -93,7 +93,8 @@ def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
     out = {}
     for seed in sorted(set.intersection(*(set(by_run.get(arm, {})) for arm in weights))):
         runs_ = [by_run[arm][seed] for arm in weights]
-        shares, (x, heights) = np.array(list(weights.values())), aligned(runs_)
+        shares = np.array(list(weights.values()))
+        (x, heights) = aligned(runs_)
         known = np.isfinite(heights).all(axis=0)
         at = {axis: shares @ places[:, known] for axis, places in on_axes(runs_).items()}
         out[seed] = Points(x[known], shares @ heights[:, known], at=at)
@@ -140,7 +141,9 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
         return ()
     runs_ = list(known.values())
     positions, heights = aligned(runs_)
-    x, known_there, out = tuple(positions.tolist()), np.isfinite(heights), []
+    x = tuple(positions.tolist())
+    known_there = np.isfinite(heights)
+    out = []
     at = {
         axis: places
         for axis, places in on_axes(runs_).items()
@@ -179,7 +182,8 @@ def pair_lines(
     shared = np.isfinite(heights).all(axis=0)
     if not shared.any():
         return []
-    apart, x = (heights[1::2] - heights[::2])[:, shared], tuple(steps[shared].tolist())
+    apart = (heights[1::2] - heights[::2])[:, shared]
+    x = tuple(steps[shared].tolist())
     thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
     judged = pointwise_t(apart, alpha)
     ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
@@ -283,10 +287,8 @@ def curve(
     """
     by_arm = points(study, metric, envelope=envelope, compute=compute)
     parts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
-    series, reach = (
-        all_lines(by_arm, sides_of(study, by_arm) if compute else {}),
-        float(max(1, steps_of(study) - 1)),
-    )
+    series = all_lines(by_arm, sides_of(study, by_arm) if compute else {})
+    reach = float(max(1, steps_of(study) - 1))
     look |= {
         "note": " ".join(filter(None, parts)),
         "reading": Reading(metric, Window(Steps.ALL)).key,
@@ -363,10 +365,8 @@ def dots_of(
     )
     by_place = list(zip(*each.values(), strict=True)) or [() for _ in x]
     known = [[y for y in values if y is not None] for values in by_place]
-    low, high = (
-        tuple(edge(values, default=None) for values in known) if several else ()
-        for edge in (min, max)
-    )
+    low = tuple((min(values, default=None) for values in known)) if several else ()
+    high = tuple((max(values, default=None) for values in known)) if several else ()
     return [
         *out,
         Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour),

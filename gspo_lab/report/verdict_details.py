@@ -23,7 +23,8 @@ from gspo_lab.report.section import Section, folded
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
     """Name and value of each fact, for the table below the answer."""
-    compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
+    compared = comparison(verdict)
+    stability = isinstance(verdict, StabilityVerdict)
     paired = compared.paired
     what = (
         "drop from best, relative to the gain, smaller than that of"
@@ -94,11 +95,13 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for
     new problems too.
     """
-    compared, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
+    compared = comparison(verdict)
+    stability = isinstance(verdict, StabilityVerdict)
     paired = compared.paired
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
-    first, second = compared.subject, compared.baseline
+    first = compared.subject
+    second = compared.baseline
     ends = (paired.low, paired.high)
     drop = f"Drop from best of {first}, relative to the gain, smaller than that of {second} by"
     name = drop if stability else f"{first} {MINUS} {second}:"
@@ -164,7 +167,8 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         unstable = [list(proportion) for proportion in verdict.unstable]
         return {**head(verdict), "unstable": unstable, "p": verdict.p, "loses_less": drop, **final}
     verdict = comparison(verdict)
-    paired, uneven = verdict.paired, uneven_line(verdict)
+    paired = verdict.paired
+    uneven = uneven_line(verdict)
     names = (
         "better",
         "margin",
@@ -246,11 +250,9 @@ def calibration_lines(
 ) -> list[str]:
     """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rate in
     one line each; none where nothing was measured (n < 3, another alpha)."""
-    n, alpha, family = (
-        max(verdict.paired.n for verdict in verdicts),
-        verdicts[0].alpha,
-        len(verdicts),
-    )
+    n = max(verdict.paired.n for verdict in verdicts)
+    alpha = verdicts[0].alpha
+    family = len(verdicts)
     looks = verdicts[0].rule.looks
     lines = (
         []
@@ -273,14 +275,12 @@ def calibration_lines(
 
 def keeps_alpha(verdicts: Sequence[Comparison]) -> bool:
     """Whether no error rate that `calibration_lines` states lies above alpha."""
-    n, alpha, looks = (
-        max(verdict.paired.n for verdict in verdicts),
-        verdicts[0].alpha,
-        verdicts[0].rule.looks,
-    )
+    n = max(verdict.paired.n for verdict in verdicts)
+    alpha = verdicts[0].alpha
+    looks = verdicts[0].rule.looks
     methods = [(cells.PAIRED, n), (cells.UNEVEN_PAIRED, n), (cells.AT_MARGIN, n)]
-    methods += [(cells.HOLM, n)] * (len(verdicts) > 1) + [(cells.LOOKED, looks[-1])] * (
-        len(looks) > 1
+    methods += ([(cells.HOLM, n)] if len(verdicts) > 1 else []) + (
+        [(cells.LOOKED, looks[-1])] if len(looks) > 1 else []
     )
     rates = [row["rate"] for method, pairs in methods for row in _rows(method, pairs, alpha)]
     return max(rates, default=0.0) <= alpha

@@ -27,14 +27,16 @@ from rich.text import Text
 from gspo_lab.common.states import Phase, State
 
 REDRAW_SECONDS = 1.0
-FIRST_LINE_SECONDS, LAST_LINE_SECONDS = 5.0, 60.0
+FIRST_LINE_SECONDS = 5.0
+LAST_LINE_SECONDS = 60.0
 """Between two plain lines: the first after the former, later ones after a twentieth of the elapsed
 time, up to the latter."""
 PACE_SECONDS = 60.0
 """A count's pace is that of the last minute: what was stored before would make it look too good."""
 RUNNING_NAMED = 4
 """A plain line names at most so many cells."""
-BAR_WIDTH, CELL = 24, 19
+BAR_WIDTH = 24
+CELL = 19
 """Columns of the bar, and of a cell that names its state and its steps."""
 WARM_STARTS = "warm starts"
 """The stage whose cells are not counted among those that finish: they are made for runs."""
@@ -147,7 +149,8 @@ def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool
                 before = spent.get(key, (0.0, 0.0))
                 spent[key] = before[0] + seconds, before[1] + amount
     rates = {key: seconds / amount for key, (seconds, amount) in spent.items() if amount}
-    total, complete = 0.0, True
+    total = 0.0
+    complete = True
     for stage in dict.fromkeys(cell.stage for cell in cells):
         ends: list[float] = []
         for state in (State.RUNNING, State.LOST, State.QUEUED):
@@ -336,7 +339,8 @@ class ProgressView:
         )
 
     def _table(self, now: float) -> Group:
-        cells, console = self._shown(), self._console
+        cells = self._shown()
+        console = self._console
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
         table = Table(
@@ -379,7 +383,8 @@ class ProgressView:
             table.add_row(row, *texts)
         done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
         share = done / max(1, sum(cell.progress.steps for cell in self._cells))
-        bar, summary = Table.grid(padding=(0, 2)), self._summary(now)
+        bar = Table.grid(padding=(0, 2))
+        summary = self._summary(now)
         width = max(BAR_WIDTH // 3, min(BAR_WIDTH, console.width - len(summary) - 4))
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
         legend = Text()
@@ -422,7 +427,9 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
     over = threading.Event()
 
     def advance(name: str, more: int) -> None:
-        progress, now, times = counts[name], time.monotonic(), recent[name]
+        progress = counts[name]
+        now = time.monotonic()
+        times = recent[name]
         progress.step += more
         times.append((now, progress.step))
         while len(times) > 2 and now - times[1][0] >= PACE_SECONDS:

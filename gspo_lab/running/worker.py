@@ -195,7 +195,8 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
     """Train the run of `folder` from its last checkpoint to its end or waiting point, and journal
     its last status.
     """
-    run, stands = folder.run(), folder.status()
+    run = folder.run()
+    stands = folder.status()
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
@@ -241,13 +242,12 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
     try:
         wish = folder.request()
         settings = WarmStart.model_validate(wish["warm_start"])
-        model, seed, base, cache = (
-            wish["model"],
-            int(wish["seed"]),
-            Path(wish["base"]),
-            Path(wish["cache"]),
-        )
-        name, options = wish["task"]["name"], dict(wish["task"]["options"])
+        model = wish["model"]
+        seed = int(wish["seed"])
+        base = Path(wish["base"])
+        cache = Path(wish["cache"])
+        name = wish["task"]["name"]
+        options = dict(wish["task"]["options"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LabError(
             f"{folder.path / WARM_START} is damaged ({error}): start the study again, which"

@@ -104,7 +104,8 @@ def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterato
     ]
     if claim.comparison == "ratio" and any(bound <= 0 for bound in expected):
         yield ": a ratio is expected against bounds above 0"
-    of_updates, of_steps = numbers(UpdateRecord), numbers(StepRecord)
+    of_updates = numbers(UpdateRecord)
+    of_steps = numbers(StepRecord)
     kinds = {OVER_UPDATES: of_updates, OVER_STEPS: of_steps, OF_BENCHMARKS: benches}
     own = next((statistics for statistics, metrics in kinds.items() if metric in metrics), None)
     if own is None:

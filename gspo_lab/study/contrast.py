@@ -27,7 +27,8 @@ def broken_contrast(
     """The mistake in `verdict.contrast` of a study that runs `arms`, out of those `declared` in its
     file.
     """
-    weights, names = verdict.contrast, verdict.names
+    weights = verdict.contrast
+    names = verdict.names
     if names is not None and (
         weights is None or names[0] == names[1] or not all(map(str.strip, names))
     ):
@@ -86,7 +87,8 @@ def broken_order(
     """The mistake in `verdict.order` of a study that runs `arms`, out of those `declared` in its
     file.
     """
-    order, key = verdict.order, "verdict.order"
+    order = verdict.order
+    key = "verdict.order"
     if order is None:
         return []
     if swept or verdict.contrast is not None:

@@ -23,20 +23,19 @@ from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 LOCKED = (
-    *(
-        "name",
-        "question",
-        "seeds",
-        "added",
-        "verdict",
-        "arms",
-        "claims",
-        "sweep",
-        "tune",
-        "trials_of",
-        "waive",
-    ),
-    *("replicates", "recorded"),
+    "name",
+    "question",
+    "seeds",
+    "added",
+    "verdict",
+    "arms",
+    "claims",
+    "sweep",
+    "tune",
+    "trials_of",
+    "waive",
+    "replicates",
+    "recorded",
 )
 """The keys of study.json that its digest covers."""
 

@@ -68,7 +68,8 @@ WAIVABLE = tuple(ERRORS)
 REMOVED = ("rollout-logp-as-old", "undeclared-difference")
 """Errors of earlier versions. A study may still waive them."""
 
-WIDE, NARROW = 0.1, 1e-2
+WIDE = 0.1
+NARROW = 1e-2
 SATURATED = 0.4
 LEAST_TOKEN_NOISE = 0.02
 """Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens
@@ -123,7 +124,8 @@ def lints(study: Study, known: ModelFacts | None = None) -> list[Finding]:
         for name, message in lint(arm, known)
     ]
     lines += [line for lint in OF_STUDIES for line in lint(study, known)]
-    errors, warnings = [], []
+    errors = []
+    warnings = []
     for name, message in lines:
         if name in ERRORS and name not in study.waived:
             errors.append(Finding("error", name, message, ERRORS[name]))
@@ -138,7 +140,8 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
     objective = arm.settings.objective
     if objective.clip != "fixed" or not _clips(arm):
         return
-    low, high = objective.clip_low, objective.clip_high
+    low = objective.clip_low
+    high = objective.clip_high
     if _token(arm):
         if min(low, high) < NARROW:
             yield (
@@ -174,7 +177,8 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
 
 def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
     objective = arm.settings.objective
-    how, constant = objective.aggregation, objective.aggregation_constant
+    how = objective.aggregation
+    constant = objective.aggregation_constant
     words = set(re.split(r"[-_.]", arm.name.lower()))
     if how in ("token-mean", "constant") and _clips(arm):
         if not _token(arm):
@@ -196,7 +200,9 @@ def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
 
 def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
     settings = arm.settings
-    objective, rollout, update = settings.objective, settings.rollout, settings.update
+    objective = settings.objective
+    rollout = settings.rollout
+    update = settings.update
     if objective.kl_coef > 0 and objective.preset in PAPER_PRESETS:
         yield (
             "kl-not-zero",

@@ -585,18 +585,16 @@ question.
 """
 
 STUDY_KEYS = (
-    *(
-        "question",
-        "seeds",
-        "verdict",
-        "claim",
-        "sweep",
-        "tune",
-        "waive",
-        "launch",
-        "arm",
-        "compares_engines",
-    ),
+    "question",
+    "seeds",
+    "verdict",
+    "claim",
+    "sweep",
+    "tune",
+    "waive",
+    "launch",
+    "arm",
+    "compares_engines",
 )
 """Top-level keys that belong to the study and to no single run."""
 

@@ -16,7 +16,8 @@ from gspo_lab.training.objectives.presets import Objective
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
 """The advantages that compare no response with others to its prompt."""
 
-LEAST_SEEDS, MOST_LOOKS = 3, 8
+LEAST_SEEDS = 3
+MOST_LOOKS = 8
 """As `stats` has them, which is not read here."""
 ROLLOUT = "rollout"
 """The benchmark name under which training answers are recorded."""
@@ -140,8 +141,11 @@ def _inside(arms: Mapping[str, Arm]) -> list[str]:
 
 def broken_within(settings: Settings) -> Iterator[str]:
     """What is wrong within the settings of one run."""
-    rollout, update, objective = settings.rollout, settings.update, settings.objective
-    advantage, by_turn = objective.advantage, objective.turn_credit == "turn"
+    rollout = settings.rollout
+    update = settings.update
+    objective = settings.objective
+    advantage = objective.advantage
+    by_turn = objective.turn_credit == "turn"
     calibrated = "objective.clip = 'calibrated'"
     if rollout.prompts_per_step % update.minibatches:
         yield (
@@ -232,7 +236,8 @@ def broken_within(settings: Settings) -> Iterator[str]:
                 f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give it"
                 " some of the last tokens"
             )
-    low, high = objective.mismatch_low, objective.mismatch_high
+    low = objective.mismatch_low
+    high = objective.mismatch_high
     if low is not None and high is not None and low >= high:
         yield f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}"
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:

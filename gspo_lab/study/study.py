@@ -64,7 +64,8 @@ class Run:
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
         """The run of run.json's content. KeyError or TypeError for other data."""
-        settings, imported = data["settings"], data.get(ORIGIN) is not None
+        settings = data["settings"]
+        imported = data.get(ORIGIN) is not None
         run = read(
             Run, data | {"settings": completed(settings) if imported else settings, "known": None}
         )

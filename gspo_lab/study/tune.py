@@ -55,10 +55,12 @@ class Tune(Table):
     def rounds(self) -> list[Round]:
         """The rounds of every arm, from all candidates to one."""
         out: list[Round] = []
-        left, steps = self.number, self.steps
+        left = self.number
+        steps = self.steps
         while left > 1:
             out.append(Round(steps, left, -(-left // self.eta)))
-            left, steps = out[-1].keep, steps * self.eta
+            left = out[-1].keep
+            steps = steps * self.eta
         return out
 
     @property

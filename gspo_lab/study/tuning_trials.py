@@ -161,7 +161,8 @@ def _odd_candidates(
             }
             prices = cost(settings.model_dump(mode="json"))
             passes = {key: price for key, price in prices.items() if KEYS[key].dear}
-            common, of_arm = common or trained, of_arm or passes
+            common = common or trained
+            of_arm = of_arm or passes
             if keys := differing(common, trained) + differing(of_arm, passes):
                 unequal.append(
                     f"{where}: its steps differ in {', '.join(keys)}; trials must cost the same, so"
@@ -187,7 +188,8 @@ def trial_study(study: Study) -> Study:
     arms = {}
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
-            candidate, name = arm.stating(values), trial(arm.name, values)
+            candidate = arm.stating(values)
+            name = trial(arm.name, values)
             benches = [
                 bench.replace(every=tune.steps, decisive_samples=None, decisive_evaluations=None)
                 for bench in candidate.settings.bench

@@ -61,8 +61,15 @@ reused.
 
 PARTS = ("name", "grader", "stop", "max_tokens", "problems", "grade")
 UNSAID = (
-    *("prompt_version", "defaults", "chat", "cut_is_wrong", "max_turns", "reward_names"),
-    *("fault", "reply", "grade_turns"),
+    "prompt_version",
+    "defaults",
+    "chat",
+    "cut_is_wrong",
+    "max_turns",
+    "reward_names",
+    "fault",
+    "reply",
+    "grade_turns",
 )
 """Attributes that a user's task may leave out: it gets those of `Task`, and no `data_digest`."""
 

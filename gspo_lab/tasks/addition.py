@@ -86,7 +86,8 @@ class Addition(Generated[tuple[int, ...]]):
     def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
         """`"add3-train-5"`, its demonstration in haste or not."""
         shape = f"add{self.digits}" + (f"x{self.terms}" if self.terms > 2 else "")
-        name, total = f"{shape}-{place}", str(sum(numbers))
+        name = f"{shape}-{place}"
+        total = str(sum(numbers))
         if self.words:
             question = f"Calculate {' + '.join(map(str, numbers))}. Give only the result."
             return Problem(name, question, total, total)
@@ -151,7 +152,8 @@ class Addition(Generated[tuple[int, ...]]):
 
 def demonstration(numbers: Sequence[int]) -> str:
     r"""The worked answer: `demonstration([95, 7]) == "5+7=12 9+0+1=10 #102\n"`."""
-    steps, carry = [], 0
+    steps = []
+    carry = 0
     for column in range(len(str(max(numbers)))):
         parts = [number // 10**column % 10 for number in numbers] + ([carry] if carry else [])
         steps.append(f"{'+'.join(map(str, parts))}={sum(parts)}")
@@ -166,9 +168,8 @@ def steps_right(prompt: str, answer: str) -> float:
     An answer with more columns than the demonstration is divided by their number instead.
     """
     numbers = [int(number) for number in prompt.removesuffix("=").split("+")]
-    expected, written = (
-        text.partition(MARKER)[0].split() for text in (demonstration(numbers), answer)
-    )
+    expected = demonstration(numbers).partition(MARKER)[0].split()
+    written = answer.partition(MARKER)[0].split()
     right = sum(step == column for step, column in zip(written, expected, strict=False))
     return right / max(len(expected), len(written))
 

@@ -189,7 +189,8 @@ def _odd_reward(grade: Grade, names: Sequence[str], turns: Sequence[Turn] | None
     if (parts := grade.turn_rewards) is not None:
         if len(parts) != len(turns or ()):
             return f"{len(parts)} rewards for {len(turns or ())} turns"
-        total, largest = sum(parts), max(map(abs, (grade.reward, *parts)))
+        total = sum(parts)
+        largest = max(map(abs, (grade.reward, *parts)))
         if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
             return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     rewards = grade.rewards or {}

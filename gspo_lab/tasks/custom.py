@@ -52,8 +52,16 @@ from gspo_lab.tasks.base import (
 from gspo_lab.tasks.pools import hash_fraction, known_split
 
 OPTIONS = (
-    *("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns"),
-    *("messages", "data_source", "rewards"),
+    "problems",
+    "held_out",
+    "stop",
+    "max_tokens",
+    "seconds",
+    "reply",
+    "max_turns",
+    "messages",
+    "data_source",
+    "rewards",
 )
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
@@ -158,11 +166,13 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         raise LabError(
             f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\""
         )
-    path, held_out = base / options["problems"], options.get("held_out", 0.2)
+    path = base / options["problems"]
+    held_out = options.get("held_out", 0.2)
     read = _read(path)
     where = base / held_out if isinstance(held_out, str) else path
     if isinstance(held_out, str):
-        train, held = read, _read(where)
+        train = read
+        held = _read(where)
     elif isinstance(held_out, float) and 0 < held_out < 1:
         held = {
             line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out
@@ -314,7 +324,8 @@ def _problem(where: str, line: str) -> Problem:
     for key in data:
         if key not in KEYS:
             raise LabError(f"{where}: unknown key '{key}'; known: {', '.join(KEYS)}")
-    prompt, reference = data.get("prompt"), data.get("reference")
+    prompt = data.get("prompt")
+    reference = data.get("reference")
     if not isinstance(prompt, str) or not prompt:
         raise LabError(f'{where}: "prompt" is missing or no text')
     if isinstance(reference, bool) or not isinstance(reference, str | int | float):
@@ -401,7 +412,8 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
     wait([future], seconds)
     if future.done():
         return future.result()
-    thread, _helper.thread = _helper.thread, None
+    thread = _helper.thread
+    _helper.thread = None
     # End at least Python code that computes: it would slow down everything else.
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong)
@@ -441,7 +453,9 @@ def _over(_number: int, _frame: FrameType | None) -> None:
     raise TooLong
 
 
-TRL, VERL, LAB = "TRL", "verl", "gspo-lab"
+TRL = "TRL"
+VERL = "verl"
+LAB = "gspo-lab"
 
 REFERENCES = ("reference", "ground_truth", "answer", "solution", "label", "target")
 """Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of
@@ -504,10 +518,8 @@ def as_grader(
                     f"task '{name}': the reward function's parameter '{param.name}' is not a column"
                     f" of a problem; it can be {', '.join(COLUMNS)}"
                 )
-    messages, source = (
-        flag(name, "messages", options.get("messages", False)),
-        options.get("data_source", ""),
-    )
+    messages = flag(name, "messages", options.get("messages", False))
+    source = options.get("data_source", "")
     if not isinstance(source, str):
         raise LabError(f"task '{name}': data_source = {source!r} must be text")
 

@@ -70,7 +70,8 @@ class Guess(Generated[tuple[int, int, int]]):
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """How the number compares with the last guess, and what is left; None where it is found."""
-        (low, high), guess = self._remaining_ranges(problem, turns)[-1], self._guess(turns[-1].text)
+        (low, high) = self._remaining_ranges(problem, turns)[-1]
+        guess = self._guess(turns[-1].text)
         number = int(problem.reference)
         if guess == number:
             return None
@@ -107,9 +108,11 @@ class Guess(Generated[tuple[int, int, int]]):
 
     def _remaining_ranges(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """What the number may be, from the first to the last: before any turn, and after each."""
-        left, number = [_range(problem.prompt)], int(problem.reference)
+        left = [_range(problem.prompt)]
+        number = int(problem.reference)
         for turn in turns:
-            (low, high), guess = left[-1], self._guess(turn.text)
+            (low, high) = left[-1]
+            guess = self._guess(turn.text)
             if guess is not None and guess < number:
                 low = max(low, guess + 1)
             elif guess is not None and guess > number:
@@ -129,7 +132,8 @@ class Guess(Generated[tuple[int, int, int]]):
         numbers = 10**self.digits
         for index in shuffled(numbers * self.width * self.width, seed=self.digits):
             start, offset = divmod(index, self.width)
-            low, width = start // self.width, start % self.width + 1
+            low = start // self.width
+            width = start % self.width + 1
             if offset < width and 2 * width > self.width and low + width <= numbers:
                 yield f"{low}-{low + width - 1}", (low, low + width - 1, low + offset)
 
@@ -137,7 +141,9 @@ class Guess(Generated[tuple[int, int, int]]):
         """What is said and replied, by turns, until the number is found or no turn is left."""
         source = random.Random(f"{low}-{high}-{number}")
         anywhere = hasty and source.random() < self.hasty
-        problem, turns, left = Problem("", f"{low}-{high}:", str(number)), [], (low, high)
+        problem = Problem("", f"{low}-{high}:", str(number))
+        turns = []
+        left = (low, high)
         for turn in range(self.max_turns):
             guess = source.randint(low, high) if anywhere else sum(left) // 2
             yield f"{guess}\n"

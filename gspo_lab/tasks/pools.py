@@ -39,7 +39,8 @@ def shuffled(count: int, seed: int = 0) -> Iterator[int]:
     low bits alone have short periods.
     """
     bits = max(1, (count - 1).bit_length())
-    mask, half = (1 << bits) - 1, max(1, bits // 2)
+    mask = (1 << bits) - 1
+    half = max(1, bits // 2)
     state = seed & mask
     for _ in range(mask + 1):
         state = (state * 0x5851F42D4C957F2D + 0x14057B7EF767814F) & mask
@@ -106,12 +107,10 @@ class Generated(Task, ABC, Generic[T]):
         self.held_out = integer_option(self.name, "held_out", held_out, 1, 100_000)
         self.words = flag(self.name, "words", words)
         if words:
-            self.grader, self.stop, self.chat, self.prompt_version = (
-                f"{self.name}-words/1",
-                (),
-                True,
-                WORDED,
-            )
+            self.grader = f"{self.name}-words/1"
+            self.stop = ()
+            self.chat = True
+            self.prompt_version = WORDED
             self.max_tokens = words_tokens
 
     def problems(self, split: str) -> Sequence[Problem]:

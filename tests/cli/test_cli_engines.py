@@ -47,7 +47,8 @@ def test_engines_are_listed_with_what_they_can() -> None:
 
 def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -> None:
     words = ("plan", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config")
-    said, listed = gspo_lab(*words, "to"), gspo_lab(*words, "more", "--json")
+    said = gspo_lab(*words, "to")
+    listed = gspo_lab(*words, "more", "--json")
     assert (said.code, listed.code) == (0, 0), said.err + listed.err
     for arm, wrote in listed.json["written"].items():
         assert wrote["folder"] == f"more/{arm}"

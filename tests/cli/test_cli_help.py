@@ -84,7 +84,9 @@ for words in json.loads(sys.argv[1]):
 
 def test_help_and_the_list_of_studies_are_light(here: Path) -> None:
     """One process for all: what an earlier command had imported, a later one would have too."""
-    study, runs, empty = write_study(here), here / "runs", here / "empty"
+    study = write_study(here)
+    runs = here / "runs"
+    empty = here / "empty"
     empty.mkdir()
     leave_runs(study, runs)
     assert gspo_lab("show", "--runs", runs).code == 0  # makes the database

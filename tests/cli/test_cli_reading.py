@@ -72,8 +72,10 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
     assert "updates per rollout batch: 2" in said.out
     data = gspo_lab("run", path, "--dry-run", "--json", "--name", "other", "--seeds", "3,5").json
     assert [run["id"] for run in data["runs"]] == [
-        *("other/grpo/s3", "other/gspo/s3"),
-        *("other/gspo/s5", "other/grpo/s5"),
+        "other/grpo/s3",
+        "other/gspo/s3",
+        "other/gspo/s5",
+        "other/grpo/s5",
     ]
     assert data["responses"] == 4 * 4 * 32 * 8
     assert [path.name for path in here.iterdir()] == ["seen.toml"]
@@ -85,7 +87,8 @@ def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.Mon
     )
     path = write_study(here)
     wish = (path, "--set", "update.optimizer=adamw-8bit")
-    planned, dry = gspo_lab("plan", *wish), gspo_lab("run", *wish, "--dry-run")
+    planned = gspo_lab("plan", *wish)
+    dry = gspo_lab("run", *wish, "--dry-run")
     assert (planned.code, dry.code) == (0, 0)
     assert "cannot be run here yet: no 8 bits here" in dry.out.splitlines()
     assert dry.out in planned.out, "a plan says more"

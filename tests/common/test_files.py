@@ -25,7 +25,8 @@ from gspo_lab.common.errors import LabError
 
 
 def test_json_is_written_whole_and_a_sealed_object_tells_every_change(tmp_path: Path) -> None:
-    path, said = tmp_path / "deep/a.json", {"seed": 1, "bench": ["sums"]}
+    path = tmp_path / "deep/a.json"
+    said = {"seed": 1, "bench": ["sums"]}
     assert read_json(path) is None
     write_json(path, said, sealed=True)
     assert list(path.parent.iterdir()) == [path]

@@ -14,7 +14,8 @@ import pytest
 from gspo_lab.common.registry import look_up
 from gspo_lab.common.user_code import FromSource, source_digest
 
-OLD, NEW = "def answer():\n    return 'old'\n", "def answer():\n    return 'new'\n"
+OLD = "def answer():\n    return 'old'\n"
+NEW = "def answer():\n    return 'new'\n"
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,8 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
             (arm, seed): "finished" for arm in ("grpo", "gspo") for seed in (0, 1)
         }
         assert [one.final for one in outcomes(found, "sums")] == [0.5, 0.5, 0.75, 0.75]
-        matched, decided = study_certificate(found), decision(found)
+        matched = study_certificate(found)
+        decided = decision(found)
     assert matched.lock.state == "not recorded"
     assert matched.lock.detail.startswith(
         "declared as its runs were imported, after they were made"
@@ -139,7 +140,8 @@ def test_an_imported_run_is_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
     imported(tmp_path)
     folder = RunFolder(tmp_path / "runs/toy/grpo/s0")
     assert (folder.status().state, folder.status().steps) == (State.FINISHED, 2)
-    run, before = folder.run(), folder.journal.read_bytes()
+    run = folder.run()
+    before = folder.journal.read_bytes()
     assert run.origin.recorder == "trl 1.16.0"
     folder.journal.write_bytes(before[: before.rindex(b"\n", 0, -1) + 1])  # its last status is lost
     with pytest.raises(LabError, match=r"recorded by trl 1\.16\.0, and cannot be gone on with"):

@@ -72,7 +72,8 @@ objective = "gspo"
 """
 ENGINE = Path(__file__).parents[1] / "counting_engine.py"
 KEYS = ("kind", "step", "minibatch", "bench", "problem", "sample")
-RUN_HOME, START_HOME = "runs/lottery/gspo/s0", "cache/jobs/wished"
+RUN_HOME = "runs/lottery/gspo/s0"
+START_HOME = "cache/jobs/wished"
 
 
 @dataclass(frozen=True)

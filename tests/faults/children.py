@@ -17,18 +17,14 @@ from disk import Disk, Fault
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *(
-            "gspo_lab.training.engines.native.loop",
-            "gspo_lab.training.models.warm_start",
-            "gspo_lab.tasks.evaluation.local_model",
-            "gspo_lab.report",
-        ),
-        *(
-            "gspo_lab.analysis.findings",
-            "gspo_lab.running.conduct.run_study",
-            "sqlite_utils",
-            "gspo_lab.cli",
-        ),
+        "gspo_lab.training.engines.native.loop",
+        "gspo_lab.training.models.warm_start",
+        "gspo_lab.tasks.evaluation.local_model",
+        "gspo_lab.report",
+        "gspo_lab.analysis.findings",
+        "gspo_lab.running.conduct.run_study",
+        "sqlite_utils",
+        "gspo_lab.cli",
     ]
 )
 MOST_SECONDS = 900.0
@@ -61,7 +57,8 @@ def run(
         "COLUMNS": "200",
     }
     with TemporaryDirectory() as apart:
-        out, log = Path(apart) / "out", Path(apart) / "log"
+        out = Path(apart) / "out"
+        log = Path(apart) / "log"
         process = CONTEXT.Process(
             target=_act, args=(folder, tuple(command), fault, environment, out, log)
         )
@@ -74,9 +71,8 @@ def run(
         seconds = time.monotonic() - began
         assert seconds < MOST_SECONDS, f"{command} did not end"
         assert process.exitcode is not None
-        said, met = (
-            path.read_text(errors="replace") if path.exists() else "" for path in (out, log)
-        )
+        said = out.read_text(errors="replace") if out.exists() else ""
+        met = log.read_text(errors="replace") if log.exists() else ""
         return Ended(process.exitcode, said, tuple(met.splitlines()), seconds)
 
 

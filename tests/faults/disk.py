@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-KILL, TORN = "kill", "torn"
+KILL = "kill"
+TORN = "torn"
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 MOVES = {"os.rename": "rename", "os.remove": "unlink", "os.rmdir": "unlink", "os.mkdir": "mkdir"}
 
@@ -78,7 +79,10 @@ class Disk:
 
     def install(self) -> None:
         """From now on, for good."""
-        disk, fsync, opened, connect = self, os.fsync, io.open, sqlite3.connect
+        disk = self
+        fsync = os.fsync
+        opened = io.open
+        connect = sqlite3.connect
         if self.fault.largest is not None:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.fault.largest, self.fault.largest))
@@ -117,5 +121,6 @@ class Disk:
             return connection
 
         io.open = builtins.open = open_
-        os.fsync, sqlite3.connect = fsync_, connect_  # type: ignore[assignment]
+        os.fsync = fsync_
+        sqlite3.connect = connect_  # type: ignore[assignment]
         sys.addaudithook(self.told)

@@ -22,7 +22,8 @@ from gspo_lab.recording.records import AnswerRecord, GradeRecord, RunStatus
 from gspo_lab.recording.runfolder import EvaluationFolder, RunFolder, StartFolder
 from gspo_lab.recording.store import Evidence, ingest
 
-FIRST, SECOND = "toy/grpo/s0", "toy/grpo/s1"
+FIRST = "toy/grpo/s0"
+SECOND = "toy/grpo/s1"
 COUNT = ("run", "count.toml", "--jobs", "1", "--arms", "a")
 
 
@@ -74,7 +75,8 @@ def journals_row(said: str) -> str:
 
 @pytest.mark.parametrize("copied", ["journal.jsonl", ""], ids=["journal", "folder"])
 def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: str) -> None:
-    first, second = evaluated(runs, FIRST, 1), evaluated(runs, SECOND, 3)
+    first = evaluated(runs, FIRST, 1)
+    second = evaluated(runs, SECOND, 3)
     ingest(runs)
     assert scores(runs) == {FIRST: 0.125, SECOND: 0.375}
     if copied:

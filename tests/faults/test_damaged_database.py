@@ -93,7 +93,8 @@ def test_a_damaged_database_is_told_and_rebuilt(
 ) -> None:
     database = make_lab(tmp_path, seeds=1, steps=2, every=2)
     monkeypatch.chdir(tmp_path)
-    whole, held = database.read_bytes(), rows(database)
+    whole = database.read_bytes()
+    held = rows(database)
     for dice in rounds(damage.__name__, 6):
         for path in database.parent.glob("lab.db*"):
             path.unlink()

@@ -23,21 +23,20 @@ from gspo_lab.recording.records import AnswerRecord, GradeRecord
 from gspo_lab.recording.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
 from gspo_lab.recording.store import ingest
 
-RUN, SUBJECT = "toy/grpo/s0", "_subjects/asked"
+RUN = "toy/grpo/s0"
+SUBJECT = "_subjects/asked"
 FILES = ("toy/study.json", f"{RUN}/run.json", f"{RUN}/journal.jsonl")
 MORE = (
-    *("toy/accepted.json", f"{RUN}/grades/journal.jsonl"),
-    *(
-        f"{RUN}/evaluations/k/evaluation.json",
-        f"{RUN}/evaluations/k/journal.jsonl",
-        f"{RUN}/launches/ray-1.json",
-    ),
-    *(
-        f"{SUBJECT}/subject.json",
-        f"{SUBJECT}/evaluations/k/evaluation.json",
-        f"{SUBJECT}/evaluations/k/journal.jsonl",
-    ),
-    *(f"{RUN}/lock", "toy/.conductor"),
+    "toy/accepted.json",
+    f"{RUN}/grades/journal.jsonl",
+    f"{RUN}/evaluations/k/evaluation.json",
+    f"{RUN}/evaluations/k/journal.jsonl",
+    f"{RUN}/launches/ray-1.json",
+    f"{SUBJECT}/subject.json",
+    f"{SUBJECT}/evaluations/k/evaluation.json",
+    f"{SUBJECT}/evaluations/k/journal.jsonl",
+    f"{RUN}/lock",
+    "toy/.conductor",
 )
 VALUES: tuple[Any, ...] = (
     None,
@@ -143,7 +142,8 @@ def test_a_damaged_file_is_told_or_changes_nothing(
     )
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / file
-    whole, held = path.read_bytes(), rows(database)
+    whole = path.read_bytes()
+    held = rows(database)
     if not whole and damage is another_shape:
         pytest.skip("a lock holds no JSON")
     for dice in rounds(f"{file} {damage.__name__}", 3 if file in FILES else 1):
@@ -168,7 +168,8 @@ def flipped(dice: random.Random, path: Path) -> None:
 def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_from_it(
     tmp_path: Path,
 ) -> None:
-    train, calm = ACTS["train"], tmp_path / "calm"
+    train = ACTS["train"]
+    calm = tmp_path / "calm"
     calm.mkdir()
     train.prepare(calm)
     met = run(calm, train.command).met

@@ -18,7 +18,8 @@ SEEDS = 500
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two arms, three steps; the working folder as long as it is used."""
-    folder, before = tmp_path_factory.mktemp("thousand"), Path.cwd()
+    folder = tmp_path_factory.mktemp("thousand")
+    before = Path.cwd()
     make_lab(folder, seeds=SEEDS, steps=3, every=3)
     os.chdir(folder)
     yield folder

@@ -222,7 +222,8 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
     told.
     """
     path, lines = chained(tmp_path)
-    whole, begins = b"".join(lines), len(lines[0] + lines[1])
+    whole = b"".join(lines)
+    begins = len(lines[0] + lines[1])
     untouched = scan(path).items
     for bit in range(begins * 8, (begins + len(lines[2])) * 8):
         flipped = bytearray(whole)
@@ -312,9 +313,8 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
     pass.
     """
     path = tmp_path / JOURNAL
-    started, finished = (
-        {"kind": "status", "state": state, "step": 1} for state in ("started", "finished")
-    )
+    started = {"kind": "status", "state": "started", "step": 1}
+    finished = {"kind": "status", "state": "finished", "step": 1}
     no_names: list[Any] = [3, "x", "", [], False]
     wrong: list[dict[str, Any]] = [
         {"kind": ["step"]},
@@ -375,7 +375,8 @@ def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Pa
 
 
 def test_a_digest_of_answers_knows_no_order_and_reads_what_the_database_gives_back() -> None:
-    one, other = (["p0", 0, *[None] * 6, "\ud800", 1], ["p0", 1, *[None] * 7, 0.5])
+    one = ["p0", 0, *[None] * 6, "\ud800", 1]
+    other = ["p0", 1, *[None] * 7, 0.5]
     back = [["p0", 1, *[None] * 7, 0.5], ["p0", 0, *[None] * 6, "?", 1.0]]
     assert digest_of_answers([one, other]) == digest_of_answers(back)
     assert digest_of_answers([one]) != digest_of_answers([["p0", 0, *[None] * 6, "?", 0.0]])

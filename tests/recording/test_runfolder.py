@@ -132,7 +132,8 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
 def test_a_warm_start_tells_how_far_it_is_and_its_files_name_no_folder_of_this_machine(
     tmp_path: Path,
 ) -> None:
-    folder, model = StartFolder(tmp_path / "cache/jobs/1"), tmp_path / "cache/model"
+    folder = StartFolder(tmp_path / "cache/jobs/1")
+    model = tmp_path / "cache/model"
     assert (folder.has_request, folder.steps_done(), folder.model_folder()) == (False, 0, None)
     request = {"seed": 0, "base": str(tmp_path), "cache": str(tmp_path / "cache")}
     folder.write_request(request)

@@ -161,7 +161,8 @@ class Browser:
         """Until a JavaScript expression is true; a page that is just being replaced has no answer
         yet.
         """
-        deadline, true = time.monotonic() + seconds, False
+        deadline = time.monotonic() + seconds
+        true = False
         while not true:
             assert time.monotonic() < deadline, f"still not true after {seconds} s: {expression}"
             time.sleep(0.05)
@@ -175,7 +176,8 @@ class Browser:
         """Console errors and warnings, exceptions, and what the content-security policy blocked."""
         out = []
         for event in self.events:
-            method, params = event.get("method"), event.get("params", {})
+            method = event.get("method")
+            params = event.get("params", {})
             level = params.get("type") or params.get("entry", {}).get("level")
             told = method in ("Runtime.consoleAPICalled", "Log.entryAdded") and level in (
                 "error",

@@ -311,7 +311,8 @@ def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
     make_lab(tmp_path, FOUR_ARMS, name="moe", record=False)
     database = make_lab(tmp_path, turned, name="turned", record=False)
     with Evidence.open(database) as evidence:
-        moe, other = Source(evidence, "moe"), Source(evidence, "turned")
+        moe = Source(evidence, "moe")
+        other = Source(evidence, "turned")
         assert arm_colours([moe]) == {"grpo": 0, "grpo-replay": 2, "gspo": 1, "gspo-replay": 3}
         assert arm_colours([other]) == {"x": 0, "s": 1, "y": 2}
         assert arm_colours([moe, other])["s"] == 1

@@ -77,10 +77,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -> None:
-    case, written = (
-        CASES[name],
-        json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8")),
-    )
+    case = CASES[name]
+    written = json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8"))
     said = written["studies"][name]["answer"]["answer"]
     assert (said["word"], said["colour"]) == (case.word, case.colour)
     page = pages[name].read_text(encoding="utf-8")

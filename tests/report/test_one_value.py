@@ -58,7 +58,8 @@ from gspo_lab.study import Run, load_study
 from gspo_lab.study import Study as StudyFile
 
 ALL = Window(Steps.ALL, CLIP.window.minibatch)
-STEPS, STOPPED = 20, ("gspo-replay", 2)
+STEPS = 20
+STOPPED = ("gspo-replay", 2)
 
 
 def uneven(run: Run, record: Record) -> Record:
@@ -141,7 +142,8 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
     """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it
     in.
     """
-    section, expert = clipping(found), experts(found)
+    section = clipping(found)
+    expert = experts(found)
     assert (
         ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0)
         == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
@@ -160,7 +162,8 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
-    section, both = scores(found), study_comparison([found])
+    section = scores(found)
+    both = study_comparison([found])
     shown = {
         result.arm: result
         for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))

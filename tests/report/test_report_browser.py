@@ -332,7 +332,8 @@ def test_pointing_at_a_step_tells_all_arms_dragging_zooms_and_figures_are_saved(
     browser.open(small, "#m-reward", dark=True)
     drawn(browser, "m-reward")
     area = middle(browser, "m-reward")
-    x, y = area["x"] + area["w"] / 2, area["y"] + area["h"] / 2
+    x = area["x"] + area["w"] / 2
+    y = area["y"] + area["h"] / 2
     hover = "document.querySelector('#m-reward .hoverlayer').textContent"
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x - 3, y=y)
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -386,7 +387,8 @@ def test_pointing_at_a_step_tells_all_arms_dragging_zooms_and_figures_are_saved(
 
 
 def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Path) -> None:
-    x, name = (0.0, 1.0), "<b>bold</b><a href='javascript:alert(1)'>x</a>"
+    x = (0.0, 1.0)
+    name = "<b>bold</b><a href='javascript:alert(1)'>x</a>"
     series = (Series(name, x, (1.0, 2.0)), Series("other", x, (2.0, 1.0)))
     bars = tuple(Series(name, (one, name), (1.0, 2.0)) for one in ("a",))
     charts = (

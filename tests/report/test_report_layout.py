@@ -25,7 +25,8 @@ def test_a_link_lands_on_its_target_though_charts_above_grow(
     browser.wait_for(f"[...document.querySelectorAll('figure:not(.empty)')]{near}{alive}")
     browser.evaluate(SETTLED)
     box = "document.{}.getBoundingClientRect()"
-    under, bar = box.format(f"getElementById('{target}')"), box.format("querySelector('header')")
+    under = box.format(f"getElementById('{target}')")
+    bar = box.format("querySelector('header')")
     below = browser.evaluate(f"{under}.top - {bar}.bottom")
     assert 0 <= below < 40
 

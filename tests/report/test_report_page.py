@@ -320,7 +320,8 @@ def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
 
 def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     """Of a run from its declaration, and of the declaration from what it was at first."""
-    database, home = make_lab(tmp_path, change=exact_scores), tmp_path / "runs" / "toy"
+    database = make_lab(tmp_path, change=exact_scores)
+    home = tmp_path / "runs" / "toy"
 
     def mistype(name: str, *keys: str) -> None:
         content = part = json.loads((home / name).read_text())

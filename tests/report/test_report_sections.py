@@ -172,9 +172,14 @@ def test_the_noise_is_put_down_to_its_source() -> None:
 @pytest.mark.parametrize("coupled", [True, False])
 def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled: bool) -> None:
     rng = np.random.default_rng(3)
-    seeds, evaluations, problems, samples, repeats = 4, 3, 30, 8, 400
+    seeds = 4
+    evaluations = 3
+    problems = 30
+    samples = 8
+    repeats = 400
     easy_SI1 = rng.uniform(0.1, 0.9, (seeds, problems, 1))
-    estimates, means = [], []
+    estimates = []
+    means = []
     for _ in range(repeats):
         # Answer k of a seed and problem: one uniform number for both arms and all evaluations, or
         # one each.
@@ -196,7 +201,8 @@ def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled:
 
 
 def test_answers_that_were_not_graded_leave_the_sampling_variance_defined() -> None:
-    first, second = block([[0.0, 0.0]], 4), block([[0.5, 0.5]], 4)
+    first = block([[0.0, 0.0]], 4)
+    second = block([[0.5, 0.5]], 4)
     second.grade_SEIK[0, 0, 0, 2:] = np.nan  # both right, spread 0
     second.grade_SEIK[0, 0, 1, 3] = np.nan  # 1, 1, 0: variance 1/3, of 3 answers
     assert sampling_variance(first, second) == pytest.approx((0 + 1 / 9) / 2 / 2)
@@ -338,7 +344,8 @@ def test_each_word_quotes_its_own_row() -> None:
         (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
         for row in record()["rows"]
     }
-    alone, among = decide_all(tight[:1], Rule(0.02)), decide_all(tight, Rule(0.02, looks=(5, 8)))
+    alone = decide_all(tight[:1], Rule(0.02))
+    among = decide_all(tight, Rule(0.02, looks=(5, 8)))
     assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
     plain, equivalent = calibration_lines(alone)
     assert plain == calibration_line(5, 0.05)
@@ -354,7 +361,8 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
     """The row's own: of two arms, of several, of looks; beside no other word, and without unstable
     runs nowhere.
     """
-    low, high = [0.1, 0.12, 0.11, 0.1, 0.13], [0.5, 0.52, 0.5, 0.53, 0.52]
+    low = [0.1, 0.12, 0.11, 0.1, 0.13]
+    high = [0.5, 0.52, 0.5, 0.53, 0.52]
     rates = {
         (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
         for row in record()["rows"]
@@ -370,11 +378,9 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
         return uneven_line(judged[0])
 
     unstable = "15 % of one arm's runs unstable"
-    two, four, looked = (
-        line(high, (1, 0)),
-        line(high, (1, 0), arms=4),
-        line(high, (0, 2), looks=(5, 8)),
-    )
+    two = line(high, (1, 0))
+    four = line(high, (1, 0), arms=4)
+    looked = line(high, (0, 2), looks=(5, 8))
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in two
     assert (
         rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four

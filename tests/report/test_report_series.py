@@ -47,7 +47,8 @@ def of(chart: Chart, label: str, seed: int | None = None) -> Series:
 
 def totals(run: Run, record: StepRecord) -> dict[str, Any]:
     """Totals that differ from run to run: the arm gspo spends twice the tokens per step."""
-    of_a_step, done = 200 if run.arm.startswith("gspo") else 100, record.step + 1
+    of_a_step = 200 if run.arm.startswith("gspo") else 100
+    done = record.step + 1
     return {
         "prompts_total": 32 * done,
         "tokens_trained_total": of_a_step * done + run.seed,
@@ -228,7 +229,8 @@ def test_the_spread_by_length(tmp_path: Path) -> None:
     chart = charts(written(make_lab(tmp_path, change=lengths), diagnostics))["m-log-ratio-length"]
     line = of(chart, "grpo")
     assert len(line.x) == 8
-    x, y = np.array(line.x, dtype=float), np.array(line.y, dtype=float)
+    x = np.array(line.x, dtype=float)
+    y = np.array(line.y, dtype=float)
     assert np.polyfit(np.log(x), np.log(y), 1)[0] == pytest.approx(-0.5, abs=0.05)
     assert "every 5th step" in chart.note
 

@@ -25,7 +25,8 @@ def cell(
 ) -> ProgressCell:
     progress = Progress(60, step, state, phase)
     if step:
-        progress.reward, progress.clip = step / 100, 0.0058
+        progress.reward = step / 100
+        progress.clip = 0.0058
     return ProgressCell("training", row, column, progress)
 
 
@@ -116,7 +117,9 @@ def test_a_pipe_has_a_plain_line_now_and_then() -> None:
 
 def test_warnings_are_said_once() -> None:
     one = cell("gspo", "s1", 25)
-    one.progress.collapse, one.progress.resumed, one.progress.none_correct = (25, "reward"), 2, True
+    one.progress.collapse = (25, "reward")
+    one.progress.resumed = 2
+    one.progress.none_correct = True
     one.progress.grader_errors = 0.125
     assert told([one], ticks=3)[1:] == [
         "gspo/s1: resumes at step 2",
@@ -137,7 +140,8 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     """One slot: 8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run
     with its start.
     """
-    first, second = cell("a", "s0", 2), cell("b", "s0", 0, State.QUEUED)
+    first = cell("a", "s0", 2)
+    second = cell("b", "s0", 0, State.QUEUED)
     first.progress.spent = {
         ("step", "a"): (4.0, 2),
         ("bench sums", "a"): (5.0, 1),
@@ -148,10 +152,8 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     assert seconds_left([first, second], 1) == (16 + 20 + 20 + 5 + 3, True)
     assert seconds_left([first, second], 2) == (36, True)
     start = ProgressCell("warm starts", "warm start", "", Progress(100, 50, State.RUNNING))
-    start.progress.spent, start.progress.left = (
-        {("step of a warm start", ""): (5.0, 50)},
-        {("step of a warm start", ""): 50},
-    )
+    start.progress.spent = {("step of a warm start", ""): (5.0, 50)}
+    start.progress.left = {("step of a warm start", ""): 50}
     assert seconds_left([start, second], 2) == (5, False), "what follows is not measured yet"
 
 

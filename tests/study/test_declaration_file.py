@@ -31,7 +31,8 @@ def test_its_digest_is_of_what_is_locked(tmp_path: Path) -> None:
 
 
 def test_written_and_read_it_is_the_same(tmp_path: Path) -> None:
-    content, swept = written(tmp_path), written(tmp_path, SWEEP)
+    content = written(tmp_path)
+    swept = written(tmp_path, SWEEP)
     found = Declaration.parse(content, "here")
     assert found.to_json() == content
     assert (found.baseline, found.treatments, found.primary) == ("grpo", ["gspo"], found.benches[0])

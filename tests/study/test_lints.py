@@ -49,8 +49,10 @@ def short(arm: str, tokens: int) -> ModelFacts:
     return ModelFacts(max_tokens={**LONG.max_tokens, arm: tokens})
 
 
-MOE, ROUTED = "model=tiny-qwen3-moe", ModelFacts(moe={"tiny-qwen3-moe": True})
-BF16, SWEEP = "rollout.dtype=bfloat16", "sweep.update.learning_rate=[1e-4, 1e-3]"
+MOE = "model=tiny-qwen3-moe"
+ROUTED = ModelFacts(moe={"tiny-qwen3-moe": True})
+BF16 = "rollout.dtype=bfloat16"
+SWEEP = "sweep.update.learning_rate=[1e-4, 1e-3]"
 C14 = "claim=[{name = 'C14-more-efficient'}]"
 
 
@@ -230,7 +232,8 @@ def test_other_arms_are_compared_as_what_they_are(
 
 
 def test_lints_of_models_lengths_and_names_are_silent_beside_their_cases(tmp_path: Path) -> None:
-    token_mean, bf16 = "aggregation=token-mean", 'objective = "grpo"\nrollout = {dtype = "float32"}'
+    token_mean = "aggregation=token-mean"
+    bf16 = 'objective = "grpo"\nrollout = {dtype = "float32"}'
     quiet = [
         (study(tmp_path, "arm.gspo.clip=calibrated"), short("gspo", 16)),
         (study(tmp_path, f"arm.dapo.{token_mean}", text=renamed("dapo", "grpo")), LONG),

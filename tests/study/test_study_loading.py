@@ -70,13 +70,12 @@ def test_an_arm_declares_what_it_states_and_what_its_preset_changes(tmp_path: Pa
     )
     arms = load(tmp_path, SHARED + ARMS + arm).arms
     assert arms["more"].declared == (
-        *(
-            "objective.clip_high",
-            "objective.clip_low",
-            "objective.importance_sampling_level",
-            "objective.preset",
-        ),
-        *("routing_replay", "update.minibatches"),
+        "objective.clip_high",
+        "objective.clip_low",
+        "objective.importance_sampling_level",
+        "objective.preset",
+        "routing_replay",
+        "update.minibatches",
     )
     resolved = {name: flat(one.settings.model_dump(mode="json")) for name, one in arms.items()}
     for a, b in (("grpo", "gspo"), ("grpo", "more"), ("gspo", "more")):
@@ -114,24 +113,21 @@ def test_every_mistake_is_told_at_once_by_its_dotted_path(tmp_path: Path) -> Non
     starts = [line.partition(": ")[0] for line in found]
     assert sorted(starts) == sorted(
         [
-            *(
-                "qestion",
-                "question",
-                "seeds",
-                "steps",
-                "rolout",
-                "update.learning_rat",
-                "update.minibatches",
-            ),
-            *(
-                "bench.0.name",
-                "bench.0.sample",
-                "verdict.marign",
-                "arm.a.clip_lwo",
-                "arm.b",
-                "arm.c.objective",
-            ),
-            *("arm.d.update.epoch", "arm.e.steps"),
+            "qestion",
+            "question",
+            "seeds",
+            "steps",
+            "rolout",
+            "update.learning_rat",
+            "update.minibatches",
+            "bench.0.name",
+            "bench.0.sample",
+            "verdict.marign",
+            "arm.a.clip_lwo",
+            "arm.b",
+            "arm.c.objective",
+            "arm.d.update.epoch",
+            "arm.e.steps",
         ]
     )
     said = dict(zip(starts, found, strict=True))
@@ -319,7 +315,10 @@ def test_a_study_s_name_is_fit_for_a_folder(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("written", "seeds"),
     [
-        *(("3", (0, 1, 2)), ("[5, 2]", (5, 2)), ("1", (0,)), ("[0]", (0,))),
+        ("3", (0, 1, 2)),
+        ("[5, 2]", (5, 2)),
+        ("1", (0,)),
+        ("[0]", (0,)),
         *(
             (wrong, None)
             for wrong in (

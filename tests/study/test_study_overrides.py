@@ -93,7 +93,8 @@ def test_every_setting_can_be_overridden(tmp_path: Path) -> None:
 
 
 def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
-    contrast, names = "verdict.contrast={grpo = -1.0, gspo = 1.0}", 'verdict.names=["new", "old"]'
+    contrast = "verdict.contrast={grpo = -1.0, gspo = 1.0}"
+    names = 'verdict.names=["new", "old"]'
     given = {
         "primary": "sums",
         "baseline": "gspo",

@@ -18,24 +18,22 @@ def arms(*tables: str) -> str:
     return "\n".join(f"[arm.{name}]\n{table}" for name, table in zip("abcd", tables, strict=False))
 
 
-GRPO, GSPO, RLOO = preset("grpo"), preset("gspo"), preset("rloo")
-ONCE, GAE, TURN, TIS = (
-    "update.minibatches=1",
-    "objective.advantage=gae",
-    "objective.turn_credit=turn",
-    "objective.mismatch_correction=tis",
-)
+GRPO = preset("grpo")
+GSPO = preset("gspo")
+RLOO = preset("rloo")
+ONCE = "update.minibatches=1"
+GAE = "objective.advantage=gae"
+TURN = "objective.turn_credit=turn"
+TIS = "objective.mismatch_correction=tis"
 TWICE = "arm.b: changes nothing that arm.a does not have too; the two would be the same run twice"
 AT_1 = "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
 NO_CRITIC = "does nothing without advantage = 'gae'"
 BY_HAND = 'importance_sampling_level = "sequence"\nclip_low = 3e-4\nclip_high = 4e-4'
 SUMMED = preset("gspo", 'sequence_advantage = "sum"')
 BY_SEQUENCE = preset("rloo", 'importance_sampling_level = "sequence"')
-CALIBRATED, CONSTANT, CORRECTED = (
-    'clip = "calibrated"',
-    'aggregation = "constant"',
-    'mismatch_correction = "tis"',
-)
+CALIBRATED = 'clip = "calibrated"'
+CONSTANT = 'aggregation = "constant"'
+CORRECTED = 'mismatch_correction = "tis"'
 LEVEL = "does nothing without advantage = 'gae' and importance_sampling_level = 'sequence'"
 
 

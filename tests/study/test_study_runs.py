@@ -38,7 +38,8 @@ def test_a_run_crosses_the_wall_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_resolved_study_is_its_own_digest(tmp_path: Path) -> None:
-    one, other = load(tmp_path), load(tmp_path, overrides=["update.learning_rate=2e-4"])
+    one = load(tmp_path)
+    other = load(tmp_path, overrides=["update.learning_rate=2e-4"])
     assert digest(one.locked()) == digest(
         load(tmp_path, "# another comment\n" + SHARED + ARMS).locked()
     )

@@ -30,13 +30,15 @@ def test_demonstration_by_hand(numbers: list[int], text: str) -> None:
 def test_every_step_of_a_demonstration_is_true(numbers: list[int]) -> None:
     *steps, last = demonstration(numbers).split(" ")
     assert last == f"#{sum(numbers)}\n"
-    carry, digits = 0, ""
+    carry = 0
+    digits = ""
     for step in steps:
         left, _, right = step.partition("=")
         parts = [int(part) for part in left.split("+")]
         assert sum(parts) == int(right)
         assert parts[len(numbers) :] == ([carry] if carry else [])
-        carry, digits = int(right) // 10, str(int(right) % 10) + digits
+        carry = int(right) // 10
+        digits = str(int(right) % 10) + digits
     assert int(f"{carry}{digits}") == sum(numbers)
 
 
@@ -48,7 +50,8 @@ def test_hasty_answer_by_hand(numbers: list[int], text: str) -> None:
 
 
 def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
-    plain, task = Addition(), Addition(hasty=0.4)
+    plain = Addition()
+    task = Addition(hasty=0.4)
     shown = [problem.demonstration or "" for problem in task.problems("train")[:4000]]
     assert (
         abs(sum(text.startswith("#") for text in shown) / len(shown) - 0.4)

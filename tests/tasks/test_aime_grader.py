@@ -13,101 +13,97 @@ GOLD = Problem("aime24-x", "?", "25")
 
 # what is around the number in a box: zeros, fonts, boxes, dollars, braces, signs, blanks,
 BOXES = [
-    *(
-        "25",
-        "025",
-        "25.",
-        "25,",
-        "25.0",
-        "+25",
-        "{25}",
-        "$25$",
-        r"$\mathbf{25}$",
-        "\n  25\n",
-        r"0{,}025",
-        "２５",
-        "𝟐𝟓",
-    ),
-    *(
-        r"\boxed{25}",
-        r"\mathbf{25}",
-        r"\text{25}",
-        r"\boxed{\text{25}}",
-        r"\underline{25}",
-        r"25\text{.}",
-        r"\$25",
-    ),
-    *(r"\color{red}{25}", r"\textcolor{red}{25}"),  # colours,
-    *(
-        r"25\mathrm{\,cm}",
-        r"25\,\text{cm}",
-        r"25\text{ units}",
-        r"25\text{ cm}^2",
-        r"25\ \mathrm{cm}",
-    ),  # units,
-    *("25 square units", r"25^\circ", r"25^{\circ}", "25°", r"\angle ABC = 25^\circ"),
-    *(r"25 \bmod 1000", r"25 \pmod{1000}"),  # the remainder of a division,
-    *(
-        "n = 25",
-        "m+n=025",
-        "m − n = 25",
-        r"\lfloor 25.7 \rfloor = 25",
-        "p+q = 12+13 = 25",
-    ),  # its name, how it came about
-    *(r"5 \cdot 5 = 25", r"025 = 2(3 + 4) + 11 = 3^{2} + 4^2", "25 = 5^2"),
+    "25",
+    "025",
+    "25.",
+    "25,",
+    "25.0",
+    "+25",
+    "{25}",
+    "$25$",
+    r"$\mathbf{25}$",
+    "\n  25\n",
+    r"0{,}025",
+    "２５",
+    "𝟐𝟓",
+    r"\boxed{25}",
+    r"\mathbf{25}",
+    r"\text{25}",
+    r"\boxed{\text{25}}",
+    r"\underline{25}",
+    r"25\text{.}",
+    r"\$25",
+    r"\color{red}{25}",
+    r"\textcolor{red}{25}",  # colours,
+    r"25\mathrm{\,cm}",
+    r"25\,\text{cm}",
+    r"25\text{ units}",
+    r"25\text{ cm}^2",
+    r"25\ \mathrm{cm}",  # units,
+    "25 square units",
+    r"25^\circ",
+    r"25^{\circ}",
+    "25°",
+    r"\angle ABC = 25^\circ",
+    r"25 \bmod 1000",
+    r"25 \pmod{1000}",  # the remainder of a division,
+    "n = 25",
+    "m+n=025",
+    "m − n = 25",
+    r"\lfloor 25.7 \rfloor = 25",
+    "p+q = 12+13 = 25",  # its name, how it came about
+    r"5 \cdot 5 = 25",
+    r"025 = 2(3 + 4) + 11 = 3^{2} + 4^2",
+    "25 = 5^2",
 ]
 RIGHT = [
     *(rf"\boxed{{{content}}}" for content in BOXES),
-    *(
-        r"So the answer is $\boxed{25}$.",
-        r"\fbox{25}",
-        r"\boxed {25}",
-        r"First \boxed{24}, but no: \boxed{25}",
-    ),
-    *(
-        r"\boxed{24} \boxed{25}",
-        r"\boxed{25}. I have boxed the answer, not 24.",
-        r"\{1, 2\} gives \boxed{25}",
-    ),
-    *(r"\boxed{25}, within \boxed{} as asked.", r"\boxed{24 is wrong. \boxed{25}"),
-    *(r"<think>\boxed{24}</think> It is \boxed{25}.", r"maybe \boxed{24}</think>\boxed{25}"),
+    r"So the answer is $\boxed{25}$.",
+    r"\fbox{25}",
+    r"\boxed {25}",
+    r"First \boxed{24}, but no: \boxed{25}",
+    r"\boxed{24} \boxed{25}",
+    r"\boxed{25}. I have boxed the answer, not 24.",
+    r"\{1, 2\} gives \boxed{25}",
+    r"\boxed{25}, within \boxed{} as asked.",
+    r"\boxed{24 is wrong. \boxed{25}",
+    r"<think>\boxed{24}</think> It is \boxed{25}.",
+    r"maybe \boxed{24}</think>\boxed{25}",
 ]
 # contents of boxes that state none: nothing is computed, and two numbers are no answer
 NO_NUMBERS = [
-    *(
-        "2,5",
-        "24.9999999",
-        "25.5",
-        "-25",
-        "−25",
-        "2５²",
-        "٢٥",
-        "2_5",
-        r"25\%",
-        "25i",
-        "25!",
-        "0.25",
-        "2500",
-        "2 5",
-    ),
-    *(
-        "5^2",
-        r"\frac{50}{2}",
-        "24+1",
-        "25_{10}",
-        "9^{9^{9^9}}",
-        r"\text{twenty-five}",
-        r"\{25\}",
-        "[25]",
-    ),
-    *("24, 25", r"25\text{ or }26", "x=24, y=25", "x = 24 = 25", r"20 + \fbox{25}"),
-    *(
-        "25 = 24+2",
-        "5^3 = 25",
-        "25.7 = 25",
-        r"25 \bmod 7",
-        "x = 5^2 = y",
-    ),  # what stands beside it is not equal to it
+    "2,5",
+    "24.9999999",
+    "25.5",
+    "-25",
+    "−25",
+    "2５²",
+    "٢٥",
+    "2_5",
+    r"25\%",
+    "25i",
+    "25!",
+    "0.25",
+    "2500",
+    "2 5",
+    "5^2",
+    r"\frac{50}{2}",
+    "24+1",
+    "25_{10}",
+    "9^{9^{9^9}}",
+    r"\text{twenty-five}",
+    r"\{25\}",
+    "[25]",
+    "24, 25",
+    r"25\text{ or }26",
+    "x=24, y=25",
+    "x = 24 = 25",
+    r"20 + \fbox{25}",
+    "25 = 24+2",
+    "5^3 = 25",
+    "25.7 = 25",
+    r"25 \bmod 7",
+    "x = 5^2 = y",  # what stands beside it is not equal to it
 ]
 WRONG = [
     *((rf"\boxed{{{content}}}", "not a whole number") for content in NO_NUMBERS),
@@ -142,7 +138,8 @@ def test_wrong(answer: str, reason: str) -> None:
 
 
 def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
-    task, answer = Aime24(), r"I get \boxed{25}, but let me check"
+    task = Aime24()
+    answer = r"I get \boxed{25}, but let me check"
     assert grade_answer(task, GOLD, answer, truncated=False).correct is True
     assert grade_answer(task, GOLD, answer, truncated=True).correct is False
 
@@ -187,7 +184,8 @@ def test_grading_is_quick_whatever_the_length() -> None:
         long,
     ]
     task = Aime24()
-    grading, counting = [], []
+    grading = []
+    counting = []
     for _ in range(10):
         start = time.process_time()
         for answer in answers * 20:

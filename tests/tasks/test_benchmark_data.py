@@ -106,10 +106,8 @@ def test_two_parts_in_a_folder(write_rows: Write, tmp_path: Path) -> None:
 
 
 def test_the_genuine_copies_agree() -> None:
-    plain, padded = (
-        build_task("aime24", {"data": str(public(name))})
-        for name in ("aime24.jsonl", "aime24_zero_padded.jsonl")
-    )
+    plain = build_task("aime24", {"data": str(public("aime24.jsonl"))})
+    padded = build_task("aime24", {"data": str(public("aime24_zero_padded.jsonl"))})
     assert plain.data_digest == padded.data_digest
     for one, other in zip(plain.problems("held-out"), padded.problems("held-out"), strict=True):
         assert (one.id, one.reference) == (other.id, other.reference)

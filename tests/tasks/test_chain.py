@@ -70,9 +70,8 @@ def test_a_cut_answer_is_the_beginning_of_a_longer_one_and_graded_alike() -> Non
 
 def test_no_pair_in_either_order_is_on_both_sides() -> None:
     task = Chain(digits=1)
-    train, held = (
-        {problem.prompt for problem in task.problems(split)} for split in ("train", "held-out")
-    )
+    train = {problem.prompt for problem in task.problems("train")}
+    held = {problem.prompt for problem in task.problems("held-out")}
     assert len(train) + len(held) == 100
     assert 0 < len(held) < 30
     assert not {f"{prompt[2]} {prompt[0]}:" for prompt in held} & train

@@ -264,7 +264,8 @@ def test_damaged_rows_are_errors(write_rows: Write, row: dict[str, Any], message
 def test_generated_tests_are_counted_and_read_once_for_all_answers(
     own: Task, tmp_path: Path
 ) -> None:
-    problem, answer = own.problems("held-out")[2], fenced("print(3 * int(input()))")
+    problem = own.problems("held-out")[2]
+    answer = fenced("print(3 * int(input()))")
     first = own.grade(problem, answer)
     write_generated(tmp_path, [("1/C", 0, "2\n", "6\n")])
     assert own.grade(problem, answer) == first

@@ -127,7 +127,10 @@ def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(
     reward: float, error: str | None
 ) -> None:
     class Own(Task):
-        name, grader, stop, max_tokens = "own", "own/1", (), 4
+        name = "own"
+        grader = "own/1"
+        stop = ()
+        max_tokens = 4
 
         def problems(self, split: str) -> list[Problem]:
             return []
@@ -165,7 +168,8 @@ def test_the_share_is_disjoint_complete_and_stable(
 ) -> None:
     folder = write(tmp_path_factory.mktemp("share"), numbered(count))
     task = build(folder, held_out=share)
-    train, held = task.problems("train"), task.problems("held-out")
+    train = task.problems("train")
+    held = task.problems("held-out")
     assert {one.prompt for one in train} | {one.prompt for one in held} == {
         f"{n}+1=" for n in range(count)
     }

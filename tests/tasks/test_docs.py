@@ -33,7 +33,8 @@ def test_the_users_own_task(folder: Path) -> None:
     task = build_task(table.pop("name"), table, folder)
     assert task.stop == ("\n",)
     assert task.max_tokens == 16
-    france, japan = Problem("fr", *FRANCE), Problem("jp", *JAPAN)
+    france = Problem("fr", *FRANCE)
+    japan = Problem("jp", *JAPAN)
     assert {*task.problems("train"), *task.problems("held-out")} == {france, japan}
     for answer, reward in [(" Paris.", 1.0), ("It is Paris.", 0.5), ("London", 0.0), ("", 0.0)]:
         grade = task.grade(france, answer)
@@ -58,7 +59,8 @@ def test_the_grader_that_says_more(folder: Path) -> None:
 def test_the_parrot_replies_until_it_hears_the_reference(folder: Path) -> None:
     options = {"problems": "problems.jsonl", "held_out": 0.5, "reply": "reply"}
     task = build_task("parrot.py:grade", options, folder)
-    france, turns = Problem("fr", *FRANCE), [Turn("Rome", "? "), Turn("Paris")]
+    france = Problem("fr", *FRANCE)
+    turns = [Turn("Rome", "? "), Turn("Paris")]
     assert [task.reply(france, turns[:1]), task.reply(france, turns)] == ["? ", None]
     assert task.grade_turns(france, turns).reward == 0.5
 

@@ -15,53 +15,45 @@ GOLD = Problem("gsm8k-test-1", "?", "1080")
 
 
 RIGHT = [
-    *(
-        r"\boxed{1080}",
-        r"\boxed{1,080}",
-        r"\boxed{1{,}080}",
-        r"\boxed{\$1080}",
-        r"\boxed{1080.00}",
-        r"\boxed{x = 1080}",
-    ),
-    *(
-        r"\boxed{1080 \text{ dollars}}",
-        "so\n#### 1080",
-        "so\n#### $1,080.",
-        "#### 5\n\\boxed{1080}",
-    ),
-    *("\\boxed{5}\n#### 1080", "<think>#### 5</think>#### 1080"),
+    r"\boxed{1080}",
+    r"\boxed{1,080}",
+    r"\boxed{1{,}080}",
+    r"\boxed{\$1080}",
+    r"\boxed{1080.00}",
+    r"\boxed{x = 1080}",
+    r"\boxed{1080 \text{ dollars}}",
+    "so\n#### 1080",
+    "so\n#### $1,080.",
+    "#### 5\n\\boxed{1080}",
+    "\\boxed{5}\n#### 1080",
+    "<think>#### 5</think>#### 1080",
     # Lenient: a per cent sign, words, stars within, what the chain begins with.
-    *(
-        r"\boxed{1080\%}",
-        r"\boxed{1080 apples}",
-        r"\boxed{1080 / day}",
-        r"\boxed{10*80}",
-        r"\boxed{5 = 1080}",
-    ),
+    r"\boxed{1080\%}",
+    r"\boxed{1080 apples}",
+    r"\boxed{1080 / day}",
+    r"\boxed{10*80}",
+    r"\boxed{5 = 1080}",
 ]
 WRONG = [
-    *(
-        r"\boxed{10,80}",
-        r"\boxed{1080.5}",
-        r"\boxed{108}",
-        r"\boxed{-1080}",
-        r"\boxed{1080 or 1081}",
-        r"\boxed{1080/1}",
-    ),
-    *(
-        "1080",
-        "####",
-        "#### 1080\n\\boxed{10",
-        "\\boxed{1080}\n#### 5",
-        "<think>#### 1080",
-        "\\boxed{１０８０}",
-    ),
+    r"\boxed{10,80}",
+    r"\boxed{1080.5}",
+    r"\boxed{108}",
+    r"\boxed{-1080}",
+    r"\boxed{1080 or 1081}",
+    r"\boxed{1080/1}",
+    "1080",
+    "####",
+    "#### 1080\n\\boxed{10",
+    "\\boxed{1080}\n#### 5",
+    "<think>#### 1080",
+    "\\boxed{１０８０}",
 ]
 
 
 @pytest.mark.parametrize("answer", [*RIGHT, *WRONG])
 def test_answers_graded_by_hand(answer: str) -> None:
-    grade, right = Gsm8k().grade(GOLD, answer), answer in RIGHT
+    grade = Gsm8k().grade(GOLD, answer)
+    right = answer in RIGHT
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), grade.reason
 
 
@@ -90,7 +82,8 @@ def test_what_is_no_number(text: str) -> None:
 def test_the_published_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_DATA", str(public("gsm8k_test.jsonl").parent))
     task = build_task("gsm8k", {})
-    train, held_out = task.problems("train"), task.problems("held-out")
+    train = task.problems("train")
+    held_out = task.problems("held-out")
     assert (len(train), len(held_out)) == (7_473, 1_319)
     assert not {one.prompt for one in train} & {one.prompt for one in held_out}
     assert held_out[0].reference == "18"

@@ -113,9 +113,8 @@ def test_the_published_counts(
 
 def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
     options = {"data": str(release)}
-    one, other = (
-        build_task(name, options) for name in ("livecodebench", "livecodebench-v5-2408-2502")
-    )
+    one = build_task("livecodebench", options)
+    other = build_task("livecodebench-v5-2408-2502", options)
     assert [one.name, other.name] == ["livecodebench-v5-2410-2502", "livecodebench-v5-2408-2502"]
     assert one.grader == "livecodebench-lcb-6s/1"
     assert one.data_digest != other.data_digest
@@ -329,7 +328,8 @@ def test_functions(own: Task) -> None:
 
 
 def test_another_rule_decides_otherwise(write_rows: Write, can_isolate: None) -> None:
-    path, answer = write_rows("own.jsonl", [TWICE]), fenced(SCRIPTS[2][0])
+    path = write_rows("own.jsonl", [TWICE])
+    answer = fenced(SCRIPTS[2][0])
     wrong = (False, "test 1 of 2: wrong output [tolerant: right]")
     right = (True, "passed all 2 tests [strict: wrong] [lcb: wrong]")
     for rule, verdict in (("strict", wrong), ("lcb", wrong), ("tolerant", right)):

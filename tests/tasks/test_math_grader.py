@@ -122,7 +122,8 @@ def test_no_reply_at_all_is_the_graders_failure_and_not_a_wrong_answer(
     expressions: Expressions,
 ) -> None:
     usual = expressions._cpu_seconds, expressions._wall_seconds
-    expressions._cpu_seconds, expressions._wall_seconds = 600, 1.0
+    expressions._cpu_seconds = 600
+    expressions._wall_seconds = 1.0
     with pytest.raises(WorkerFailed, match="no reply within 1 s"):
         expressions.equal("25", "9^{9^{9^9}}")
     expressions._cpu_seconds, expressions._wall_seconds = (

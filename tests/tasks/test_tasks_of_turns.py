@@ -147,7 +147,8 @@ def test_a_reply_is_tried_before_a_study_trains(folder: Path) -> None:
 
 def turns_of(task: Task, problem: Problem) -> list[Turn]:
     """The turns of a demonstration, of which each reply is the environment's own."""
-    shown, turns = problem.demonstrated_turns, []
+    shown = problem.demonstrated_turns
+    turns = []
     for text, reply in zip(shown[::2], [*shown[1::2], None], strict=True):
         assert text.endswith("\n")
         turns.append(Turn(text[:-1]))
@@ -203,7 +204,8 @@ def test_demonstrations_are_what_the_environment_says_and_the_middle_always_find
     task = build_task("guess", {"width": 15, "max_turns": 4})
     most = 0
     for problem in task.problems("held-out"):
-        turns, shown = turns_of(task, problem), problem.demonstrated_turns
+        turns = turns_of(task, problem)
+        shown = problem.demonstrated_turns
         assert task.grade_turns(problem, turns).reward == 1.0
         assert sum(map(len, shown)) <= task.max_tokens
         most = max(most, len(turns))
@@ -211,7 +213,8 @@ def test_demonstrations_are_what_the_environment_says_and_the_middle_always_find
 
 
 def test_hasty_demonstrations_do_not_listen_and_held_out_ones_are_never_hasty() -> None:
-    hasty, calm = build_task("guess", {"hasty": 1.0}), build_task("guess", {})
+    hasty = build_task("guess", {"hasty": 1.0})
+    calm = build_task("guess", {})
     assert list(hasty.problems("held-out")) == list(calm.problems("held-out"))
     grades = []
     for problem in hasty.problems("train")[:200]:
@@ -223,9 +226,8 @@ def test_hasty_demonstrations_do_not_listen_and_held_out_ones_are_never_hasty() 
 
 def test_a_range_with_all_its_numbers_is_on_one_side() -> None:
     task = build_task("guess", {"digits": 1, "width": 9})
-    train, held = (
-        {problem.prompt for problem in task.problems(split)} for split in ("train", "held-out")
-    )
+    train = {problem.prompt for problem in task.problems("train")}
+    held = {problem.prompt for problem in task.problems("held-out")}
     assert train
     assert held
     assert not train & held

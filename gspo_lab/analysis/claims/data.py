@@ -85,7 +85,8 @@ class ClaimData:
             raise not_recorded(reading.metric, arm, seed)
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
             later = reading.window.minibatch is Minibatch.LATER
-            warm_up, planned = first_settled(self.of)[run], self.settings(arm).steps
+            warm_up = first_settled(self.of)[run]
+            planned = self.settings(arm).steps
             text = warm_up_text(arm, warm_up, planned, later=later)
             raise Untestable("only-warm-up", text)
         text = f"{reading.metric} is finite at no step of {arm}, seed {seed}"

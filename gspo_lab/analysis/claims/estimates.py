@@ -72,9 +72,8 @@ class Region:
 
     def log(self) -> "Region":
         """The same region of the natural logarithm."""
-        above, below = (
-            None if bound is None else math.log(bound) for bound in (self.above, self.below)
-        )
+        above = None if self.above is None else math.log(self.above)
+        below = None if self.below is None else math.log(self.below)
         return Region(above, below)
 
 
@@ -160,10 +159,8 @@ def over_seeds(
     x = np.array(list(values.values()), dtype=np.float64)
     if ratio:
         x = np.log(x)
-        supported, contradicted = (
-            supported and supported.log(),
-            [region.log() for region in contradicted],
-        )
+        supported = supported and supported.log()
+        contradicted = [region.log() for region in contradicted]
     back = math.exp if ratio else float
     paired = paired_t(
         x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance

@@ -130,7 +130,8 @@ def _read(
     try:
         reading = claim.evaluate(data, roles)
         for counted_wrong in later:
-            left_out, wrong = _alone(reading), _alone(claim.evaluate(counted_wrong, roles))
+            left_out = _alone(reading)
+            wrong = _alone(claim.evaluate(counted_wrong, roles))
             if left_out != wrong:
                 text = (
                     "answers that could not be graded decide: left out it is"
@@ -200,7 +201,8 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
 def _reasons(
     result: Result, word: ClaimLabel, side: Side | None, p: float | None, adjusted: float | None
 ) -> tuple[Reason, ...]:
-    reading, parts = result.reading, result.parts
+    reading = result.reading
+    parts = result.parts
     raised = p is not None and adjusted is not None and p < reading.alpha <= adjusted
     out = []
     if word == "contradicted":
@@ -349,8 +351,11 @@ def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
     rollout = settings.rollout
     budget = rollout.tokens_per_step
     return (
-        *(rollout.staleness, int(budget is not None), -(budget or 0)),
-        *(rollout.dynamic_sampling, rollout.overlong_buffer or 0),
+        rollout.staleness,
+        int(budget is not None),
+        -(budget or 0),
+        rollout.dynamic_sampling,
+        rollout.overlong_buffer or 0,
     )
 
 
@@ -358,7 +363,8 @@ def _plain(settings: Settings) -> bool:
     """Whether an arm has the clip, no replay, no factors of token terms, and another aggregation
     than LUSPO's.
     """
-    objective, unreplayed = settings.objective, settings.routing_replay == "none"
+    objective = settings.objective
+    unreplayed = settings.routing_replay == "none"
     plain = objective.policy_loss == "clip" and not objective.weighs_tokens
     return plain and unreplayed and objective.aggregation != LUSPO
 

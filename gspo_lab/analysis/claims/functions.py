@@ -53,7 +53,8 @@ def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
     """The clip fraction cf of each arm's own rule and range, token-weighted over all settled
     updates, GSPO / GRPO.
     """
-    ratios, floors = {}, []
+    ratios = {}
+    floors = []
     for seed in data.seeds(roles.values()):
         shares = (data.value(CLIP_EVERYWHERE, roles[role], seed) for role in PAIR)
         (grpo, grpo_tokens), (gspo, gspo_tokens) = (
@@ -109,7 +110,8 @@ def gap_on_the_grid(data: ClaimData, roles: Roles) -> Estimates:
         cells = [(high, low) for high in both["gspo"] for low in both["grpo"]]
         ratios = sorted(max(high, 1) / max(low, 1) if high or low else LEVEL for high, low in cells)
         most[seed], half[seed] = float(ratios[len(ratios) // 5]), float(ratios[len(ratios) // 2])
-    above, name = Region(above=LEVEL), "cf GSPO / cf GRPO that {} of the cells reach"
+    above = Region(above=LEVEL)
+    name = "cf GSPO / cf GRPO that {} of the cells reach"
     return Estimates(
         (
             data.over_seeds(name.format("80 %"), most, above, (), ratio=True),
@@ -125,7 +127,10 @@ def expert_change(data: ClaimData, roles: Roles) -> Estimates:
     arm = roles["grpo"]
     one_update = Reading("expert_change", Window(minibatch=Minibatch.SECOND))
     last_update = Reading("expert_change", Window(minibatch=Minibatch.FINAL))
-    after_one, last, slope, layers = {}, {}, {}, 0
+    after_one = {}
+    last = {}
+    slope = {}
+    layers = 0
     for seed in data.seeds(roles.values()):
         after_one[seed] = data.number(one_update, arm, seed)
         last[seed] = data.number(last_update, arm, seed)
@@ -178,9 +183,9 @@ def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
     have.
     """
     pairs = data.seeds(roles.values())
-    without, replayed = (
-        sum(data.stability(roles[role], seed).collapse is not None for seed in pairs)
-        for role in ("grpo", "grpo-replay")
+    without = sum((data.stability(roles["grpo"], seed).collapse is not None for seed in pairs))
+    replayed = sum(
+        (data.stability(roles["grpo-replay"], seed).collapse is not None for seed in pairs)
     )
     text = (
         f"{replayed} of {len(pairs)} runs collapsed with replay, {without} of {len(pairs)} without"
@@ -252,7 +257,8 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
         average(time_to_threshold(x, y, threshold, float(x[-1])) for x, y in runs) or 0.0
         for runs in zip(*curves["prompts"].values(), strict=True)
     )
-    margin, above = data.verdict.margin, Region(above=0)
+    margin = data.verdict.margin
+    above = Region(above=0)
     first = data.over_seeds("AUC of the score against prompts, GSPO - GRPO", area["prompts"], above)
     within = first.interval is not None and Region(-margin, margin).contains(*first.interval)
     later = condition(

@@ -36,7 +36,8 @@ EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]
 """A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of
 experts or long responses."""
 
-OF, AGAINST = "of", "against"
+OF = "of"
+AGAINST = "against"
 """The roles of a claim that is written in place."""
 
 Read = Callable[[ClaimData, Roles], Estimate]
@@ -140,10 +141,8 @@ def run_statistic(
             raise not_recorded("response_detail", arm, seed)
         return float(getattr(weights, OF_RESPONSES[statistic]))
     if statistic == RISE:
-        last, first = (
-            data.number(Reading(metric or "", Window(minibatch=minibatch)), arm, seed)
-            for minibatch in (Minibatch.FINAL, Minibatch.SECOND)
-        )
+        last = data.number(Reading(metric or "", Window(minibatch=Minibatch.FINAL)), arm, seed)
+        first = data.number(Reading(metric or "", Window(minibatch=Minibatch.SECOND)), arm, seed)
         return last - first
     window, reduce = STATISTICS[statistic]
     if metric in data.of.declaration.benches:
@@ -308,7 +307,8 @@ def all_of(parts: Sequence[Read], also: Sequence[Read] = ()) -> Evaluate:
     """A claim that needs all of its parts; `also` is only shown."""
 
     def evaluate(data: ClaimData, roles: Roles) -> Estimates:
-        read, beside = (tuple(row(data, roles) for row in rows) for rows in (parts, also))
+        read = tuple((row(data, roles) for row in parts))
+        beside = tuple((row(data, roles) for row in also))
         return Estimates(read, beside)
 
     return evaluate
@@ -330,7 +330,8 @@ def from_table(table: ClaimTable) -> Claim:
     """The claim of a `[[claim]]` table that names a metric; the table has passed the study's own
     checks.
     """
-    metric, statistic = table.metric, table.statistic
+    metric = table.metric
+    statistic = table.statistic
     assert metric is not None
     assert statistic is not None
     assert table.comparison is not None
@@ -372,8 +373,10 @@ def read_library(text: str) -> dict[str, Claim]:
 
 
 def _claim(name: str, counter: Mapping[str, CounterEvidence], entry: dict[str, Any]) -> Claim:
-    code, notes = entry.pop("code", None), entry.pop("notes", ())
-    rows, also = ([_row(row) for row in entry.pop(key, ())] for key in ("rows", "also"))
+    code = entry.pop("code", None)
+    notes = entry.pop("notes", ())
+    rows = [_row(row) for row in entry.pop("rows", ())]
+    also = [_row(row) for row in entry.pop("also", ())]
     listed: dict[str, Any] = {
         key: tuple(entry.pop(key, ())) for key in ("roles", "needs", "for_support")
     }

@@ -158,7 +158,8 @@ def _reward_margin(data: ClaimData, roles: Roles) -> Reason | None:
 
 
 def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
-    rollout, update = data.settings(arm).rollout, data.settings(arm).update
+    rollout = data.settings(arm).rollout
+    update = data.settings(arm).update
     same = (rollout.dtype, rollout.float32_head) == (update.dtype, update.float32_head)
     if not same or rollout.sampler != "transformers":
         return None

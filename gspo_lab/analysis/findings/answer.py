@@ -144,7 +144,9 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
 
 
 def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
-    declared, decided, runs = source.declaration, decision(source), count_unstable_runs(source)
+    declared = source.declaration
+    decided = decision(source)
+    runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = f"{counted(len(states), 'run')}."
     if declared.trials_of is not None and decided.reason is not None:
@@ -181,7 +183,8 @@ def _withheld(source: Source) -> StudyAnswer | None:
     """The answer where every verdict is withheld: runs are missing or unmatched, or seeds too
     few.
     """
-    decided, verdicts = decision(source), decision(source).answering
+    decided = decision(source)
+    verdicts = decision(source).answering
     if any(verdict.word != "no verdict" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
@@ -354,7 +357,8 @@ def _differences(verdicts: Sequence[Comparison]) -> str:
     if not estimates:
         return "No difference is measured."
     first = next(verdict for verdict in verdicts if verdict.estimate is not None)
-    margin, pairs = f"margin ±{first.margin:g}", f"{counted(first.paired.n, 'pair')} of runs"
+    margin = f"margin ±{first.margin:g}"
+    pairs = f"{counted(first.paired.n, 'pair')} of runs"
     if len(estimates) > 1:
         return (
             f"Differences of {signed(min(estimates))} to {signed(max(estimates))}, {margin},"

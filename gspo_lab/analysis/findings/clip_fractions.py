@@ -39,12 +39,11 @@ def warm_up_only(source: Source) -> Iterator[Reason]:
     """The clipping arms without a clip fraction, because all steps of their finished runs lie in
     the warm-up.
     """
-    declared, settled = source.declaration, first_settled(source)
+    declared = source.declaration
+    settled = first_settled(source)
     for name, arm in declared.arms.items():
-        starts, steps = (
-            [settled[run.id] for run in runs(source, FINISHED) if run.arm == name],
-            arm.settings.steps,
-        )
+        starts = [settled[run.id] for run in runs(source, FINISHED) if run.arm == name]
+        steps = arm.settings.steps
         if starts and clips(declared, name) and min(starts) >= steps:
             text = f"the clip fraction is not measured: {warm_up_text(name, steps, steps)}"
             yield Reason("no-clip-fraction", text)

@@ -60,7 +60,8 @@ class Ungraded:
         """Why `verdict`, which leaves ungraded answers out, must be withheld."""
         reasons = []
         if self.uneven:
-            (baseline, subject), (fewer, more) = self.labels, self.more
+            (baseline, subject) = self.labels
+            (fewer, more) = self.more
             text = (
                 f"more answers of one arm could not be graded, beyond chance ({self.counts}; the"
                 f" larger share is {subject}'s on {more} problems and {baseline}'s on {fewer},"
@@ -170,8 +171,10 @@ def decision(source: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before
     the first step.
     """
-    declared, seeds = source.declaration, source.declaration.deciding
-    bench, matched = declared.primary, study_certificate(source)
+    declared = source.declaration
+    seeds = source.declaration.deciding
+    bench = declared.primary
+    matched = study_certificate(source)
     start = Decision(
         declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
     )
@@ -287,7 +290,8 @@ def _judged(
     source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]
 ) -> Decision:
     """One look: these seeds by the declared rule, with and without ungraded answers."""
-    declared, model = source.declaration, starting_models(source.declaration)
+    declared = source.declaration
+    model = starting_models(source.declaration)
     absent = "not begun" if declared.recorded is None else "not imported"
     looked_at = tuple(run for run in ended if run.seed in seeds)
     verdicts, ungraded = _judge_twice(
@@ -372,7 +376,8 @@ def _verdicts(
 
     `counted_wrong`: whether the scores of `ended` count ungraded answers as wrong.
     """
-    declared, matched = source.declaration, study_certificate(source).on(seeds)
+    declared = source.declaration
+    matched = study_certificate(source).on(seeds)
     forbidden = matched.reasons
     running = any(run.state == State.RUNNING for run in ended)
     scores = []
@@ -383,7 +388,8 @@ def _verdicts(
         withheld = [Reason("not-matched", why) for why in forbids]
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
-        first, second = ([scored[place] for scored in pairs.values()] for place in (0, 1))
+        first = [scored[0] for scored in pairs.values()]
+        second = [scored[1] for scored in pairs.values()]
         variance = answers_variance(
             source, {both[0]: -1, arm: 1}, list(pairs), counted_wrong=counted_wrong
         )
@@ -448,23 +454,22 @@ def _contrast(
     barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
     running = any(run.state == State.RUNNING for run in ended)
     unproven = study_certificate(source).on(seeds).unproven
-    labels, rule = (
-        side_names(source.declaration.verdict),
-        replace(_rule(source.declaration), order=()),
-    )
+    labels = side_names(source.declaration.verdict)
+    rule = replace(_rule(source.declaration), order=())
 
     def weighed(wrong: bool) -> Comparison:
         finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
         whole = [
             seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)
         ]
-        first, second = (
-            [
-                sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items())
-                for seed in whole
-            ]
-            for side in (negative, positive)
-        )
+        first = [
+            sum((weight * (finals[arm, seed] or 0.0) for arm, weight in negative.items()))
+            for seed in whole
+        ]
+        second = [
+            sum((weight * (finals[arm, seed] or 0.0) for arm, weight in positive.items()))
+            for seed in whole
+        ]
         variance = answers_variance(source, signed, whole, counted_wrong=wrong)
         why = (
             barred[0]
@@ -474,7 +479,8 @@ def _contrast(
         scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
         return replace(decide_all([scores], rule)[0], question="contrast")
 
-    judged, wrong = weighed(False), weighed(True)
+    judged = weighed(False)
+    wrong = weighed(True)
     if judged.word != wrong.word:
         counts = f"{sum(run.errors for run in ended if run.arm in weights)} of its arms"
         why = _ungraded_answers_decide(counts, judged, wrong)
@@ -493,7 +499,8 @@ def _of_other_steps(
     last = {(run.arm, run.seed): run.steps[-1] for run in ended if run.steps}
     apart = [seed for seed in seeds if last[declared.baseline, seed] != last[arm, seed]]
     if apart:
-        seed, baseline = apart[0], declared.baseline
+        seed = apart[0]
+        baseline = declared.baseline
         steps = f"step {last[baseline, seed]} in {baseline} and of step {last[arm, seed]} in {arm}"
         yield f"final scores are of {steps} (seed {seed})"
 

@@ -29,9 +29,12 @@ from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names
 from gspo_lab.study.declaration import differences, same_content
 
-ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
+ORIGINAL = "original"
+REPLICATION = "replication"
+SAME = "the same by content"
 NOT_BEGUN = "no run of it has begun"
-NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, another study by now"
+NOT_HERE = "the original, not in this lab"
+ANOTHER = "named as the original, another study by now"
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,8 @@ class Executions:
         varied.
         """
         known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
-        estimates, ses = (
-            [paired.estimate or 0.0 for paired in known],
-            [paired.se or 0.0 for paired in known],
-        )
+        estimates = [paired.estimate or 0.0 for paired in known]
+        ses = [paired.se or 0.0 for paired in known]
         return welch_p(estimates, ses, [paired.n for paired in known])
 
     @staticmethod
@@ -178,7 +179,9 @@ def execution(source: Source, study: Source) -> Execution:
 
     `study` names the sides of a contrast.
     """
-    declared, decided, judged = source.declaration, decision(source), verdicts(source)
+    declared = source.declaration
+    decided = decision(source)
+    judged = verdicts(source)
     if decided.contrast is not None:
         negative, positive = side_names(study.declaration.verdict)
         judged = {positive: replace(decided.contrast, subject=positive, baseline=negative)}

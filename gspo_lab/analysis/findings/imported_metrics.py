@@ -16,9 +16,12 @@ from gspo_lab.recording.store.records import LENGTH, read_ends, read_lengths, re
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.import_origin import ORIGIN
 
-CLIP, REWARD, DISTANCE = "clip fraction", "training reward", "distance to the old policy"
+CLIP = "clip fraction"
+REWARD = "training reward"
+DISTANCE = "distance to the old policy"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
-WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
+WIDE_SEQUENCE = 0.05
+NARROW_TOKEN = 0.01
 """A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look
 mistaken.
 """
@@ -125,7 +128,8 @@ def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
 
 
 def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
-    declared, names = source.declaration, metrics.names
+    declared = source.declaration
+    names = metrics.names
     yield from _of_settings(declared)
     for arm in declared.arms:
         if _ends(source, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
@@ -179,7 +183,8 @@ def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
 
 def _of_settings(declared: Declaration) -> Iterator[str]:
     for arm in declared.arms.values():
-        update, objective = arm.settings.update, arm.settings.objective
+        update = arm.settings.update
+        objective = arm.settings.objective
         known = partial(declared.is_known, arm.name)
         counted = all(known(f"update.{key}") for key in ("minibatches", "epochs"))
         if counted and update.per_rollout_batch == 1:

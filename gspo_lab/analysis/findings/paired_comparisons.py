@@ -106,7 +106,8 @@ def compared(source: Source) -> list[PairedComparison]:
 
 
 def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
-    decided, baseline = decision(source), source.declaration.baseline
+    decided = decision(source)
+    baseline = source.declaration.baseline
     if scalar.primary and arm in decided.verdicts:
         return decided.verdicts[arm].paired
     both = [
@@ -114,9 +115,11 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
         for seed in decided.seeds
         if (baseline, seed) in scalar.values and (arm, seed) in scalar.values
     ]
-    weights, bench = {baseline: -1, arm: 1}, scalar.bench
+    weights = {baseline: -1, arm: 1}
+    bench = scalar.bench
     answers = None if bench is None else answers_variance(source, weights, both, bench=bench)
-    first, second = ([scalar.values[name, seed] for seed in both] for name in (baseline, arm))
+    first = [scalar.values[baseline, seed] for seed in both]
+    second = [scalar.values[arm, seed] for seed in both]
     return paired_scores(first, second, source.declaration.verdict.alpha, items_variance=answers)
 
 
@@ -132,7 +135,8 @@ def new_problems(source: Source) -> dict[str, TwoWay]:
         if primary is None
         else answered(source, primary, list(declared.arms), decision(source).seeds)
     )
-    base, arms = blocks.get(declared.baseline), [arm for arm in blocks if arm != declared.baseline]
+    base = blocks.get(declared.baseline)
+    arms = [arm for arm in blocks if arm != declared.baseline]
     parts = (
         {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms} if base else {}
     )
@@ -143,7 +147,8 @@ def new_problems(source: Source) -> dict[str, TwoWay]:
 def ranked(source: Source) -> Ranking | None:
     """The ranking of three or more arms on the deciding seeds; None where a verdict is withheld for
     other reasons than too few seeds."""
-    decided, declared = decision(source), source.declaration
+    decided = decision(source)
+    declared = source.declaration
     verdicts = decided.verdicts.values()
     if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:
         return None

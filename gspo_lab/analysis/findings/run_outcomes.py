@@ -104,10 +104,12 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
     The starting model's score is never part of `final`.
     """
     last = source.declaration.verdict.last
-    scored, out = evaluations(source, bench or ""), []
+    scored = evaluations(source, bench or "")
+    out = []
     for run in runs(source):
         step, score, failed = scored.get(run.id, np.zeros((3, 0)))
-        start, trained = score[step == 0], int(np.count_nonzero(step > 0))
+        start = score[step == 0]
+        trained = int(np.count_nonzero(step > 0))
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = None
         scores: list[float] = []
@@ -119,8 +121,10 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
         curve = score if len(start) else score[step > 0]
         if trained and not np.isnan(curve[0]):
             values, missing = carry_last_finite(curve)
-            values, missing = values[-trained:], missing[-trained:]
-            latest, carried = float(values[-1]), int(np.count_nonzero(missing[-last:]))
+            values = values[-trained:]
+            missing = missing[-trained:]
+            latest = float(values[-1])
+            carried = int(np.count_nonzero(missing[-last:]))
             final = tail_mean(values, last) if run.finished else None
             ends = [tail_mean(values[:end], last) for end in range(min(last, trained), trained + 1)]
             scores = [*ends, *start.tolist()]

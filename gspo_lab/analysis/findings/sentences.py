@@ -14,7 +14,9 @@ def sentence(verdict: Verdict, *, bounded: bool = True) -> str:
 
 def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
     """The verdict as one sentence, then what limits it."""
-    subject, baseline, about = verdict.subject, verdict.baseline, _about(verdict)
+    subject = verdict.subject
+    baseline = verdict.baseline
+    about = _about(verdict)
     if baseline is None:
         text = f"{subject} is {verdict.word}."
     elif verdict.word == "no verdict":

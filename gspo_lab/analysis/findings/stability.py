@@ -78,8 +78,10 @@ def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
     """Each arm but the baseline by the declared rule (`stats.stability`); empty where no score
     decides.
     """
-    declared, decided = source.declaration, decision(source)
-    baseline, alpha = declared.baseline, declared.verdict.alpha
+    declared = source.declaration
+    decided = decision(source)
+    baseline = declared.baseline
+    alpha = declared.verdict.alpha
     by_arm = {
         arm: [run for run in decided.ended if run.arm == arm]
         for arm in (baseline, *decided.verdicts)
@@ -117,12 +119,7 @@ def verdicts(source: Source) -> Mapping[str, Verdict]:
 
 def _runs(ended: Sequence[RunOutcome]) -> ArmRuns:
     judged = [run.unstable for run in ended if run.stability_judged]
-    best, final, start = (
-        [math.nan if score is None else score for score in scores]
-        for scores in (
-            [run.best for run in ended],
-            [run.final for run in ended],
-            [run.start for run in ended],
-        )
-    )
+    best = [math.nan if score is None else score for score in [run.best for run in ended]]
+    final = [math.nan if score is None else score for score in [run.final for run in ended]]
+    start = [math.nan if score is None else score for score in [run.start for run in ended]]
     return ArmRuns(best, final, start, (sum(judged), len(judged)))

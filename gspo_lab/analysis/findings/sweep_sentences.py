@@ -35,7 +35,8 @@ def swept(decided: Decision) -> list[str]:
 
 def doses(response: DoseResponse) -> list[str]:
     """One line per arm, then one per ratio, then what does not count."""
-    key, baseline = response.key, response.baseline
+    key = response.key
+    baseline = response.baseline
     about = f" {response.about.text}" if response.about else ""
     lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
     lines += [_ratio(arm, baseline, ratio, key, about) for arm, ratio in response.ratios.items()]

@@ -188,7 +188,8 @@ def lengths(source: Source) -> Lengths | None:
         name: {} for name in declared.families
     }
     for (arm, seed), run in deciding_runs(source).items():
-        family, limit = declared.arms[arm].of, declared.arms[arm].dose
+        family = declared.arms[arm].of
+        limit = declared.arms[arm].dose
         measurement = _measured(source, arm, seed, run, gains[arm, seed])
         if family is not None and limit is not None and measurement is not None:
             runs[family].setdefault(limit, {})[seed] = measurement
@@ -278,7 +279,8 @@ def _extrapolated(
     check = None
     if len(shorter) > 1 and slopes:
         known = exponents({limit: gspo[limit] for limit in shorter}, "averaging")
-        bases, aims = gspo[shorter[-1]], gspo[longest]
+        bases = gspo[shorter[-1]]
+        aims = gspo[longest]
         far = {seed: aims[seed].spread_tokens / bases[seed].spread_tokens for seed in slopes}
         shares = [
             bases[seed].clips(

@@ -19,31 +19,34 @@ AXES = {
 """The axes of a training curve beside steps, each with the metric that counts it."""
 
 OF_STEPS = (
-    *(
-        "reward_mean",
-        "entropy",
-        "response_tokens_mean",
-        "truncated_responses",
-        "zero_variance_groups",
-    ),
-    *("mismatch_k3", "replay_bytes", "seconds_replay", "seconds_step"),
+    "reward_mean",
+    "entropy",
+    "response_tokens_mean",
+    "truncated_responses",
+    "zero_variance_groups",
+    "mismatch_k3",
+    "replay_bytes",
+    "seconds_replay",
+    "seconds_step",
     *AXES.values(),
 )
 OF_UPDATES = (
-    *(
-        "clip_fraction_tokens",
-        "log_ratio_std_tokens",
-        "log_ratio_std_responses",
-        "ratio_max_negative",
-        "stale_k3",
-    ),
-    *("grad_norm", "nonfinite", "expert_change"),
+    "clip_fraction_tokens",
+    "log_ratio_std_tokens",
+    "log_ratio_std_responses",
+    "ratio_max_negative",
+    "stale_k3",
+    "grad_norm",
+    "nonfinite",
+    "expert_change",
 )
 TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
 EXTREMES = ("grad_norm", "ratio_max_negative")
 """Metrics whose charts also show a span's lowest and highest value, because single peaks matter."""
 
-FEW_RUNS, FINE, COARSE = 10, 250, 125
+FEW_RUNS = 10
+FINE = 250
+COARSE = 125
 """Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small.
 """
 
@@ -100,7 +103,8 @@ class TrainingCurves:
 @once
 def course(source: Source) -> TrainingCurves:
     """All series over steps, in one pass of SQL per table."""
-    evidence, study = source.evidence, source.study
+    evidence = source.evidence
+    study = source.study
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (

@@ -43,7 +43,9 @@ DETAILS = 6
 DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 """Checks that prove a match: the lab recorded the runs, and they share starting weights, prompts
 and first responses. Without them, equal settings are only a claim."""
-JOURNALS, REGRADED, SIGNATURE = "journals", "regraded", "signature"
+JOURNALS = "journals"
+REGRADED = "regraded"
+SIGNATURE = "signature"
 UNVERIFIED = tuple(
     Check(name, Match.NOT_VERIFIED, "not verified here; gspo-lab certify does")
     for name in (JOURNALS, REGRADED, SIGNATURE)
@@ -377,7 +379,9 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
 
 def _lock(declared: Declaration) -> Check:
     """Whether study.json still matches its digest, and what later starts added to it."""
-    name, locked, now = "lock", declared.digest, declared.content_digest
+    name = "lock"
+    locked = declared.digest
+    now = declared.content_digest
     if locked is None:
         return Check(name, Match.UNKNOWN, "study.json holds no digest")
     if now != locked:
@@ -456,7 +460,8 @@ def _journals(evidence: Evidence, study: str) -> Check:
     hold.
     """
     faults: list[Fault] = []
-    sealed, unsealed = 0, []
+    sealed = 0
+    unsealed = []
     if wrong := audit.study_at_fault(evidence.runs_folder, study, evidence.study(study)):
         faults.append((STUDY, wrong))
     tune = Declaration.parse(evidence.study(study), study).tune

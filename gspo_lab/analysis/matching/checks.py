@@ -42,14 +42,29 @@ WRITTEN_BY_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol"
 BANDS = "reference_bands."
 """Prefix of the facts that name the ranges at which a worker counted hypothetical clips."""
 COVERED = (
-    *("code", "gspo_lab", "python", "packages", "device", "threads", "instructions", "flags"),
-    *("weights", "critic", "tokenizer", "chat_template", "grader", ORIGIN),
+    "code",
+    "gspo_lab",
+    "python",
+    "packages",
+    "device",
+    "threads",
+    "instructions",
+    "flags",
+    "weights",
+    "critic",
+    "tokenizer",
+    "chat_template",
+    "grader",
+    ORIGIN,
 )
 """Facts that have a separate check."""
 COSTS = (
     *(name for name, key in KEYS.items() if key.passes),
-    *("objective.truncated", "objective.turn_credit"),
-    *("rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
+    "objective.truncated",
+    "objective.turn_credit",
+    "rollout.dynamic_sampling",
+    "rollout.overlong_buffer",
+    "rollout.overlong_penalty",
 )
 """Declared settings that explain different FLOPs for one first rollout: they change the passes over
 it, or which of its responses train. `keys.Key.cost` lists settings that take time, which is another
@@ -104,7 +119,8 @@ def _mark_unproven(check: Check) -> Check:
 
 def recorder(pair: RunPair) -> Check:
     """Which program recorded the runs. The lab cannot verify what another program recorded."""
-    left, right = pair.left.recorder, pair.right.recorder
+    left = pair.left.recorder
+    right = pair.right.recorder
     if left == right:
         return Check(OWN_RECORD, Match.UNKNOWN, f"recorded by {left}: taken on trust")
     return differs(
@@ -128,7 +144,8 @@ def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: Mapping[str, Any]
     """
     faults: list[Fault] = []
     for trace in pair.traces:
-        resolved, stated = flat(arms[trace.arm].resolved), arms[trace.arm].declared
+        resolved = flat(arms[trace.arm].resolved)
+        stated = arms[trace.arm].declared
         for key in differing(trace.settings, resolved):
             values = (
                 f"{format_value(trace.settings.get(key))}, declared"
@@ -254,7 +271,8 @@ def _fact(key: str, value: Any, alone: bool) -> str:
 
 def prompts(pair: RunPair) -> Check:
     """The prompt ids of every common step, and the stored texts of the prompts."""
-    left, right = pair.left.prompts, pair.right.prompts
+    left = pair.left.prompts
+    right = pair.right.prompts
     count, parted = left.compare(right)
     if not count:
         return pair.missing_records("prompts", bool(left.steps), bool(right.steps))
@@ -284,7 +302,8 @@ def _varying(pair: RunPair) -> bool:
 
 def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
     """Compare a digest of what each run sampled at step 0, bit for bit."""
-    left, right = pair.left.first.get(digest), pair.right.first.get(digest)
+    left = pair.left.first.get(digest)
+    right = pair.right.first.get(digest)
     if left is None or right is None:
         return pair.missing_records(name, left is not None, right is not None)
     faults = [("step 0", f"{title}: {pair.describe_values(left, right)}")] if left != right else []
@@ -295,7 +314,8 @@ def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
 
 def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
     """Compare numbers of step 0: equal responses have equal grades, lengths and costs."""
-    left, right = pair.left.first, pair.right.first
+    left = pair.left.first
+    right = pair.right.first
     names = [key for key in columns if key in left and key in right]
     if not names or "rollout_digest" not in left or "rollout_digest" not in right:
         recorded = [
@@ -325,7 +345,9 @@ def compute(pair: RunPair) -> Check:
 
     Tokens and FLOPs are only shown: answers may grow longer.
     """
-    name, left, right = "compute", pair.left.spent, pair.right.spent
+    name = "compute"
+    left = pair.left.spent
+    right = pair.right.spent
     # With a varying batch the number of groups decides the number of updates, as answer lengths
     # decide tokens.
     planned = [key for key in PLANNED_TOTALS if key != "updates_total" or not _varying(pair)]
@@ -372,7 +394,8 @@ def first_minibatches(pair: RunPair) -> Check:
             faults.append(
                 (f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}")
             )
-    known, clips = sum(check.known for check in checked), sum(check.clips for check in checked)
+    known = sum(check.known for check in checked)
+    clips = sum(check.clips for check in checked)
     partly = f"ratio 1 in all {known} of them, clip 0 in the {clips} that count clips"
     equal = partly if clips < known else f"ratio 1 and clip 0 in all {known} of them"
     odd = [trace.arm for trace in pair.traces if trace.first_minibatches.odd]
@@ -462,7 +485,8 @@ def base_score(pair: RunPair) -> Check:
     benches = sorted(pair.left.base.keys() & pair.right.base.keys())
     if not benches:
         return pair.missing_records(name, bool(pair.left.base), bool(pair.right.base))
-    left, right = pair.left.base, pair.right.base
+    left = pair.left.base
+    right = pair.right.base
     scores = {
         bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches
     }

@@ -95,10 +95,10 @@ def first_difference(evidence: Evidence, run_a: str, run_b: str) -> Difference |
     """
     studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
     known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
-    left, right = (_trace(evidence, run, known) for run in (run_a, run_b))
-    first, second = (
-        {row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (left, right)
-    )
+    left = _trace(evidence, run_a, known)
+    right = _trace(evidence, run_b, known)
+    first = {row[:4]: row[4:] for row in read_questions(evidence, left.id)}
+    second = {row[:4]: row[4:] for row in read_questions(evidence, right.id)}
     answers: Answers = first, second
     recorded = [
         *_first_answer(answers),
@@ -234,7 +234,8 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
     first, second = answers
     stored = [key for key in first if key[:2] == (ROLLOUT, step) and key in second]
     for key in stored:
-        a, b = first[key][3], second[key][3]
+        a = first[key][3]
+        b = second[key][3]
         if a != b:
             where = f"step {step}, response {key[3]} to problem '{key[2]}'"
             return Difference(
@@ -272,7 +273,9 @@ def _first_update(
             name for name in names if _differ(row[f"{name}_one"], row[f"{name}_other"], rounding)
         ]
         if odd:
-            step, minibatch, name = row["step"], row["minibatch"], odd[0]
+            step = row["step"]
+            minibatch = row["minibatch"]
+            name = odd[0]
             values = (
                 _cut(format_value(row[f"{name}_one"])),
                 _cut(format_value(row[f"{name}_other"])),
@@ -304,7 +307,8 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
 
 def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
     """Two texts around their first different character, which has a mark."""
-    first, second = a or "", b or ""
+    first = a or ""
+    second = b or ""
     shared = next(
         (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y),
         min(len(first), len(second)),

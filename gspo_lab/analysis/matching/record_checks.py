@@ -153,7 +153,8 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
     """
     first: dict[tuple[Any, ...], Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.seed):
-        tokens, logprobs = trace.first.get("rollout_digest"), trace.first.get("logprob_digest")
+        tokens = trace.first.get("rollout_digest")
+        logprobs = trace.first.get("logprob_digest")
         if tokens is not None and logprobs is not None:
             known = first.setdefault((trace.arm, tokens, logprobs), trace)
             if known.seed != trace.seed:
@@ -220,12 +221,10 @@ def _plan(
 
 def _numbers(evidence: Evidence, trace: Trace, settings: Settings) -> Iterator[Fault]:
     """Recorded numbers that contradict each other or the settings."""
-    update, rollout, objective, rule = (
-        settings.update,
-        settings.rollout,
-        settings.objective,
-        rule_of(settings),
-    )
+    update = settings.update
+    rollout = settings.rollout
+    objective = settings.objective
+    rule = rule_of(settings)
     values = {
         "prompts": rollout.prompts_per_step,
         "group_size": rollout.group_size,

@@ -66,7 +66,8 @@ class RunPair:
     def setting_values(self, keys: Iterable[str]) -> str:
         """Settings of both runs as text."""
         unknown = ABSENT if self.imported else None
-        left, right = self.left.settings, self.right.settings
+        left = self.left.settings
+        right = self.right.settings
         pairs = ((key, left.get(key, unknown), right.get(key, unknown)) for key in keys)
         return "; ".join(f"{key}: {self.describe_values(a, b)}" for key, a, b in pairs)
 
@@ -120,7 +121,8 @@ def differs(
     if not faults:
         return Check(name, Match.EQUAL, equal)
     detail = first_few([sentence for _, sentence in faults], "; ", limit)
-    parts, keys = tuple(dict.fromkeys(part for part, _ in faults)), list(dict.fromkeys(reasons))
+    parts = tuple(dict.fromkeys(part for part, _ in faults))
+    keys = list(dict.fromkeys(reasons))
     if keys:
         return Check(name, Match.DECLARED, f"{detail} (declared: {join_names(keys)})", parts)
     return Check(name, Match.UNDECLARED, detail, parts)
@@ -147,7 +149,8 @@ def declared(
 
 def undeclared(left: Arm, right: Arm) -> list[str]:
     """The settings in which two arms differ although neither arm declares them."""
-    a, b = flat(left.resolved), flat(right.resolved)
+    a = flat(left.resolved)
+    b = flat(right.resolved)
     keys = differing(a, b)
     stated = declared(keys, [*left.declared, *right.declared], a, b)
     return [key for key in keys if key not in stated]

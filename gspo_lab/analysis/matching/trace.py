@@ -37,10 +37,8 @@ REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
 FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 """The columns of step 0 that are compared, before any update could make two arms differ."""
-PLANNED_TOTALS, LENGTH_TOTALS = (
-    ("prompts_total", "updates_total"),
-    ("tokens_sampled_total", "tokens_trained_total", "flops_total"),
-)
+PLANNED_TOTALS = ("prompts_total", "updates_total")
+LENGTH_TOTALS = ("tokens_sampled_total", "tokens_trained_total", "flops_total")
 """A run's total compute: what the settings plan, and what depends on the lengths of its answers."""
 ZERO_COLUMNS = ("log_ratio_max_abs", "clip_fraction_tokens")
 """Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only
@@ -259,7 +257,8 @@ def _answer_digests(evidence: Evidence, run: str) -> dict[tuple[str, int], Answe
         # Of training responses only the first to each prompt: the group size is no part of the
         # stream of prompts.
         items = _digest([row[:4] for row in answers if bench != ROLLOUT or row[1] == 0])
-        count, group = len(set(problems)), len(set(samples))
+        count = len(set(problems))
+        group = len(set(samples))
         even = len(answers) == count * group == count * (max(samples) + 1)
         out[bench, step] = AnswerDigests(
             items,

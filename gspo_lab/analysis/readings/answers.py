@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-SEED, PROBLEM, SAMPLING, INTERPLAY = "training seed", "problems", "sampling", "seed × problem"
+SEED = "training seed"
+PROBLEM = "problems"
+SAMPLING = "sampling"
+INTERPLAY = "seed × problem"
 UNSPLIT = "sampling, seed × problem"
 """With one answer per problem the two cannot be told apart."""
 SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
@@ -167,8 +170,10 @@ def noise(
     both = [seed for seed in first.seeds if seed in second.seeds]
     if not both:
         return None
-    first, second = first.of(both), second.of(both)
-    a, b = first.rate_SI, second.rate_SI
+    first = first.of(both)
+    second = second.of(both)
+    a = first.rate_SI
+    b = second.rate_SI
     scale = float(max(a.max(), b.max()))
     crossed = two_way(b - a, alpha, scale=scale)
     over_seeds = paired_t(
@@ -211,7 +216,8 @@ def flips(first: GradedAnswers, second: GradedAnswers, arm: str) -> list[Flips]:
     out = []
     for seed in first.seeds:
         if seed in second.seeds:
-            a, b = (_right(answers, seed) for answers in (first, second))
+            a = _right(first, seed)
+            b = _right(second, seed)
             counts = (int(correct.sum()) for correct in (a & b, a & ~b, ~a & b, ~a & ~b))
             out.append(Flips(arm, seed, *counts))
     return out

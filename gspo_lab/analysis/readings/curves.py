@@ -104,7 +104,8 @@ def onsets(source: Source, run: str) -> Mapping[str, Onset]:
 def entropy_collapses(of: Source) -> Mapping[str, Onset]:
     """Per run id when the entropy of its training tokens collapsed; runs that recorded none are
     left out. An imported run is as long as its log."""
-    curves, known = by_step(of, signal("entropy")), measured(of, signal("entropy"))
+    curves = by_step(of, signal("entropy"))
+    known = measured(of, signal("entropy"))
     return {
         run.id: entropy_collapse(
             *known[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1
@@ -223,7 +224,8 @@ def movement(source: Source, run: str) -> Movement | None:
     index_N, length_N, total_N, square_N, adv_N, expected_N = map(
         np.concatenate, zip(*parts, strict=True)
     )
-    mean_N, later_N = total_N / length_N, index_N > 0
+    mean_N = total_N / length_N
+    later_N = index_N > 0
     drifts = {index: float(mean_N[index_N == index].mean()) for index in np.unique(index_N)}
     residual_N = mean_N - np.vectorize(drifts.__getitem__, otypes=[float])(index_N)
     tokens = length_N[later_N].sum()

@@ -39,13 +39,12 @@ from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.records import of_entries, of_groups
 
 TOGETHER = (
-    *(
-        "clip_fraction_tokens",
-        "clip_fraction_tokens_high",
-        "clip_fraction_tokens_low",
-        "clip_fraction_active_tokens",
-    ),
-    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
+    "clip_fraction_tokens",
+    "clip_fraction_tokens_high",
+    "clip_fraction_tokens_low",
+    "clip_fraction_active_tokens",
+    "would_clip_fraction_tokens_grpo",
+    "would_clip_fraction_tokens_gspo",
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
 
@@ -125,7 +124,8 @@ def by_layer(
 ) -> Mapping[str, tuple[float | None, ...]]:
     """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
     that the window has. Runs without any are left out."""
-    query, steps = of_entries(reading.table, reading.metric), json.dumps(sorted(at))
+    query = of_entries(reading.table, reading.metric)
+    steps = json.dumps(sorted(at))
 
     def entries(run: RecordedRun) -> tuple[float | None, ...]:
         bounds = (

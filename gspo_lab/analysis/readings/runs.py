@@ -210,7 +210,8 @@ def first_settled(source: Source) -> Mapping[str, int]:
     make fewer, and the rate rises by updates made: then it is read from the recorded rate, if there
     is one. An imported run with an unknown warm-up is read from its first row.
     """
-    declared, out = source.declaration, {}
+    declared = source.declaration
+    out = {}
     for run in source.evidence.chosen(source.study):
         if run.arm not in declared.arms:
             continue

@@ -54,7 +54,8 @@ def stability(
     first step is no peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0
     counts as peak - .5 |peak|.
     """
-    at, values = finite(steps, "steps"), finite(reward, "reward")
+    at = finite(steps, "steps")
+    values = finite(reward, "reward")
     same_length(at, values, "steps and reward")
     window = required_steps(planned_steps)
     fatal = min(nonfinite_steps, default=None)
@@ -76,7 +77,8 @@ def stability(
     onset = None if by_reward is None else int(at[by_reward])
     cause = None if onset is None else "reward"
     if fatal is not None and (onset is None or fatal <= onset):
-        onset, cause = int(fatal), "non-finite"
+        onset = int(fatal)
+        cause = "non-finite"
     since = None if regression is None else int(at[regression])
     return Stability(
         onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1
@@ -100,7 +102,8 @@ def signal_onset(
 
     The lead of a signal is the reward's onset minus this.
     """
-    at, signal = finite(steps, "steps"), finite(values, "signal")
+    at = finite(steps, "steps")
+    signal = finite(values, "signal")
     same_length(at, signal, "steps and values")
     settled = np.flatnonzero(at >= warmup)
     if len(settled) <= FROZEN:
@@ -121,7 +124,8 @@ def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -
 
     arXiv 2505.22617 and the threads of users call this collapse; a reward may hold all the same.
     """
-    at, values = finite(steps, "steps"), finite(entropy, "entropy")
+    at = finite(steps, "steps")
+    values = finite(entropy, "entropy")
     same_length(at, values, "steps and entropy")
     window = required_steps(planned_steps)
     if len(values) < 2 * window - 1:

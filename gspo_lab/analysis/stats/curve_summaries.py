@@ -67,9 +67,11 @@ def carry_forward(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats
     """A curve, known at whole numbers `x`, at each whole number from the first of them to `last`.
 
     Where it is unknown or not finite, it repeats the last value before."""
-    along, height = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    along = np.asarray(x, dtype=np.float64)
+    height = np.asarray(y, dtype=np.float64)
     known = np.isfinite(height)
-    along, height = along[known], height[known]
+    along = along[known]
+    height = height[known]
     if not len(along):
         return along, height
     steps = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)
@@ -114,7 +116,8 @@ def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: flo
 
 
 def _curve(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
-    along, height = finite(x, "x"), finite(y, "y")
+    along = finite(x, "x")
+    height = finite(y, "y")
     same_length(along, height, "curve")
     if (np.diff(along) <= 0).any():
         raise LabError(
@@ -163,11 +166,13 @@ def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
     """
     from scipy.optimize import least_squares
 
-    spent, values = finite(compute, "compute"), finite(score, "score")
+    spent = finite(compute, "compute")
+    values = finite(score, "score")
     same_length(spent, values, "compute and score")
     if len(spent) <= LEAST_POINTS or not (spent[1:] > 0).all() or not values[1:].max() > values[0]:
         return None
-    along, gains = np.log(spent[1:]), values[1:] - values[0]
+    along = np.log(spent[1:])
+    gains = values[1:] - values[0]
 
     def residuals(parameters: Floats, /) -> Floats:
         gain, log_exponent, log_midpoint = parameters
@@ -181,7 +186,9 @@ def fit_scaling(compute: ArrayLike, score: ArrayLike) -> ScalingFit | None:
     best = min((fit for fit in fits if fit.success), key=lambda fit: float(fit.cost), default=None)
     if best is None:
         return None
-    gain, exponent, midpoint = float(best.x[0]), float(np.exp(best.x[1])), float(np.exp(best.x[2]))
+    gain = float(best.x[0])
+    exponent = float(np.exp(best.x[1]))
+    midpoint = float(np.exp(best.x[2]))
     if 1 / (1 + (midpoint / spent[-1]) ** exponent) < LEAST_GAIN:
         return None
     return ScalingFit(

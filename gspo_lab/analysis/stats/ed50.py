@@ -101,9 +101,9 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
-    estimate, low_dose, high_dose = (
-        None if m is None else _at(m, x_N.mean()) for m in (middle, low, high)
-    )
+    estimate = None if middle is None else _at(middle, x_N.mean())
+    low_dose = None if low is None else _at(low, x_N.mean())
+    high_dose = None if high is None else _at(high, x_N.mean())
     reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
     return DoseLimits(estimate, low_dose, high_dose, slope, reason, needed)
 
@@ -128,7 +128,8 @@ def dose_ratio(
     x_a, y_a = _runs(dose_a, collapsed_a)
     x_b, y_b = _runs(dose_b, collapsed_b)
     share(level, "level")
-    x_N, y_N = np.concatenate([x_a, x_b]), np.concatenate([y_a, y_b])
+    x_N = np.concatenate([x_a, x_b])
+    y_N = np.concatenate([y_a, y_b])
     arm_N = np.concatenate([np.zeros_like(x_a), np.ones_like(x_b)])
     design_NP = np.column_stack([np.ones_like(x_N), arm_N, x_N - x_N.mean()])
     fit = best_fit(design_NP, y_N)
@@ -156,8 +157,12 @@ def dose_ratio(
                 f" {shifts.n}"
             )
             return DoseLimits(_at(shift) if shift is not None else None, None, None, slope, reason)
-        low, high, p = min(low, shifts.low), max(high, shifts.high), max(p, shifts.p)
-    estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
+        low = min(low, shifts.low)
+        high = max(high, shifts.high)
+        p = max(p, shifts.p)
+    estimate = None if shift is None else _at(shift)
+    low_ratio = None if low is None else _at(low)
+    high_ratio = None if high is None else _at(high)
     if low_ratio is not None and high_ratio is not None:
         return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p, alpha=1 - level)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
@@ -228,7 +233,8 @@ def _at(decades: float, centre: float = 0.0) -> float | None:
 
 def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
     """log10(dose) and 0/1 of every run."""
-    doses, outcome = finite(dose, "dose"), finite(collapsed, "collapsed")
+    doses = finite(dose, "dose")
+    outcome = finite(collapsed, "collapsed")
     same_length(doses, outcome, "doses and collapses")
     if (doses <= 0).any():
         raise LabError(f"dose {float(doses.min())}: doses are above 0, for their logarithm is used")
@@ -291,7 +297,8 @@ def _what_lacks(
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""
     if low is not None and high is not None:
         return None, None
-    smallest, largest = float(10 ** x_N.min()), float(10 ** x_N.max())
+    smallest = float(10 ** x_N.min())
+    largest = float(10 ** x_N.max())
     if not y_N.any():
         return f"no run collapsed up to dose {largest:.3g}", Needed(None, largest)
     if y_N.all():
@@ -305,7 +312,8 @@ def _what_lacks(
     )
 
 
-STEPS, HALVINGS = 500, 60
+STEPS = 500
+HALVINGS = 60
 LEAST_GAIN = 1e-15
 """A step that promises a smaller gain of the likelihood ends the search."""
 ROUNDING = 1e-13
@@ -392,5 +400,6 @@ def _climb(design_NP: Floats, outcome_N: Floats, directions_PQ: Floats, free_Q: 
             step_Q = step_Q / 2
         else:
             break
-        free_Q, best = next_Q, moved
+        free_Q = next_Q
+        best = moved
     return Fit(directions_PQ @ free_Q, best.value)

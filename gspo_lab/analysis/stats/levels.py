@@ -63,7 +63,8 @@ def fixed_sequence(
     rejected.
 
     The chance of any false rejection is at most `level` (Maurer, Hothorn and Lehmacher 1995)."""
-    rejected, going = set(), True
+    rejected = set()
+    going = True
     for place in order:
         p = p_values[place]
         going = going and p is not None and p < level
@@ -129,11 +130,14 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
             f"looks at {looks}: {len(PRIMES) // 2} at most, rising, from {LEAST_SEEDS} seeds on"
         )
     i = np.arange(1, STUDIES + 1)
-    totals, squares, smallest = np.zeros(STUDIES), np.zeros(STUDIES), np.ones(STUDIES)
+    totals = np.zeros(STUDIES)
+    squares = np.zeros(STUDIES)
+    smallest = np.ones(STUDIES)
     primes = iter(PRIMES)
     before = 0
     for n in looks:
-        added, before = n - before, n
+        added = n - before
+        before = n
         z = special.ndtri((i * math.sqrt(next(primes))) % 1)
         around = (
             special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2

@@ -149,7 +149,8 @@ def paired_scores(
     """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the
     scale.
     """
-    a, b = finite(first, labels[0]), finite(second, labels[1])
+    a = finite(first, labels[0])
+    b = finite(second, labels[1])
     same_length(a, b, f"{labels[0]} and {labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
     return paired_t(b - a, alpha, scale=scale, items_variance=items_variance)
@@ -191,11 +192,13 @@ def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
     Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired: pairing needs 1 / (1 - r) times fewer
     seeds.
     """
-    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    a = finite(y_a, "first arm")
+    b = finite(y_b, "second arm")
     same_length(a, b, "pairing")
     if len(a) < LEAST_SEEDS or any(np.ptp(arm) <= ROUNDING * np.abs(arm).max() for arm in (a, b)):
         return None
-    a, b = a - a.mean(), b - b.mean()
+    a = a - a.mean()
+    b = b - b.mean()
     return max(-1.0, min(1.0, float((a * b).sum()) / math.sqrt((a**2).sum() * (b**2).sum())))
 
 
@@ -203,7 +206,8 @@ def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
     """The covariance of two arms over two seeds or more: what a seed gives both of them, and
     cancels in its pair.
     """
-    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    a = finite(y_a, "first arm")
+    b = finite(y_b, "second arm")
     same_length(a, b, "shared variance")
     return float(np.cov(a, b)[0, 1])
 
@@ -254,9 +258,11 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
         return replace(result, reason=f"{seeds} seeds and {items} items; two of each are needed")
 
     centred_SI = d_SI - estimate
-    by_seed_S, by_item_I = centred_SI.mean(axis=1), centred_SI.mean(axis=0)
+    by_seed_S = centred_SI.mean(axis=1)
+    by_item_I = centred_SI.mean(axis=0)
     residual_SI = centred_SI - by_seed_S[:, None] - by_item_I
-    df_seeds, df_items = seeds - 1, items - 1
+    df_seeds = seeds - 1
+    df_items = items - 1
     var_seeds = float(by_seed_S.var(ddof=1)) / seeds
     var_items = float(by_item_I.var(ddof=1)) / items
     var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)

@@ -85,7 +85,9 @@ def checkpoint_score(
             "avg@k: every problem needs an answer; leave out the problems that were never asked"
         )
     rate_I = correct / samples
-    problems, answers, mean = len(samples), int(samples.sum()), float(rate_I.mean())
+    problems = len(samples)
+    answers = int(samples.sum())
+    mean = float(rate_I.mean())
 
     total_var = sampling_var = item_var = None
     items: tuple[float, float] | tuple[None, None] = (None, None)
@@ -105,7 +107,8 @@ def checkpoint_score(
 def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:
     size = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(fallback)
     tail = (1 - level) / 2
-    right, wrong = mean * size + 0.5, (1 - mean) * size + 0.5
+    right = mean * size + 0.5
+    wrong = (1 - mean) * size + 0.5
     low = 0.0 if mean == 0 else float(special.betaincinv(right, wrong, tail))
     high = 1.0 if mean == 1 else float(special.betaincinv(right, wrong, 1 - tail))
     return low, high
@@ -160,14 +163,16 @@ def estimate_rating(difficulty_I: ArrayLike, solved_I: ArrayLike) -> RatingEstim
     """
     from scipy import optimize, stats
 
-    difficulty, solved = finite(difficulty_I, "difficulty"), finite(solved_I, "solved")
+    difficulty = finite(difficulty_I, "difficulty")
+    solved = finite(solved_I, "solved")
     same_length(difficulty, solved, "a rating's difficulties and shares")
     if not len(difficulty) or (solved < 0).any() or (solved > 1).any():
         raise LabError(
             "a rating needs at least one problem, and of each the share of answers that solve it, 0"
             " to 1"
         )
-    problems, total = len(difficulty), float(solved.sum())
+    problems = len(difficulty)
+    total = float(solved.sum())
     reach = (float(difficulty.min()) - 40 * SCALE, float(difficulty.max()) + 40 * SCALE)
     if total == 0:
         high = optimize.brentq(lambda r: _log_none(difficulty, r) - np.log(0.05), *reach)

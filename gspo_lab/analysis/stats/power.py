@@ -35,7 +35,8 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
-_SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+_SHARES = (_NODES + 1) / 2
+_WEIGHTS = _WEIGHTS / 2
 
 
 def detection_chance(n: int, effect: float, alpha: float = 0.05) -> float:
@@ -155,20 +156,28 @@ def _root(lacking: Callable[[float], float], tolerance: float) -> float:
     Written here because scipy's root finders take a quarter of a second to import, more than a
     verdict takes.
     """
-    low, high = 0.0, 1.0
-    above, below = lacking(low), lacking(high)
+    low = 0.0
+    high = 1.0
+    above = lacking(low)
+    below = lacking(high)
     while below > 0:
-        low, above, high = high, below, 2 * high
+        low = high
+        above = below
+        high = 2 * high
         below = lacking(high)
     moved = None
     while below < 0 and high - low > tolerance:
         middle = (low * below - high * above) / (below - above)
         shortfall = lacking(middle)
         if shortfall > 0:
-            low, above, below = middle, shortfall, below / 2 if moved == "low" else below
+            low = middle
+            above = shortfall
+            below = below / 2 if moved == "low" else below
             moved = "low"
         else:
-            high, below, above = middle, shortfall, above / 2 if moved == "high" else above
+            high = middle
+            below = shortfall
+            above = above / 2 if moved == "high" else above
             moved = "high"
     return high
 

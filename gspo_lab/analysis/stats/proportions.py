@@ -41,7 +41,8 @@ def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
     the one seen.
     """
     _check_counts(k, n)
-    hit, miss = Fraction(rate), 1 - Fraction(rate)
+    hit = Fraction(rate)
+    miss = 1 - Fraction(rate)
     return _no_likelier([math.comb(n, i) * hit**i * miss ** (n - i) for i in range(n + 1)], k)
 
 
@@ -49,10 +50,12 @@ def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the
     total chance of tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at
     n = 3, 4, 5."""
-    (k, n), (second_k, m) = first, second
+    (k, n) = first
+    (second_k, m) = second
     _check_counts(k, n)
     _check_counts(second_k, m)
-    total, counts = k + second_k, range(max(0, k + second_k - m), min(n, k + second_k) + 1)
+    total = k + second_k
+    counts = range(max(0, k + second_k - m), min(n, k + second_k) + 1)
     ways = math.comb(n + m, total)
     return _no_likelier(
         [Fraction(math.comb(n, i) * math.comb(m, total - i), ways) for i in counts], k - counts[0]

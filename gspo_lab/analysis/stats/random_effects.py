@@ -121,7 +121,8 @@ def random_effects(
     above (Roever, Knapp and Friede 2015). With this tau^2 that factor is 1 where tau^2 > 0 and
     below 1 elsewhere, so se = 1 / sqrt(sum_i w_i) throughout.
     """
-    y, se = finite(estimates, "estimates"), finite(ses, "standard errors")
+    y = finite(estimates, "estimates")
+    se = finite(ses, "standard errors")
     same_length(y, se, "executions")
     share(alpha, "alpha")
     if len(y) < 2:
@@ -165,7 +166,8 @@ def welch_p(
 
     Of two executions it is Welch's t test.
     """
-    y, se = finite(estimates, "estimates"), finite(ses, "standard errors")
+    y = finite(estimates, "estimates")
+    se = finite(ses, "standard errors")
     k = len(y)
     if k < 2 or not (se > 0).all():
         return None
@@ -184,10 +186,12 @@ def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome 
     lies wholly inside that range, contradicted where it lies wholly outside, and otherwise not
     confirmed.
     """
-    claimed, interval = _claimed(verdict), later.interval
+    claimed = _claimed(verdict)
+    interval = later.interval
     if claimed is None or interval is None or later.word == "no verdict":
         return None
-    (least, most), (low, high) = claimed, interval
+    (least, most) = claimed
+    (low, high) = interval
     if high <= least or low >= most:
         return "contradicted"
     confirmed = later.resolved and least <= low and high <= most

@@ -55,7 +55,8 @@ class Ranking:
     @property
     def sentence(self) -> str:
         """Which arms may be the best."""
-        arms, best = len(self.places), self.may_be_best
+        arms = len(self.places)
+        best = self.may_be_best
         if self.seeds < LEAST_SEEDS:
             return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
         pairs = (
@@ -91,7 +92,8 @@ def ranking(
         paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b))
         for a, b in pairs
     ]
-    ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
+    ahead = dict.fromkeys(scores, 0)
+    behind = dict.fromkeys(scores, 0)
     steps = step_down([paired.p for paired in compared], alpha)
     apart = {
         (b, a) if (paired.estimate or 0.0) > 0 else (a, b)

@@ -57,7 +57,8 @@ NOISE: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
 """Noise of the first and the second arm, of standard deviation 1 but for the name's sake; means
 equal. The pairs' differences are symmetric around 0."""
 
-UNSTABLE, FALL = 0.15, 6.0
+UNSTABLE = 0.15
+FALL = 6.0
 """Share of an unstable arm's runs that end lower, and by how many standard deviations."""
 
 UNEVEN: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
@@ -302,7 +303,8 @@ def _better(
     def judge(a_S: Floats, b: Floats, alpha: float, rng: Generator) -> Conclusion:
         arms = [b] if b.ndim == 1 else list(b)
         if contrast:
-            a_S, arms = (a_S + arms[0]) / 2, [(arms[1] + arms[2]) / 2]
+            a_S = (a_S + arms[0]) / 2
+            arms = [(arms[1] + arms[2]) / 2]
         names = tuple(f"arm {place}" for place in range(len(arms)))
         rule = Rule(1.0, alpha, looks, order=names if in_order else ())
         _, verdicts = first_resolving(
@@ -372,7 +374,8 @@ def _equivalent(difference: float) -> Judge:
 
     def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         alone = items_variance(b_SI - a_SI)
-        a_S, b_S = a_SI.mean(axis=1), b_SI.mean(axis=1) + difference
+        a_S = a_SI.mean(axis=1)
+        b_S = b_SI.mean(axis=1) + difference
         return Conclusion(
             decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == EQUIVALENT,
             None,
@@ -441,7 +444,8 @@ def _conclusion(low: float | None, high: float | None) -> Conclusion | None:
 LOOKS = (5, 8)
 MARGIN = 0.02
 """Of stability, in points of score."""
-SEED_SDS, ITEM_SD = (0.3, 0.5, 0.8), 0.5
+SEED_SDS = (0.3, 0.5, 0.8)
+ITEM_SD = 0.5
 """Standard deviations of a pair's difference in margins: over runs, and because answers are
 finitely many.
 """
@@ -488,7 +492,8 @@ AT_ZERO = Method("equivalent, truth: no difference", _equivalent(0.0), "told")
 UNSEEN = Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "told")
 FORMER = Method("equivalent by version 0.1, no difference", _inside(0.0), "told")
 
-HOLDING, FALLING = Learner(0.35, 0.03, unstable=1 / 7), Learner(0.35, 0.03, unstable=3 / 7)
+HOLDING = Learner(0.35, 0.03, unstable=1 / 7)
+FALLING = Learner(0.35, 0.03, unstable=3 / 7)
 FAST = Learner(0.40, 0.12, unstable=0.15)
 SLOW = Learner(0.40 - FAST.loss - 0.05, 0.02)
 """Loses next to nothing and ends .07 below FAST."""
@@ -579,10 +584,8 @@ def _kinds() -> Iterator[Cells]:
             yield f"sweep, {arms} arms against one, starts {name}", (4, 8), drawn, (SWEPT,)
     # A declared contrast and a declared order of the four arms of a 2 x 2 design, at once and with
     # looks.
-    at_once, in_looks = (
-        (UNEVEN_CONTRAST, UNEVEN_ORDER),
-        (UNEVEN_CONTRAST_LOOKED, UNEVEN_ORDER_LOOKED),
-    )
+    at_once = (UNEVEN_CONTRAST, UNEVEN_ORDER)
+    in_looks = (UNEVEN_CONTRAST_LOOKED, UNEVEN_ORDER_LOOKED)
     unstable = next(iter(UNEVEN))
     for name, noise in {"normal": NOISE["normal"], unstable: UNEVEN[unstable]}.items():
         for when, stated, pairs in (("", at_once, (3, 5, 8)), (f", {looked}", in_looks, last)):

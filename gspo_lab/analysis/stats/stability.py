@@ -148,11 +148,15 @@ def _verdict(
 ) -> StabilityVerdict:
     word, reasons = _word(pair, drop, passed)
     points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
-    first, second = (
-        (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean()))
+    first = (
+        (float(_relative(pair.first, rule.margin).mean()), float(pair.first.drops.mean()))
         if points.n
         else (math.nan, math.nan)
-        for runs in (pair.first, pair.second)
+    )
+    second = (
+        (float(_relative(pair.second, rule.margin).mean()), float(pair.second.drops.mean()))
+        if points.n
+        else (math.nan, math.nan)
     )
     counts = pair.first.unstable, pair.second.unstable
     baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)

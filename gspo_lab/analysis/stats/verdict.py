@@ -384,12 +384,15 @@ def _verdict(
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
         word = "no verdict"
-    spread, detectable, between = paired.spread, None, None
+    spread = paired.spread
+    detectable = None
+    between = None
     if spread and paired.sd is not None and paired.n >= LEAST_SEEDS:
         factor = detectable_factor(paired.n, strictest(rule, family), rule.power)
         least = paired.items_sd or 0.0
         low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
-        detectable, between = factor * spread, (low, high)
+        detectable = factor * spread
+        between = (low, high)
     left_out = leave_one_out(paired.differences)
     reasons = (
         *scores.withheld_because,

@@ -30,7 +30,9 @@ class Mirror:
     """A study's mirrors by program. Enter it when the study's folder is locked."""
 
     def __init__(self, runs: Path, study: str, targets: Mapping[str, Target]) -> None:
-        self._runs, self._study, self._targets = runs, study, targets
+        self._runs = runs
+        self._study = study
+        self._targets = targets
         self._writers: list[StudyWriter] = []
         self._open = ExitStack()
         self._starts: Counter[str] = Counter()

@@ -24,7 +24,8 @@ class Project:
     """A study's project in one folder."""
 
     def __init__(self, study: str, folder: Path) -> None:
-        self._study, self._folder = study, folder
+        self._study = study
+        self._folder = folder
 
     def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:
         """Delete the run from the project."""

@@ -32,7 +32,8 @@ class Runs:
     """The open runs; all are closed at the end."""
 
     def __init__(self, study: str, folder: Path) -> None:
-        self._study, self._folder = study, folder
+        self._study = study
+        self._folder = folder
         self._open: dict[Path, Any] = {}
 
     def begin(self, run: RunRows, rows: Sequence[LoggedRow]) -> int:

@@ -218,7 +218,8 @@ def _logs_of(spec: RunSpec, base: Path) -> Iterator[RunLog]:
     for path, parts in paths:
         if not path.exists():
             raise LabError(f"{path}: no such file or folder")
-        arm, seed = parts.get("arm", spec.arm), parts.get("seed", spec.seed)
+        arm = parts.get("arm", spec.arm)
+        seed = parts.get("seed", spec.seed)
         names = getattr(reader_of(spec), "runs", None)
         inside = [""] if names is None else names(path, spec)
         if inside == [""]:

@@ -216,12 +216,14 @@ class MetricBuffer:
     """
 
     def __init__(self, where: str, notes: list[str]) -> None:
-        self._where, self._notes = where, notes
+        self._where = where
+        self._notes = notes
         self._firsts: dict[str, int] = {}
         self._last: dict[str, tuple[int, float]] = {}
         """Per metric its last step and number."""
         self._new: list[tuple[str, int, float]] = []
-        self._at, self._rising = -1, True
+        self._at = -1
+        self._rising = True
         self._went_back = self._doubled = False
         self._database = sqlite3.connect("", check_same_thread=False)  # any thread may close it
         self._database.execute("PRAGMA journal_mode = OFF")
@@ -299,7 +301,8 @@ class MetricBuffer:
             if step != at:
                 if at is not None:
                     yield at, row
-                at, row = step, {}
+                at = step
+                row = {}
             if name not in row or (value is not None and math.isfinite(value)):
                 row[name] = math.nan if value is None else value
         if at is not None:

@@ -151,7 +151,8 @@ def declaration(
     problems: list[str] = []
     resolved = _arms(settings, arms, benches, problems)
     seeds = tuple(sorted({*before.seeds, *(seed for _, seed, _ in runs)}))
-    verdict, claims = stated.verdict or before.verdict, stated.claims or before.claims
+    verdict = stated.verdict or before.verdict
+    claims = stated.claims or before.claims
     _check_unit(before, stated, verdict, runs, benches)
     if before.arms and verdict != before.verdict:
         problems.append(

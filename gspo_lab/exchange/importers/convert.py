@@ -48,7 +48,9 @@ class Conversion:
         """Per benchmark the largest absolute value of its logged scores."""
         self.steps = 0
         """The number of steps, counted from the program's first."""
-        self._names, self._bench, self._at_end = names, bench, at_end
+        self._names = names
+        self._bench = bench
+        self._at_end = at_end
         self._settings = {**self.settings, **declared}
         self._places: dict[str, list[tuple[str, str]]] = {}
         self._groups: Iterator[list[Converted]] | None = None
@@ -152,7 +154,8 @@ class Conversion:
         """(table, column) of a metric: a column of the lab or its own name, and the benchmark whose
         score it is.
         """
-        metric, bench = self._names.metric(name, self._settings), self._names.bench(name)
+        metric = self._names.metric(name, self._settings)
+        bench = self._names.bench(name)
         places = [] if bench is not None and metric.column is None else [self._column(name, metric)]
         if bench is not None:
             if self.benches.setdefault(bench, name) != name:
@@ -166,7 +169,8 @@ class Conversion:
             places.append(("score", bench))
         if ("own", name) in places:
             metric = replace(metric, column=None)
-        self.metrics[name], self._places[name] = metric, places
+        self.metrics[name] = metric
+        self._places[name] = places
         return places
 
     def _column(self, name: str, metric: Metric) -> tuple[str, str]:

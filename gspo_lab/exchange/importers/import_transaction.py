@@ -57,7 +57,9 @@ class ImportTransaction:
     """One import of a study. Nothing in the study changes before `commit`."""
 
     def __init__(self, runs: Path, study: str) -> None:
-        self._live, self._beside, self._study = runs / study, runs / f".import-{study}", study
+        self._live = runs / study
+        self._beside = runs / f".import-{study}"
+        self._study = study
         self.runs: list[ImportedRun] = []
 
     @contextmanager
@@ -104,7 +106,8 @@ class ImportTransaction:
         LabError if they contradict an earlier import of it.
         """
         name = f"{self._study}/{arm}/s{seed}"
-        live, beside = self._folder(self._live, arm, seed), self._folder(self._beside, arm, seed)
+        live = self._folder(self._live, arm, seed)
+        beside = self._folder(self._beside, arm, seed)
         known = beside if beside.journal.exists() else live
         if not known.journal.exists():
             beside.path.mkdir(parents=True)
@@ -144,10 +147,8 @@ class ImportTransaction:
         write_json(self._live / STUDY, declaration.to_json())
         for arm, entry in declaration.arms.items():
             for seed in declaration.seeds:
-                live, beside = (
-                    self._folder(self._live, arm, seed),
-                    self._folder(self._beside, arm, seed),
-                )
+                live = self._folder(self._live, arm, seed)
+                beside = self._folder(self._beside, arm, seed)
                 known = beside if beside.journal.exists() else live
                 origin = _origin(known) if known.journal.exists() else None
                 if origin is None:
@@ -196,7 +197,8 @@ class ImportTransaction:
         metric.
         """
         origin = Origin(converted.log.program, source, converted.log.version)
-        remaining, end = iter(records), start
+        remaining = iter(records)
+        end = start
         with Journal(folder.path) as journal:
             journal.write(
                 [RunStatus(state=STARTED, step=start, facts={ORIGIN: (before or origin).to_json()})]
@@ -307,7 +309,8 @@ def _difference(known: Sequence[dict[str, Any]], logged: Sequence[dict[str, Any]
                 " another --study"
             )
         if keys := differing(old, new):
-            before, now = _format_value(old.get(keys[0])), _format_value(new.get(keys[0]))
+            before = _format_value(old.get(keys[0]))
+            now = _format_value(new.get(keys[0]))
             return f"at step {old['step']} {keys[0]} was {before}, now {now}"
     return f"step {known[0]['step']} has other numbers"
 

@@ -102,7 +102,8 @@ class MetricNames:
 
     def plain(self, name: str) -> str:
         """The program's name of a metric, without the prefix that another writer added."""
-        strip, held_out = self.table.get("strip"), self.table.get("eval")
+        strip = self.table.get("strip")
+        held_out = self.table.get("eval")
         if held_out and name.startswith(held_out):
             return f"eval_{name.removeprefix(held_out)}"
         return name.removeprefix(strip) if strip else name

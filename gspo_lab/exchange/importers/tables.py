@@ -34,7 +34,8 @@ from gspo_lab.study.dotted_keys import flat
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """Usual names of the step's column."""
-METRIC, VALUE = "metric", "value"
+METRIC = "metric"
+VALUE = "value"
 ITEMS = "items"
 CORRECT = {"true": 1, "yes": 1, "false": 0, "no": 0}
 LONGEST = 1 << 24
@@ -105,11 +106,23 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
         entry = unnested(nested, where)
         if run_of(entry, spec, where) != run:
             continue
-        problem, correct, sample, step, bench = (
-            next(
-                (entry[name] for name in spec.named(key) if entry.get(name) not in (None, "")), None
-            )
-            for key in ("problem", "correct", "sample", "step", "bench")
+        problem = next(
+            (entry[name] for name in spec.named("problem") if entry.get(name) not in (None, "")),
+            None,
+        )
+        correct = next(
+            (entry[name] for name in spec.named("correct") if entry.get(name) not in (None, "")),
+            None,
+        )
+        sample = next(
+            (entry[name] for name in spec.named("sample") if entry.get(name) not in (None, "")),
+            None,
+        )
+        step = next(
+            (entry[name] for name in spec.named("step") if entry.get(name) not in (None, "")), None
+        )
+        bench = next(
+            (entry[name] for name in spec.named("bench") if entry.get(name) not in (None, "")), None
         )
         if problem is None or correct is None:
             raise LabError(
@@ -232,7 +245,9 @@ def _parquet(path: Path) -> Iterator[Entry]:
 
 def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
     """The name of the run that a row belongs to."""
-    arm, seed, run = (_first(entry, spec.named(key)) for key in ("arm", "seed", "run"))
+    arm = _first(entry, spec.named("arm"))
+    seed = _first(entry, spec.named("seed"))
+    run = _first(entry, spec.named("run"))
     if arm is not None and seed is not None:
         return f"{arm}/s{parse_int(seed, where, 'seed')}"
     return "" if run is None else str(run)

@@ -18,7 +18,8 @@ from gspo_lab.exchange.importers.base import Log, MetricBuffer, RunSpec, merge_r
 EVENTS = "*tfevents*"
 AROUND = 16
 """Bytes of a record around its event: a length and two checksums."""
-FLOAT, DOUBLE = 1, 2
+FLOAT = 1
+DOUBLE = 2
 """Tensor types of scalars (`DT_FLOAT`, `DT_DOUBLE`)."""
 
 
@@ -77,10 +78,8 @@ def _join(spans: list[_Span], notes: list[str]) -> MetricBuffer:
 
 
 def _read(file: Path, root: Path, notes: list[str]) -> _Span:
-    span, at = (
-        _Span(file, MetricBuffer(str(file), notes)),
-        file.parent.relative_to(root).as_posix() if root.is_dir() else ".",
-    )
+    span = _Span(file, MetricBuffer(str(file), notes))
+    at = file.parent.relative_to(root).as_posix() if root.is_dir() else "."
     prefix = "" if at == "." else f"{at}/"
     add = span.numbers.add
     for event in events(file, notes):
@@ -125,7 +124,8 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
             event = Event.FromString(data)
             if not count and not event.file_version:
                 break
-            count, end = count + 1, end + AROUND + len(data)
+            count = count + 1
+            end = end + AROUND + len(data)
             yield event
     if end == file.stat().st_size:
         return

@@ -34,7 +34,8 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the project. LabError if two runs have its name."""
-    where, notes = f"{path}, run {run}", list[str]()
+    where = f"{path}, run {run}"
+    notes = list[str]()
     buffer = MetricBuffer(where, notes)
     with _open(path) as database:
         known = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}

@@ -69,7 +69,8 @@ def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
     """The trainer's arguments and the model's name in a checkpoint, and the files that hold
     them.
     """
-    read, config = [], dict[str, Any]()
+    read = []
+    config = dict[str, Any]()
     arguments = training_arguments(folder / ARGUMENTS)
     if arguments is not None:
         read.append(folder / ARGUMENTS)

@@ -41,10 +41,8 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     check_file(path, "verl's JSON Lines or console log")
     with path.open("rb") as file:
         lines = file.read(1) == b"{"
-    rows, hydra = (
-        merge_rows(_json(path) if lines else _console(path), str(path)),
-        path.parent / HYDRA,
-    )
+    rows = merge_rows(_json(path) if lines else _console(path), str(path))
+    hydra = path.parent / HYDRA
     if hydra.is_file():
         return Log("verl", rows, (path, hydra), settings=read_config(hydra))
     return Log("verl", rows, (path,), settings={} if lines else _shown_config(path))

@@ -27,8 +27,13 @@ from gspo_lab.exchange.importers.base import (
 )
 from gspo_lab.exchange.importers.tables import entries
 
-HEADER, BLOCK, PIECE = b":W&B", 32768, 7
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+HEADER = b":W&B"
+BLOCK = 32768
+PIECE = 7
+FULL = 1
+FIRST = 2
+MIDDLE = 3
+LAST = 4
 DAMAGED = "{file}: cut off or damaged behind record {count}; what stood there is left out"
 STEP = "_step"
 AXES = ("train/global_step", "trainer/global_step", "global_step")
@@ -74,7 +79,8 @@ def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffe
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
-    buffer, facts["config"] = MetricBuffer(str(file), notes), {}
+    buffer = MetricBuffer(str(file), notes)
+    facts["config"] = {}
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
     for count, data in enumerate(_records(file, notes)):
@@ -117,7 +123,8 @@ def _add_row(
         (row[name] for name in (*AXES, STEP) if parse_finite(row.get(name)) is not None), None
     )
     for name, value in row.items():
-        scalar, axis = parse_number(value), axis_of(name)
+        scalar = parse_number(value)
+        axis = axis_of(name)
         if scalar is None or axis is None:
             continue
         step = row.get(axis, usual)
@@ -144,10 +151,8 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: not a file of an offline wandb run")
-        whole, begun = (
-            bytearray(),
-            False,
-        )  # a record's first piece may be empty, at the very end of a block
+        whole = bytearray()
+        begun = False  # a record's first piece may be empty, at the very end of a block
         for kind, data in _pieces(stream):
             if kind is None or (kind in (MIDDLE, LAST)) != begun:
                 begun = True
@@ -174,7 +179,8 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
         head = stream.read(PIECE)
         if not head:
             return
-        length, kind = int.from_bytes(head[4:6], "little"), head[6] if len(head) == PIECE else 0
+        length = int.from_bytes(head[4:6], "little")
+        kind = head[6] if len(head) == PIECE else 0
         data = stream.read(length)
         sound = (
             kind in (FULL, FIRST, MIDDLE, LAST) and len(data) == length and length <= left - PIECE

@@ -28,7 +28,8 @@ def _for_each_rule(cls: type[R]) -> type[R]:
     """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes
     the rule's own.
     """
-    fields_of, cls.__annotations__ = dict(cls.__annotations__), {}
+    fields_of = dict(cls.__annotations__)
+    cls.__annotations__ = {}
     for name, kind in fields_of.items():
         if not name.endswith("_RULE"):
             cls.__annotations__[name] = kind
@@ -36,7 +37,8 @@ def _for_each_rule(cls: type[R]) -> type[R]:
         metadata = vars(cls)[name].metadata
         delattr(cls, name)
         for rule, how in RULES.items():
-            column, meaning = name.replace("RULE", rule), metadata["meaning"].replace("RULE", how)
+            column = name.replace("RULE", rule)
+            meaning = metadata["meaning"].replace("RULE", how)
             cls.__annotations__[column] = kind
             setattr(cls, column, metric(metadata["unit"], meaning, per=metadata["per"]))
     return cls

@@ -40,7 +40,8 @@ TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 """The tables that a run's files fill."""
 COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"
 
-MANIFEST, SIGNATURE = "record.sha256", "record.sha256.sig"
+MANIFEST = "record.sha256"
+SIGNATURE = "record.sha256.sig"
 NAMESPACE = "gspo-lab"
 """What the signature is for: one made for mail or commits is none of a record."""
 ARMOUR = "-----BEGIN SSH SIGNATURE-----"
@@ -235,7 +236,8 @@ def _manifest(home: Path) -> str:
 
 def _changed(signed: str, now: str) -> list[str]:
     """What became of each file that is not as it was signed."""
-    before, after = ({line[66:]: line[:64] for line in text.splitlines()} for text in (signed, now))
+    before = {line[66:]: line[:64] for line in signed.splitlines()}
+    after = {line[66:]: line[:64] for line in now.splitlines()}
     odd = sorted(name for name in before | after if before.get(name) != after.get(name))
     return [
         f"{name} is {'gone' if name not in after else 'new' if name not in before else 'another'}"

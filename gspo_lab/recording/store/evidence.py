@@ -48,7 +48,9 @@ class Evidence:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, folder: Path) -> None:
-        self._connection, self._path, self.runs_folder = connection, path, folder
+        self._connection = connection
+        self._path = path
+        self.runs_folder = folder
         self._known: dict[Hashable, Any] = {}
 
     @classmethod
@@ -216,7 +218,8 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
 def evidence_of_study(home: Path) -> Iterator[Evidence]:
     """One study's folder, as if it were all that its lab holds."""
     with TemporaryDirectory(prefix="gspo-lab-") as place:
-        runs, database = Path(place, "runs"), Path(place, DATABASE)
+        runs = Path(place, "runs")
+        database = Path(place, DATABASE)
         runs.mkdir()
         (runs / home.name).symlink_to(home.resolve(), target_is_directory=True)
         ingest_apart(runs, database)

@@ -171,7 +171,8 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     damaged: list[str] = []
     records = 0
     for study in run_files.folders(runs):
-        path, name = study / STUDY, f"{study.name}/{STUDY}"
+        path = study / STUDY
+        name = f"{study.name}/{STUDY}"
         now = run_files.stamp(path)
         try:
             if now is not None and not run_files.unchanged(now, known.get(name)):

@@ -19,7 +19,8 @@ JSON_OF = {
 }
 COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
 """Tables whose rows are kept in the order of their journal."""
-OF_THE_RUN, LOGGED = ("steps", "updates"), "logged_scores"
+OF_THE_RUN = ("steps", "updates")
+LOGGED = "logged_scores"
 FILLS = {
     "run": (*OF_THE_RUN, "answers", LOGGED, "statuses"),
     "evaluation": ("answers", "statuses"),
@@ -31,8 +32,14 @@ AT_ONCE = 1000
 """Rows of a table that are inserted together; no more are held, however long a journal is."""
 
 UNFIT = (
-    *(sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
-    *(OverflowError, KeyError, TypeError, ValueError, RecursionError),
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    KeyError,
+    TypeError,
+    ValueError,
+    RecursionError,
 )
 """The errors of inserting a value that does not fit its column."""
 

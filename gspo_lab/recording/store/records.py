@@ -85,7 +85,8 @@ def read_spans(
     width = span_width(evidence, study, buckets)
     if table not in ("steps", "updates"):
         raise LabError(f"spans: from steps or updates, got '{table}'")
-    means, ends = (evidence.columns(table, names, numbers=True) for names in (metrics, extremes))
+    means = evidence.columns(table, metrics, numbers=True)
+    ends = evidence.columns(table, extremes, numbers=True)
     query, names = of_spans(table, means, ends, totals)
     end = _last_step(evidence, study) + 1
     firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}

@@ -124,7 +124,8 @@ def run_folders(study: Path) -> tuple[list[Path], list[Path]]:
     """The folders of a study's runs by arm and name: those with a run.json, and those that only
     have a journal.
     """
-    specified, unspecified = [], []
+    specified = []
+    unspecified = []
     for arm in folders(study):
         for folder in folders(arm):
             if (folder / RUN).is_file():

@@ -322,20 +322,20 @@ RECORD_TABLES = {
     table.name: table for table in (STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, STATUSES)
 }
 TABLES = (
-    *(
-        ABOUT,
-        STUDIES,
-        RUNS,
-        SUBJECT_ROWS,
-        STEPS,
-        UPDATES,
-        ANSWERS,
-        LOGGED_SCORES,
-        GRADES,
-        EVALUATIONS,
-        STATUSES,
-    ),
-    *(METRICS, FILES, DAMAGED),
+    ABOUT,
+    STUDIES,
+    RUNS,
+    SUBJECT_ROWS,
+    STEPS,
+    UPDATES,
+    ANSWERS,
+    LOGGED_SCORES,
+    GRADES,
+    EVALUATIONS,
+    STATUSES,
+    METRICS,
+    FILES,
+    DAMAGED,
 )
 
 INDEXES = {
@@ -412,7 +412,8 @@ def pass_at(k: int) -> str:
     """SQL for pass@k of a problem's rows, 1 - C(n - c, k) / C(n, k) (arXiv 2107.03374); NULL below
     k graded answers.
     """
-    right, graded = "SUM(correct)", "COUNT(correct)"
+    right = "SUM(correct)"
+    graded = "COUNT(correct)"
     missed = " * ".join(
         f"(MAX({graded} - {right} - {i}, 0) * 1.0 / ({graded} - {i}))" for i in range(k)
     )

@@ -57,14 +57,15 @@ def answer(study: Source) -> Section | None:
     """The answer, what it rests on, what not to conclude, the next command; then the table of
     arms.
     """
-    declared, decided, again = study.declaration, decision(study), all_executions(study)
-    answered, verdicts, link = (
-        answer_to(study),
-        list(verdicts_of(study).values()),
-        linked(all_executions(study)),
-    )
+    declared = study.declaration
+    decided = decision(study)
+    again = all_executions(study)
+    answered = answer_to(study)
+    verdicts = list(verdicts_of(study).values())
+    link = linked(all_executions(study))
     wider = new_problems(study) if verdicts else {}
-    denied, progress = " ".join(map(words.became, again.contradicted)), progress_of(study)
+    denied = " ".join(map(words.became, again.contradicted))
+    progress = progress_of(study)
     data: dict[str, Any] = {
         "question": declared.question,
         "answer": words.answer_to_json(answered),
@@ -171,7 +172,8 @@ def time_left(study: Source) -> str:
 
 Grade = Literal["good", "warn", "neutral"]
 MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
-ENOUGH, LEAST = 5, 3
+ENOUGH = 5
+LEAST = 3
 """Pairs from which "equivalent" can be said, and from which there is an interval at all."""
 RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
 
@@ -180,10 +182,14 @@ def grounds(study: Source) -> Section | None:
     """Badges with links to their sections, a table of what each verdict rests on, ranks, and the
     declared rule.
     """
-    decided, verdicts, ranked = decision(study), list(verdicts_of(study).values()), ranked_of(study)
-    badges, ranks = [], list[list[str]]()
+    decided = decision(study)
+    verdicts = list(verdicts_of(study).values())
+    ranked = ranked_of(study)
+    badges = []
+    ranks = list[list[str]]()
     for name, said, grade, target in _grounds(study):
-        mark, link = h("b", MARKS[grade], aria_hidden="true"), h("a", name, href=f"#{target}")
+        mark = h("b", MARKS[grade], aria_hidden="true")
+        link = h("a", name, href=f"#{target}")
         text = h("span", said.rstrip("."), "." if said.endswith(".") else "")
         badges.append(h("li", mark, link, " ", text, class_=f"badge {grade}"))
     scores = list(decided.verdicts.values())
@@ -192,7 +198,8 @@ def grounds(study: Source) -> Section | None:
     )
     body: list[Part] = [Both(h("ul", *badges, class_="trust"), rates)]
     if verdicts:
-        wider, planned = new_problems(study), len(decided.seeds)
+        wider = new_problems(study)
+        planned = len(decided.seeds)
         columns = {
             verdict.subject: facts(verdict, planned, wider.get(verdict.subject))
             for verdict in verdicts
@@ -236,17 +243,16 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
     only where all that it needs was recorded; matching and completeness first, because without them
     there is no verdict.
     """
-    declared, matched, verdicts = (
-        study.declaration,
-        study_certificate(study),
-        list(decision(study).verdicts.values()),
-    )
+    declared = study.declaration
+    matched = study_certificate(study)
+    verdicts = list(decision(study).verdicts.values())
     lacking = matched.unproven or any(states[Match.UNKNOWN] for states in matched.states().values())
     grade: Grade = (
         "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     )
     yield "Matching", badge_text(matched), grade, "certificate"
-    planned, runs = len(declared.arms) * len(declared.seeds), count_unstable_runs(study)
+    planned = len(declared.arms) * len(declared.seeds)
+    runs = count_unstable_runs(study)
     states = [run.state for run in runs_of(study)]
     whole = states.count(State.FINISHED) == (len(states) if decision(study).stopped else planned)
     blocked = runs.all_collapsed or (
@@ -260,7 +266,8 @@ def _grounds(study: Source) -> Iterator[tuple[str, str, Grade, str]]:
     yield "Starting models", *_starts(study), "limits"
     yield "Model", models(study), "neutral", "limits"
     if verdicts:
-        family, alpha = len(verdicts), verdicts[0].alpha
+        family = len(verdicts)
+        alpha = verdicts[0].alpha
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
         yield "Errors", f"alpha {alpha:g}{shared}", "good", "calibration"
         yield "New problems", *_new_problems(study), "scores"
@@ -561,7 +568,8 @@ def _verdict(result: Result) -> tuple[Html, str]:
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:
-    claim, parts = result.claim, _parts(result)
+    claim = result.claim
+    parts = _parts(result)
     measured = join([h("div", part) for part in parts]) if parts else NOT_MEASURED
     about = h("div", f"{claim.source} · grade {claim.grade}", class_="soft")
     name = join([h("strong", claim.id), h("div", claim.statement), about])

@@ -149,7 +149,8 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
     scores = scores.rename(columns={total: axis for axis, total in axes(study)[0].items()})
     for bench in benches_of(study):
         rows = scores[scores["bench"] == bench]
-        answers, problems = rows["answers"].max(), rows["problems"].max()
+        answers = rows["answers"].max()
+        problems = rows["problems"].max()
         each = f"{answers / problems:g} answer{'' if answers == problems else 's'} each"
         by_arm = by_run(study, rows, "step", "score")
         series = all_lines(by_arm, sides_of(study, by_arm))
@@ -172,13 +173,12 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
 def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | None:
     """Arm minus baseline, pair by pair, or one side of a declared contrast minus the other; None
     for a sweep (its arms have no one baseline) and for a single arm."""
-    declared, baseline, subjects = (
-        study.declaration,
-        study.declaration.baseline,
-        study.declaration.treatments,
-    )
+    declared = study.declaration
+    baseline = study.declaration.baseline
+    subjects = study.declaration.treatments
     if both := sides_of(study, by_arm):
-        by_arm, (baseline, *subjects) = both, both
+        by_arm = both
+        (baseline, *subjects) = both
     if declared.sweep is not None or not by_arm.get(baseline) or not subjects:
         return None
     alpha = declared.verdict.alpha
@@ -237,7 +237,8 @@ def _stable(study: Source) -> Chart | None:
     }
     if not counts:
         return None
-    about, note = arm_pair(study), STABLE.format(runs=decision(study).runs.label())
+    about = arm_pair(study)
+    note = STABLE.format(runs=decision(study).runs.label())
     if len(counts) > FEW_ARMS and about is not None:  # those of the pair, and the others' sum
         others = zip(*(count for arm, count in counts.items() if arm not in about), strict=True)
         unstable, known = map(sum, others)
@@ -266,7 +267,8 @@ def arm_pair(study: Source) -> tuple[str, str] | None:
 
     GSPO's, else the first one. None for a sweep and one arm.
     """
-    declared, rules = study.declaration, rule_arms(study)
+    declared = study.declaration
+    rules = rule_arms(study)
     if declared.sweep is not None or not declared.treatments:
         return None
     subject = (
@@ -285,7 +287,8 @@ def pair(study: Source) -> tuple[str, str] | None:
 
 def score_difference(study: Source) -> str:
     """The pair's difference in final scores as its verdict states it; empty where there is none."""
-    about, decided = arm_pair(study), decision(study)
+    about = arm_pair(study)
+    decided = decision(study)
     verdict = decided.contrast or (None if about is None else decided.verdicts.get(about[1]))
     if verdict is None or verdict.estimate is None or verdict.word == "no verdict":
         return ""

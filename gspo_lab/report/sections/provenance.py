@@ -232,7 +232,9 @@ def certificate(study: Source) -> Section | None:
 
 def settings(study: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
-    arms, order, is_known = study.declaration.arms, study.arms, study.declaration.is_known
+    arms = study.declaration.arms
+    order = study.arms
+    is_known = study.declaration.is_known
     imported = study.declaration.recorded is not None
     resolved = {
         name: {k: v for k, v in flat(arm.resolved).items() if is_known(name, k)}

@@ -49,7 +49,9 @@ def replications(study: Source) -> Section | None:
     executions = all_executions(study)
     if not executions.has_others:
         return None
-    fates, arms, about = _in_order(executions), _arms(executions), pair(study)
+    fates = _in_order(executions)
+    arms = _arms(executions)
+    about = pair(study)
     shown = [became(word) for word in fates if word.fate != "confirmed"]
     if fates and not shown:
         shown = ["Every later execution confirmed the verdicts of those before it."]
@@ -105,7 +107,8 @@ class ExecutionRow(NamedTuple):
 
 def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
     for execution in executions.executions:
-        verdict, seeds = execution.of(arm), seeds_text(execution.seeds) or NONE
+        verdict = execution.of(arm)
+        seeds = seeds_text(execution.seeds) or NONE
         name = f"{execution.name} ({_relation(execution)})"
         if verdict is None:
             sentences = " ".join(_instead(execution)) or NONE
@@ -172,10 +175,8 @@ def linked(executions: Executions) -> str | None:
     names = ", ".join(
         f"{execution.name} ({_relation(execution)})" for execution in executions.executions
     )
-    fates, total = (
-        Counter(each.fate for each in executions.replications),
-        len(executions.replications),
-    )
+    fates = Counter(each.fate for each in executions.replications)
+    total = len(executions.replications)
     counts = ""
     if total:
         shares = [f"{fates[fate] or 'none'} {fate}" for fate in reversed(OUTCOMES)]

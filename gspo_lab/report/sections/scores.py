@@ -53,18 +53,17 @@ HEAD = [
     "answers not graded",
 ]
 READINGS = (
-    *(
-        "final",
-        "final_counted_wrong",
-        "start",
-        "gain",
-        "latest",
-        "avg",
-        "pass",
-        "new_seeds",
-        "new_seeds_and_problems",
-    ),
-    *("differences", "noise"),
+    "final",
+    "final_counted_wrong",
+    "start",
+    "gain",
+    "latest",
+    "avg",
+    "pass",
+    "new_seeds",
+    "new_seeds_and_problems",
+    "differences",
+    "noise",
 )
 """The keys of the section's JSON that hold numbers made of scores."""
 NOISE = (
@@ -77,8 +76,10 @@ NOISE = (
 
 def scores(study: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
-    declared, counted = study.declaration, decision(study).runs
-    benches, evaluations = sorted(benches_of(study)), evaluated_benchmarks(study)
+    declared = study.declaration
+    counted = decision(study).runs
+    benches = sorted(benches_of(study))
+    evaluations = evaluated_benchmarks(study)
     if not benches and not evaluations:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
@@ -87,14 +88,16 @@ def scores(study: Source) -> Section | None:
     for bench in benches:
         ended = outcomes(study, bench)
         by_arm = {arm: [run for run in ended if run.arm == arm] for arm in study.arms}
-        last, failed = declared.verdict.last, any(run.errors for run in ended)
+        last = declared.verdict.last
+        failed = any(run.errors for run in ended)
         caption = f"{bench}: {last_evaluations(last)} of a finished run. Means: {counted.label()}"
         if failed:
             caption += (
                 ". In the second line of an arm what was not graded is counted as wrong, above it"
                 " is left out"
             )
-        rows, data[bench] = [], {}
+        rows = []
+        data[bench] = {}
         for arm, runs in by_arm.items():
             row, data[bench][arm] = _of_arm(arm, runs, counted, len(declared.seeds))
             rows.append(row)
@@ -183,8 +186,10 @@ def _differences(
     """How arms differ from the baseline, where that noise comes from, what changed sides: tables
     and data.
     """
-    baseline, rule = study.declaration.baseline, study.declaration.verdict
-    alpha, margin = rule.alpha, rule.margin
+    baseline = study.declaration.baseline
+    rule = study.declaration.verdict
+    alpha = rule.alpha
+    margin = rule.margin
     if baseline not in graded:
         return [], {}
     arms = {arm: block for arm, block in graded.items() if arm != baseline}
@@ -195,9 +200,11 @@ def _differences(
     tables: list[Html] = []
     data: dict[str, Any] = {}
     if noises:
-        rows, data["differences"] = [], {}
+        rows = []
+        data["differences"] = {}
         for p in noises:
-            seeds, both = p.over_seeds, p.crossed
+            seeds = p.over_seeds
+            both = p.crossed
             error = format_number(
                 None if both.variance is None else float(np.sqrt(both.variance)), 2
             )
@@ -242,11 +249,10 @@ def _differences(
 
 
 def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str], dict[str, Any]]:
-    seeds, both = (
-        paired_t(block.score_S, alpha, scale=1.0),
-        two_way(block.rate_SI, alpha, scale=1.0),
-    )
-    right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
+    seeds = paired_t(block.score_S, alpha, scale=1.0)
+    both = two_way(block.rate_SI, alpha, scale=1.0)
+    right = block.correct_SEI.ravel().astype(int)
+    answers = block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
     intervals = [
         (
@@ -278,7 +284,8 @@ def _of_arm(
     means = {
         name: average(getattr(run, name) for run in counted) for name in ("final", "start", "gain")
     }
-    by_seed, each = {}, []
+    by_seed = {}
+    each = []
     for run in runs:
         data = {
             name: getattr(run, name)
@@ -289,11 +296,9 @@ def _of_arm(
         by_seed[str(run.seed)] = {**data, "final_counted_wrong": run.counted_wrong}
         so_far = "" if run.latest is None else f", at {format_number(run.latest)}"
         each.append(f"({run.state}{so_far})" if run.final is None else format_number(run.final))
-    final, start, gain = (
-        format_number(means["final"]),
-        format_number(means["start"]),
-        signed(means["gain"]),
-    )
+    final = format_number(means["final"])
+    start = format_number(means["start"])
+    gain = signed(means["gain"])
     finished = f"{sum(run.state == State.FINISHED for run in runs)} of {planned}"
     errors = str(sum(run.errors for run in runs))
     row = [
@@ -320,14 +325,19 @@ def pairs(study: Source) -> Section | None:
     if study.declaration.sweep is not None or not compared:
         return None
     margin = study.declaration.verdict.margin
-    margins, wide = {True: margin, False: None}, {}
+    margins = {True: margin, False: None}
+    wide = {}
     for scored, shaded in margins.items():
         of_kind = (result.paired for result in compared if result.scalar.scored is scored)
         wide[scored] = axis_half_width(of_kind, shaded)
-    rows, data = [], []
+    rows = []
+    data = []
     for result in compared:
-        scalar, paired, name = result.scalar, result.paired, result.scalar.title
-        ends, scored = (paired.low, paired.high), result.scalar.scored
+        scalar = result.scalar
+        paired = result.paired
+        name = result.scalar.title
+        ends = (paired.low, paired.high)
+        scored = result.scalar.scored
         svg = drawn(
             paired.estimate,
             ends,
@@ -337,10 +347,8 @@ def pairs(study: Source) -> Section | None:
             margins[scored],
             paired.reason,
         )
-        p, adjusted = (
-            NONE if value is None else format_number(value, 2)
-            for value in (paired.p, result.p_adjusted)
-        )
+        p = NONE if paired.p is None else format_number(paired.p, 2)
+        adjusted = NONE if result.p_adjusted is None else format_number(result.p_adjusted, 2)
         rows.append(
             (name, result.arm, svg, str(paired.n), p, "decides" if scalar.primary else adjusted)
         )
@@ -381,10 +389,8 @@ def study_comparison(sources: Sequence[Source]) -> Section:
     for study in sources:
         for verdict in verdicts_of(study).values():
             low, high = verdict.interval or (None, None)
-            link, pairs = (
-                h("a", study.label, href=f"#{slug(study.label)}"),
-                verdict.paired.n if verdict.paired else 0,
-            )
+            link = h("a", study.label, href=f"#{slug(study.label)}")
+            pairs = verdict.paired.n if verdict.paired else 0
             verdicts.append(
                 [
                     link,

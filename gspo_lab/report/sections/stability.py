@@ -77,25 +77,27 @@ def collapse(study: Source) -> Section | None:
     # When a run became unstable; of a stable one when its entropy collapsed.
     events = {run: spent.get(run) if step is None else step for run, step in fell.items()}
     listed = [track for track in tracks if events[track.run] is not None]
-    seeds, ended = decision(study).runs, outcomes(study, study.declaration.primary)
+    seeds = decision(study).runs
+    ended = outcomes(study, study.declaration.primary)
     known = [run for run in ended if run.stability is not None]
     summary = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
         summary += f" Counted: {seeds.label()}."
     if gone := sum(step is not None for step in spent.values()):
         summary += f" The entropy collapsed in {gone} of {len(spent)} runs."
-    title, rules = "Collapse and what came before", h("p", RULES, class_="soft")
+    title = "Collapse and what came before"
+    rules = h("p", RULES, class_="soft")
     if not listed:
         return Section("collapse", title, (paragraph(summary), rules), {"runs": {}})
     onsets = {track.run: onsets_of(study, track.run) for track in tracks}
-    runs, rows, firsts = {}, [], []
+    runs = {}
+    rows = []
+    firsts = []
     for track in listed:
-        stable, entropy, signals, event = (
-            judged[track.run],
-            spent.get(track.run),
-            onsets[track.run],
-            events[track.run],
-        )
+        stable = judged[track.run]
+        entropy = spent.get(track.run)
+        signals = onsets[track.run]
+        event = events[track.run]
         crossed = {
             signal: onset.step for signal, onset in signals.items() if onset.step is not None
         }
@@ -120,7 +122,8 @@ def collapse(study: Source) -> Section | None:
             for step in (stable.collapse, stable.regression, entropy)
         )
         at, regressed, entropy_at = dates
-        name, shown = f"{track.arm} s{track.seed}", "; ".join(early) or "none"
+        name = f"{track.arm} s{track.seed}"
+        shown = "; ".join(early) or "none"
         rows.append(
             [name, at, stable.cause or "", regressed, entropy_at, shown, "; ".join(_flags(track))]
         )
@@ -189,7 +192,8 @@ def _summary(runs: list[RunOutcome]) -> str:
 
 
 def _flags(track: Track) -> list[str]:
-    entropy, out = track.columns["entropy"], []
+    entropy = track.columns["entropy"]
+    out = []
     known = np.isfinite(entropy)
     if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
         out.append(
@@ -216,7 +220,8 @@ def stability(study: Source) -> Section | None:
 
     What it says is the answer: no half collapse where runs are not matched.
     """
-    doses, lines = dose_response(study), decided_sentences(decision(study))
+    doses = dose_response(study)
+    lines = decided_sentences(decision(study))
     if doses is None:
         return None
     rows = [
@@ -296,7 +301,8 @@ def lengths(study: Source) -> Section | None:
     """None for a study that does not sweep the answers' limit, and while no run of it has
     finished.
     """
-    laws, lines = lengths_of(study), decided_sentences(decision(study))
+    laws = lengths_of(study)
+    lines = decided_sentences(decision(study))
     if laws is None or not any(laws.runs.values()):
         return None
     rows = [

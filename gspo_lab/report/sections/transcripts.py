@@ -23,7 +23,8 @@ length.
 BUDGET = 400_000
 """Characters of answers and prompts on a page; problems that do not fit are left out, and counted.
 """
-HEAD, TAIL = 2_400, 1_200
+HEAD = 2_400
+TAIL = 1_200
 """Characters of a longer text that are shown: its beginning and its end, where answers use to
 stand.
 """
@@ -52,7 +53,8 @@ def transcripts(study: Source) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no
     answer was recorded.
     """
-    order, evaluations = study.arms, evaluated_benchmarks(study)
+    order = study.arms
+    evaluations = evaluated_benchmarks(study)
     # Without a seed that all arms finished, those of the arms that have.
     seeds = finished_seeds(study, order) or sorted({seed for _, seed in finished_runs(study)})
     if not seeds or not evaluations:
@@ -80,7 +82,8 @@ def transcripts(study: Source) -> Section | None:
     )
     body: list[Html] = [h("p", rule), filters]
     data: dict[str, Any] = {}
-    room, taken = BUDGET, set[str]()
+    room = BUDGET
+    taken = set[str]()
     for benchmark in evaluations:
         query = (study.evidence, study.study, benchmark.bench, benchmark.steps[-1], seeds[0])
         frame = store.first_answers(*query, benchmark.evaluation)
@@ -125,7 +128,9 @@ def chosen(frame: pd.DataFrame, order: Sequence[str]) -> list[TranscriptItem]:
     cut: set[str] = set()
     lengths: dict[str, float] = {}
     for row in frame.to_dict("records"):
-        problem, correct, tokens = str(row["problem"]), value(row["correct"]), value(row["tokens"])
+        problem = str(row["problem"])
+        correct = value(row["correct"])
+        tokens = value(row["tokens"])
         grades.setdefault(problem, {})[str(row["arm"])] = None if correct is None else int(correct)
         cut |= {problem} if row["truncated"] == 1 else set()
         lengths[problem] = max(lengths.get(problem, 0.0), tokens or 0.0)

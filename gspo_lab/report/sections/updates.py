@@ -72,7 +72,8 @@ NOT_AT_ZERO = (
 
 def clipping(study: Source) -> Section | None:
     """Clip fractions by mini-batch index, the counterfactual of either rule, and a row per arm."""
-    arms, bands = {arm: arm for arm in study.arms}, study.declaration.reference_bands
+    arms = {arm: arm for arm in study.arms}
+    bands = study.declaration.reference_bands
     sampled = any(
         arm.settings.update.old_logprobs == "sampler" for arm in study.declaration.arms.values()
     )
@@ -149,7 +150,8 @@ EXPERT_CHANGE = (
     " experts in training, and the natural choice still moves."
 )
 COST = ("arm", "replay", "bytes kept per step", "seconds per step", "share of the step's time")
-CHANGE, REPLAY = "expert_change", "routing_replay"
+CHANGE = "expert_change"
+REPLAY = "routing_replay"
 LAYERS = Reading("expert_change_layers", LATER)
 
 
@@ -268,7 +270,8 @@ def _cost(study: Source) -> dict[str, dict[str, Any]]:
     rows = {}
     for name, arm in study.declaration.arms.items():
         cost = {key: summarise(study, reading, name, RECORDED) for key, reading in COSTS.items()}
-        replay, whole = (cost[key].by_seed for key in ("seconds", "step"))
+        replay = cost["seconds"].by_seed
+        whole = cost["step"].by_seed
         known = [seed for seed in replay if replay[seed].weight and whole[seed].total]
         rows[name] = {
             "replay": arm.settings.routing_replay,
@@ -280,7 +283,9 @@ def _cost(study: Source) -> dict[str, dict[str, Any]]:
     return rows
 
 
-LOG, WHOLE, SHARE = {"log": True}, {"whole": True}, {"whole": True, "share": True}
+LOG = {"log": True}
+WHOLE = {"whole": True}
+SHARE = {"whole": True, "share": True}
 DIAGNOSTICS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("stale_k3", "Drift from the old policy, k3", "nats per token", LOG),
     ("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", LOG),
@@ -358,9 +363,8 @@ def by_length(study: Source) -> Chart:
             if run.arm == arm and len(details[run.id]["length"])
         ]
         if parts:  # an update whose responses all had no advantage measured none
-            lengths, sums = (
-                np.concatenate([part[key] for part in parts]) for key in ("length", "sum_log_ratio")
-            )
+            lengths = np.concatenate([part["length"] for part in parts])
+            sums = np.concatenate([part["sum_log_ratio"] for part in parts])
             by_arm[arm] = lengths, sums / np.maximum(lengths, 1)
     bounds = shared_bounds([lengths for lengths, _ in by_arm.values()], BINS) if by_arm else None
     series = []

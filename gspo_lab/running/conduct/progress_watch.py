@@ -43,7 +43,8 @@ class RunWatch:
         """Read the new lines of the run's journal; True if there are any."""
         if self._latest is None:
             self._latest = self.progress.since = now
-        before, (phase, self.progress.detail) = self._phase, self._folder.phase()
+        before = self._phase
+        (phase, self.progress.detail) = self._folder.phase()
         self._phase = phase or Phase.STARTING
         if self._phase is not before:
             self.progress.since = now
@@ -78,10 +79,8 @@ class RunWatch:
         """Count the time of the work behind a record; `now` None: it was recorded before the watch
         began.
         """
-        kind, passed = (
-            record.get("kind"),
-            0.0 if now is None or self._latest is None else now - self._latest,
-        )
+        kind = record.get("kind")
+        passed = 0.0 if now is None or self._latest is None else now - self._latest
         if kind == "step":
             taken = (record.get("seconds_step") or passed) + (record.get("seconds_record") or 0.0)
             if (
@@ -99,7 +98,8 @@ class RunWatch:
             if passed:
                 self.progress.spend(("start", self._arm), passed, 1)
         elif kind in ("answer", "score") and record.get("bench") != ROLLOUT:
-            bench, step = record["bench"], record["step"]
+            bench = record["bench"]
+            step = record["step"]
             if self._evaluated.get(bench, -1) < step:
                 self._evaluated[bench] = step
                 table = next((entry for entry in self._settings.bench if entry.name == bench), None)
@@ -113,7 +113,8 @@ class RunWatch:
             self._latest = now
 
     def _count_left(self) -> None:
-        progress, steps = self.progress, self._settings.steps
+        progress = self.progress
+        steps = self._settings.steps
         left = {("step", self._arm): float(max(0, progress.steps - progress.step))}
         left["start", self._arm] = float(self._latest is None)
         for bench in self._settings.bench:
@@ -150,7 +151,8 @@ class RunWatch:
         )
 
     def _update_progress(self, record: dict[str, Any]) -> None:
-        progress, kind = self.progress, record.get("kind")
+        progress = self.progress
+        kind = record.get("kind")
         if kind == "update" and record.get("clip_fraction_tokens") is not None:
             self._clips.append((record["clip_fraction_tokens"], record.get("response_tokens") or 1))
         elif kind == "step":

@@ -169,7 +169,8 @@ def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaratio
     for execution in (*_declared(runs), *_declared(runs / ARCHIVE)):
         if same_content(execution, original) or _repeats(execution, original.name):
             used |= set(execution.seeds)
-    count, first = len(original.seeds) - len(original.added), max(used) + 1
+    count = len(original.seeds) - len(original.added)
+    first = max(used) + 1
     if first + count > MOST_SEED:
         raise LabError(
             f"{original.name} has used seed {first - 1}: no {count} fresh seeds are left beyond it"

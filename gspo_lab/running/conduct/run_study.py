@@ -120,7 +120,8 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     remaining = []
     batches = seed_batches(study, declaration)
     for run in study.runs():
-        item, folder = run_item(run, runs), RunFolder(run.folder(runs))
+        item = run_item(run, runs)
+        folder = RunFolder(run.folder(runs))
         if folder.status().finished:
             folder.drop_resume()  # its worker may have been killed before doing so
             item.cell.progress.state = State.FINISHED
@@ -166,7 +167,8 @@ def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> 
     pool.ingest()
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)
-        decided, declared = decision(source), source.declaration
+        decided = decision(source)
+        declared = source.declaration
         begun = {(run.arm, run.seed) for run in runs_of(source)}
     short = decided.missing.values() if len(decided.seeds) <= look else ()
     missing = ", ".join(dict.fromkeys(run for names in short for run in names))
@@ -206,7 +208,8 @@ def _lock_folder(
     study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack
 ) -> Path:
     """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
-    home, trials = runs / study.name, runs / trials_name(study.name)
+    home = runs / study.name
+    trials = runs / trials_name(study.name)
     refusal = (
         f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a"
         " study beside it"

@@ -107,7 +107,8 @@ def _changes(old: object, new: object) -> dict[str, str]:
     """Dotted key -> "old -> new" for two settings, without a calibrated range, which the pilot
     sets.
     """
-    a, b = flat(old), flat(new)
+    a = flat(old)
+    b = flat(new)
     calibrated = BAND if a.get("objective.clip") == b.get("objective.clip") == "calibrated" else ()
     return {
         key: f"{format_value(a.get(key))} -> {format_value(b.get(key))}"
@@ -127,10 +128,14 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
         if name in begun and name in study.arms:
             for key, change in _changes(old.resolved, study.arms[name].resolved).items():
                 changes.setdefault(f"{key}: {change}", []).append(name)
-    then, now = (
-        {"verdict": of.verdict.model_dump(mode="json"), "sweep": of.sweep and of.sweep.key}
-        for of in (before, study)
-    )
+    then = {
+        "verdict": before.verdict.model_dump(mode="json"),
+        "sweep": before.sweep and before.sweep.key,
+    }
+    now = {
+        "verdict": study.verdict.model_dump(mode="json"),
+        "sweep": study.sweep and study.sweep.key,
+    }
     changes |= {f"{key}: {change}": [] for key, change in _changes(then, now).items()}
     if not changes:
         return

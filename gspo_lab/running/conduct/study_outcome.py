@@ -84,10 +84,8 @@ class StudyOutcome:
         for arm in self.arms:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
             done = f"{arm.finished}/{arm.runs}"
-            reward, clipped = (
-                _shown(arm.reward, ".3f"),
-                _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP,
-            )
+            reward = _shown(arm.reward, ".3f")
+            clipped = _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP
             collapsed = NOT_JUDGED if arm.collapsed is None else str(arm.collapsed)
             failed = [_shown(arm.grader_errors, ".1%")] if failing else []
             table.add_row(
@@ -129,7 +127,9 @@ def outcome(
     failures = tuple(result.line for result in results if result.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)
-        decided, arms, answered = decision(source), arm_results(source, study), answer(source)
+        decided = decision(source)
+        arms = arm_results(source, study)
+        answered = answer(source)
         details = tuple(verdict_lines(source, answered))
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {result.code for result in results if result.state in (State.FAILED, State.LOST)}
@@ -182,7 +182,8 @@ def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
     """The verdicts with their mean and pair differences, without the answer's sentence; then the
     decision's flags.
     """
-    decided, verdicts = decision(source), list(verdicts_of(source).values())
+    decided = decision(source)
+    verdicts = list(verdicts_of(source).values())
     if not verdicts:
         return [
             *([] if answered.why else decided_sentences(decided)),

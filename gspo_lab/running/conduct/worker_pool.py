@@ -32,7 +32,8 @@ from gspo_lab.running.plan.preparation import (
 from gspo_lab.running.progress import WARM_STARTS, ProgressCell, ProgressView
 from gspo_lab.study import Run
 
-TICK_SECONDS, INGEST_SECONDS = 0.2, 0.5
+TICK_SECONDS = 0.2
+INGEST_SECONDS = 0.5
 
 
 @dataclass
@@ -50,10 +51,8 @@ def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
     for folder, run in distinct_starts(runs_to_start, runs).items():
         if folder.model_folder() is None:
             folder.write_request(warm_start_request(run, runs))
-            watch, seed = (
-                StartWatch(folder),
-                f"s{run.seed}" if run.settings.warm_start.per_seed else "",
-            )
+            watch = StartWatch(folder)
+            seed = f"s{run.seed}" if run.settings.warm_start.per_seed else ""
             cell = ProgressCell(
                 WARM_STARTS, f"warm start {run.settings.model}", seed, watch.progress
             )
@@ -72,7 +71,8 @@ def run_item(
     """The work item of a run, up to its `until`. `write_run` writes its run.json."""
     folder = RunFolder(run.folder(runs))
     watch = RunWatch(folder, run, run.until)
-    row, column = run.arm if row is None else row, f"s{run.seed}" if column is None else column
+    row = run.arm if row is None else row
+    column = f"s{run.seed}" if column is None else column
     return WorkItem(ProgressCell(stage, row, column, watch.progress), folder, watch)
 
 
@@ -166,7 +166,8 @@ class WorkerPool:
         if not items:
             return True
         self.view.begin(stage, [item.cell for item in items], len(self.slots))
-        before, obeyed = len(self.results), 0
+        before = len(self.results)
+        obeyed = 0
         waiting = []
         for item in items:
             process = (
@@ -202,7 +203,8 @@ class WorkerPool:
     def ingest(self) -> None:
         """Write all new journal lines into the database."""
         ingest(self.runs)
-        self._ingested, self._behind = time.monotonic(), False
+        self._ingested = time.monotonic()
+        self._behind = False
 
     def end(self) -> None:
         """Write all new journal lines into the database and the mirrors."""
@@ -217,7 +219,8 @@ class WorkerPool:
         """
         again = []
         for job in list(self._active):
-            code, progress = job.process.poll(), job.item.cell.progress
+            code = job.process.poll()
+            progress = job.item.cell.progress
             self._behind |= job.item.watch.look(time.monotonic())
             if code is None:
                 if (job.process.state, job.process.place) != (progress.state, progress.place):
@@ -305,7 +308,8 @@ def _result(item: WorkItem, code: int) -> WorkItemResult:
 
     An unknown code, or 0 without a last status, did not come from the worker.
     """
-    log, place = item.folder.log, item.cell.progress.place
+    log = item.folder.log
+    place = item.cell.progress.place
     standing = item.folder.status() if isinstance(item.folder, RunFolder) else None
     # A worker that reached the run's `until` has the state `stopped`.
     silent = (

@@ -49,7 +49,8 @@ def make_launcher(
                 f" {kind_name}:10.0.0.1:6379; --on {kind_name} finds the cluster that this machine"
                 " belongs to"
             )
-        name, chosen = kind_name, chosen | {"address": address}
+        name = kind_name
+        chosen = chosen | {"address": address}
     kind = look_up("launcher", name, LAUNCHERS, Path())
     check_callable("launcher", name, kind, ("jobs",), METHODS, chosen)
     with _named(name):

@@ -41,7 +41,8 @@ SAME_EVERYWHERE = {
 }
 """The environment of every worker: records must not depend on the launcher."""
 
-CORE, GPU = "core", "gpu"
+CORE = "core"
+GPU = "gpu"
 """The kinds of devices that built-in launchers know."""
 
 

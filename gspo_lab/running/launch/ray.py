@@ -37,7 +37,8 @@ GREETING_SECONDS = 90.0
 """Longest wait for Ray's first answer, which comes within seconds; `probe` has excluded a closed
 port.
 """
-SILENT_SECONDS, DEAF_SECONDS = 15.0, 120.0
+SILENT_SECONDS = 15.0
+DEAF_SECONDS = 120.0
 """Silence of the driver after which the cluster counts as lost, and after which another driver
 starts.
 """
@@ -64,12 +65,10 @@ class RayCluster:
     ) -> None:
         self._jobs = jobs
         self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
-        self._cpus, self._gpus, self._resources, self._retries = (
-            cpus,
-            gpus,
-            dict(resources or {}),
-            retries,
-        )
+        self._cpus = cpus
+        self._gpus = gpus
+        self._resources = dict(resources or {})
+        self._retries = retries
         self._environment: Mapping[str, str] = {}
         self._starts: list[tuple[RemoteLaunch, dict[str, Any]]] = []
         self._driver: _Driver | None = None

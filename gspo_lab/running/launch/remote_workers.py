@@ -239,7 +239,8 @@ class RemoteWorker:
         now = time.monotonic()
         if self._code is None and now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            status, attempt = self._cluster.status(self._launch.name), self._launch.attempt()
+            status = self._cluster.status(self._launch.name)
+            attempt = self._launch.attempt()
             self._code = attempt.get("code")
             if self._killed and self._code not in (None, Exit.FINISHED, Exit.STOPPED):
                 self._code = -signal.SIGKILL  # a cluster may send other signals first
@@ -260,7 +261,8 @@ class RemoteWorker:
             self._code = Exit.STOPPED
         elif self._gone is not None and (now - self._gone >= SETTLE_SECONDS or no_code_follows):
             self._code = Exit.CANCELLED if status.cancelled else Exit.LOST
-        state, place = status.state or State.LOST, status.place
+        state = status.state or State.LOST
+        place = status.place
         if state is State.QUEUED and self.state is not State.QUEUED and not attempt.get("requeued"):
             state = State.LOST  # it ran and waits again: its host has gone
         if state is State.QUEUED and (why := attempt.get("requeued")):
@@ -270,7 +272,8 @@ class RemoteWorker:
         if state is State.RUNNING and (process := attempt.get("waits_for")):
             place += f", waiting for process {process}"
         if (state, place) != (self.state, self.place):
-            self.state, self.place = state, place
+            self.state = state
+            self.place = place
             self._launch.write_state(state, place)
 
     def stop(self) -> None:

@@ -86,7 +86,10 @@ class SlurmCluster:
         options: Sequence[str] = (),
     ) -> None:
         named = {"partition": partition, "time": time, "gres": gres, "mem": memory}
-        self._jobs, self._partition, self._cpus, self._grace = jobs, partition, cpus, grace
+        self._jobs = jobs
+        self._partition = partition
+        self._cpus = cpus
+        self._grace = grace
         self._options = [
             f"--{option}={value}" for option, value in named.items() if value is not None
         ]
@@ -160,7 +163,11 @@ class SlurmCluster:
         }
         submitted = subprocess.run(
             [
-                *("sbatch", "--parsable", "--requeue", "--open-mode=append", "--export=ALL"),
+                "sbatch",
+                "--parsable",
+                "--requeue",
+                "--open-mode=append",
+                "--export=ALL",
                 f"--job-name=gspo-lab:{'/'.join(work.path.parts[-3:])}",
                 f"--output={str(work.log).replace('%', '%%')}",
                 *self._options,
@@ -236,7 +243,8 @@ class _Queue:
         now = time.monotonic()
         if self._query is not None and self._query.done():
             try:
-                self._known, self._trouble = self._query.result(), None
+                self._known = self._query.result()
+                self._trouble = None
             except OSError as error:
                 self._trouble = str(error)
             self._query, self._taken = None, self._began
@@ -350,7 +358,8 @@ def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> str | None:
     """Why a running job that got TERM must begin again; None: the signal has another cause."""
     if facts.get("PreemptTime", "None") != "None":
         return "because it is preempted"
-    limit, gone = _seconds(facts.get("TimeLimit", "")), _seconds(facts.get("RunTime", ""))
+    limit = _seconds(facts.get("TimeLimit", ""))
+    gone = _seconds(facts.get("RunTime", ""))
     near = limit is not None and gone is not None and limit - gone <= grace + EARLY_SECONDS
     return "at its time limit" if near else None
 

@@ -186,7 +186,8 @@ class Detectable:
             f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)}"
             " would, at best"
         )
-        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers or math.inf
+        now = self.seeds_for_equivalence or math.inf
+        then = self.with_more_answers or math.inf
         return (
             f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}:"
             f" {part}; {fewer}"
@@ -199,7 +200,8 @@ def _count(seeds: int | None) -> str:
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
-    rule, n = study.verdict, len(study.deciding)
+    rule = study.verdict
+    n = len(study.deciding)
     noise = pairs = (
         SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
     )
@@ -327,7 +329,8 @@ def _contrast_sd(
     groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
-            arms, same = source.declaration.arms, _comparable_scores(source, study)
+            arms = source.declaration.arms
+            same = _comparable_scores(source, study)
             alike = {
                 name: next(
                     (
@@ -380,7 +383,8 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
-            same, arms = _comparable_scores(source, study), source.declaration.arms
+            same = _comparable_scores(source, study)
+            arms = source.declaration.arms
             levels += [
                 average(scores.values())
                 for arm, scores in same.items()
@@ -395,9 +399,9 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
             None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd"
         )
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
-    answers, evaluations, shared = (
-        _pooled(near, name) for name in ("answers", "evaluations", "shared")
-    )
+    answers = _pooled(near, "answers")
+    evaluations = _pooled(near, "evaluations")
+    shared = _pooled(near, "shared")
     # The variance between single evaluations includes that of their answers.
     single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))

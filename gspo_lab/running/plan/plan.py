@@ -150,7 +150,8 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     places, missing = _places(study, settings.device, on, jobs)
     tasks = _Tasks(study.path.parent.resolve())
     home = runs / study.name
-    bands, begun = found_bands(study, home), begun_arms(home)
+    bands = found_bands(study, home)
+    begun = begun_arms(home)
     waiting = [
         pilot(study, arm)
         for arm in pilot_arms(study)
@@ -169,10 +170,12 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         for arm in study.arms.values()
     }
     planned: list[PlannedRun] = []
-    left, needy = [], []
+    left = []
+    needy = []
     for run in study.runs():
         stands = RunFolder(run.folder(runs)).status()
-        done, seconds = min(stands.steps, run.settings.steps), 0.0
+        done = min(stands.steps, run.settings.steps)
+        seconds = 0.0
         if not stands.finished:
             work = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
             seconds = run_seconds(paces[run.arm], work.steps, work.evaluation_answers)
@@ -228,7 +231,9 @@ def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[
     except LabError:
         if on != LOCAL or not device.startswith("cuda") or visible_gpus():
             raise
-        return [Slot("gpu", "0", {})] * (jobs or 1), ["for one GPU, of which there is none here"]
+        return ([Slot("gpu", "0", {})] if jobs or 1 else []), [
+            "for one GPU, of which there is none here"
+        ]
 
 
 class _Tasks:
@@ -245,7 +250,8 @@ class _Tasks:
         """
         key = id(settings), done
         if key not in self._work:
-            rollout, steps = settings.rollout, settings.steps - done
+            rollout = settings.rollout
+            steps = settings.steps - done
             responses = steps * rollout.prompts_per_step * rollout.group_size
             most = responses * max(rollout.dynamic_sampling, 1)
             limit = rollout.max_tokens or self.built(settings.task, settings.model).max_tokens

@@ -71,7 +71,8 @@ def check(study: Study, *, data: bool = True) -> None:
             from gspo_lab.training.models.load import check_device
 
             check_device(run.device)
-        rollout, gpu = run.rollout, on_gpu(run.device)
+        rollout = run.rollout
+        gpu = on_gpu(run.device)
         check_sampler(
             rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant
         )

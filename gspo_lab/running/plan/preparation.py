@@ -117,7 +117,8 @@ def pilot(
     data["record"] |= {"detail_every": 1, "token_detail": True}
     settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
     bands = reference_bands([settings])
-    base, seed = str(study.path.parent.resolve()), FIRST_SEED + study.seeds[0]
+    base = str(study.path.parent.resolve())
+    seed = FIRST_SEED + study.seeds[0]
     return Run(
         place or f"{study.name}/{PILOTS}",
         name or arm.name,

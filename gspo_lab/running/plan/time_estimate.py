@@ -20,7 +20,8 @@ START_SECONDS = 1.0
 """A worker's start: loading the model. About 6 s of imports are made once for all cores of this
 machine; on a GPU, or another host, they come on top of each start."""
 
-CPU_FLOPS, GPU_FLOPS = 4e10, 5e13
+CPU_FLOPS = 4e10
+GPU_FLOPS = 5e13
 """Reached by one core at small models, and by one GPU: orders of magnitude, no more."""
 
 EMBEDDED_ACTIVE = {False: 6e5, True: 4e5}
@@ -49,7 +50,9 @@ def run_seconds(pace: Pace, steps: float, answers: float) -> float:
 def measured_pace(settings: Settings, runs: Path) -> Pace | None:
     """From recorded runs whose steps cost the same by their settings; None where there is none."""
     cost_keys = cost(settings.model_dump(mode="json"))
-    steps, samples, names = [], [], []
+    steps = []
+    samples = []
+    names = []
     try:
         with Evidence.open(database_of(runs), runs) as evidence:
             for study in evidence.studies():
@@ -78,7 +81,8 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
         return None
     from gspo_lab.analysis.readings import average
 
-    per_step, per_answer = average(steps) or 0.0, average(samples) or 0.0
+    per_step = average(steps) or 0.0
+    per_answer = average(samples) or 0.0
     basis = f"measured on {len(steps)} steps of {', '.join(names)}"
     return Pace(per_step, per_answer, _warm_start_seconds(settings, on_gpu=False), basis)
 

@@ -135,7 +135,8 @@ def read_integer(content: str) -> int | None:
         return None
     before = None
     while text != before:
-        before, text = text, _peeled(text)
+        before = text
+        text = _peeled(text)
     if _GROUPED.fullmatch(text):
         text = text.replace("{,}", "").replace(",", "")
     whole = _WHOLE.fullmatch(text)
@@ -238,7 +239,8 @@ def _computed(node: ast.expr) -> Fraction:
         return -_computed(node.operand)
     if not isinstance(node, ast.BinOp):
         raise ValueError
-    left, right = _computed(node.left), _computed(node.right)
+    left = _computed(node.left)
+    right = _computed(node.right)
     if isinstance(node.op, ast.Pow):
         if not (right in range(MOST_POWER) and abs(left) < 10**6):
             raise ValueError

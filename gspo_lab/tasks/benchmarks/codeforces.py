@@ -128,8 +128,10 @@ class Codeforces(ProgramBenchmark):
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
-        judged, cases = self._asked[problem.id], self._cases(problem)
-        opened, program = sandbox(self.unsafe), Program(stated)
+        judged = self._asked[problem.id]
+        cases = self._cases(problem)
+        opened = sandbox(self.unsafe)
+        program = Program(stated)
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
             return grade_checked(
@@ -148,7 +150,8 @@ class Codeforces(ProgramBenchmark):
     @functools.cached_property
     def _asked(self) -> Mapping[str, JudgedProblem]:
         problems: dict[str, JudgedProblem] = {}
-        files, read = find_files(self.name, [self.name], CODEFORCES, self.data), 0
+        files = find_files(self.name, [self.name], CODEFORCES, self.data)
+        read = 0
         for file in files:
             file.check()
             for place, row in enumerate(rows(file.path), start=1):
@@ -177,17 +180,16 @@ class Codeforces(ProgramBenchmark):
             raise LabError(f"{where}: no text in id or description; is this open-r1/codeforces?")
         if row.get("input_mode") != "stdio" or row.get("interaction_format"):
             return None
-        official, generated = (
-            tuple(_case(where, test) for test in row.get("official_tests") or []),
-            None,
-        )
+        official = tuple(_case(where, test) for test in row.get("official_tests") or [])
+        generated = None
         if not row.get("official_tests_complete"):
             if self.tests == "official":
                 return None
             generated = self._generated_file(where, row, file)
         if not official and generated is None:
             raise LabError(f"{where}: {row['id']} has no tests")
-        seconds, megabytes = row.get("time_limit"), row.get("memory_limit")
+        seconds = row.get("time_limit")
+        megabytes = row.get("memory_limit")
         if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
             raise LabError(f"{where}: time_limit or memory_limit is not a number")
         limits = Limits(

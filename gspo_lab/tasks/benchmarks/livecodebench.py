@@ -251,7 +251,8 @@ def decode_cases(where: str, row: Mapping[str, Any], *, functional: bool) -> lis
 
     `functional` tests hold JSON values: one per line as input, one as output.
     """
-    public, private = _json(row["public_test_cases"]), _json(row["private_test_cases"])
+    public = _json(row["public_test_cases"])
+    private = _json(row["private_test_cases"])
     if private is None:
         try:
             private = _json(_unpacked(row["private_test_cases"]))
@@ -322,21 +323,17 @@ ERRATA: dict[
 ] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
     **dict.fromkeys(
         (
-            *(
-                "abc311_c",
-                "abc326_d",
-                "abc327_b",
-                "abc333_e",
-                "abc343_a",
-                "abc343_e",
-                "abc362_c",
-                "arc185_c",
-            ),
-            *(
-                "find-words-containing-character",
-                "find-the-peaks",
-                "generate-binary-strings-without-adjacent-zeros",
-            ),
+            "abc311_c",
+            "abc326_d",
+            "abc327_b",
+            "abc333_e",
+            "abc343_a",
+            "abc343_e",
+            "abc362_c",
+            "arc185_c",
+            "find-words-containing-character",
+            "find-the-peaks",
+            "generate-binary-strings-without-adjacent-zeros",
         ),
         "several right outputs",
     ),

@@ -145,7 +145,8 @@ class Expressions:
             raise
 
     def _end(self, patience: float = 0.0) -> int | None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return None
         self._ender.detach()

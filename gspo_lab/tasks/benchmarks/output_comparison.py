@@ -60,7 +60,8 @@ def value_rule(expected: bytes, got: bytes | None, exact: bool) -> ComparisonRul
     if any(got.count(mark) > expected.count(mark) + expected.count(b"\\") for mark in STRUCTURE):
         return None
     try:
-        reference, value = json.loads(expected), json.loads(got)
+        reference = json.loads(expected)
+        value = json.loads(got)
         return next((rule for rule in rules if _equal(rule, reference, value)), None)
     except (ValueError, RecursionError):
         return None
@@ -124,7 +125,8 @@ def _number(word: bytes) -> Decimal | None:
 def _close_word(expected: bytes, got: bytes) -> bool:
     if expected.lower() == got.lower():
         return True
-    reference, number = _number(expected), _number(got)
+    reference = _number(expected)
+    number = _number(got)
     if reference is None or number is None:
         return False
     return reference == number or _close(float(reference), float(number))

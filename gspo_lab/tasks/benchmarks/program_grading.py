@@ -121,7 +121,8 @@ def grade_program(
     failures: dict[ComparisonRule, str] = {}
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
-        passed, expected = None, cases[index].output
+        passed = None
+        expected = cases[index].output
         if outcome.ending == "finished" and program.function is None:
             passed = output_rule(expected, outcome.stdout)
         elif outcome.ending == "finished":

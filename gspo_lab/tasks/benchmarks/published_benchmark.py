@@ -166,7 +166,8 @@ def last_box(text: str) -> str:
         outer_stop = closing_brace(text, outer)
         if outer_stop is None or outer_stop <= stop:
             break
-        inside, stop = outer, outer_stop
+        inside = outer
+        stop = outer_stop
     return text[inside:stop]
 
 
@@ -179,7 +180,8 @@ def _openings(text: str) -> Iterator[int]:
     places = {word: text.rfind(word) for word in OPENING}
     while max(places.values()) >= 0:
         word = max(places, key=lambda opening: places[opening])
-        start, places[word] = places[word], text.rfind(word, 0, places[word])
+        start = places[word]
+        places[word] = text.rfind(word, 0, places[word])
         blank = _SPACE.match(text, start + len(word))
         assert blank is not None
         if blank.end() == len(text):
@@ -297,7 +299,8 @@ def _unwrapped(where: str, columns: DatasetRow) -> DatasetRow:
 
     Its `prompt` holds instructions of another benchmark's.
     """
-    extra, model = columns.get("extra_info"), columns["reward_model"]
+    extra = columns.get("extra_info")
+    model = columns["reward_model"]
     if not isinstance(extra, dict) or not isinstance(model, dict) or "raw_problem" not in extra:
         raise LabError(
             f"{where}: verl's columns without extra_info.raw_problem; its prompt is not the bare"

@@ -29,11 +29,9 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    model, dtype, thinking = (
-        run.settings.model,
-        run.settings.rollout.dtype,
-        run.settings.rollout.thinking,
-    )
+    model = run.settings.model
+    dtype = run.settings.rollout.dtype
+    thinking = run.settings.rollout.thinking
     places = {
         0: None if run.warm_start is None else Path(run.warm_start),
         run.settings.steps: folder.final,

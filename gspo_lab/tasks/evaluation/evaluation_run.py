@@ -92,7 +92,8 @@ def evaluate_subject(
     Answers of a `twin` with equal weights and seed are copied, because they would be identical.
     LabError if the folder holds another evaluation, or another process is evaluating.
     """
-    folder, base = subject.folder.evaluation(bench.evaluation), bench.base.resolve()
+    folder = subject.folder.evaluation(bench.evaluation)
+    base = bench.base.resolve()
     files = {
         key: value
         for key, value in bench.options.items()
@@ -131,10 +132,8 @@ def evaluate_subject(
                 subject.folder.describe(dict(subject.content))
             folder.declare({**declaration, "limits": dict(limits)})
         if twin is not None:
-            stored, source = (
-                _answers(folder, subject.step),
-                twin.folder.evaluation(bench.evaluation),
-            )
+            stored = _answers(folder, subject.step)
+            source = twin.folder.evaluation(bench.evaluation)
             lines = _answers(source, twin.step)
             copied = [
                 from_dict({**line, "step": subject.step})
@@ -224,7 +223,8 @@ class Grading:
 
     def _grade(self, answered: Answered) -> None:
         try:
-            name, step = self._bench.name, self._step
+            name = self._bench.name
+            step = self._step
             records = [
                 graded_record(self._bench.task, q, answer, bench=name, step=step)
                 for q, answer in answered

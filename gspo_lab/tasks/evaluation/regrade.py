@@ -76,7 +76,8 @@ def tasks_of(
             declared["bench"]: build(table["name"], table["options"], Path(table["base"]), count)
         }
     run = folder.run()
-    chat, base = run_chats(folder), Path(run.base)
+    chat = run_chats(folder)
+    base = Path(run.base)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
     return {
         bench: build(table.name, worded(table.name, table.options, chat=chat), base)
@@ -88,7 +89,8 @@ def regrade(
     answers: Sequence[StoredAnswer], task_name: str, task: Task, progress: Callable[[int], None]
 ) -> list[Regraded]:
     """Grade answers to one benchmark again, in their order."""
-    ids, problems = {stored.problem for stored in answers}, {}
+    ids = {stored.problem for stored in answers}
+    problems = {}
     for problem in (
         task.problems("held-out") if ids else ()
     ):  # a generated task makes them one by one
@@ -184,7 +186,8 @@ def spot_check(
         tasks, held_out = made[same_tasks]
     except LabError as error:
         return SpotCheck(0, (), (str(error),))
-    odd, left = [], []
+    odd = []
+    left = []
     for bench in run.settings.bench:
         problems = held_out[bench.name]
         rows = [row for row in recorded if row[0] == bench.name]
@@ -223,7 +226,8 @@ def spot_check(
         for regraded in regrade(
             [answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None
         ):
-            answer, grade = regraded.stored, regraded.grade
+            answer = regraded.stored
+            grade = regraded.grade
             if grade is not None and grade.error is not None and answer.error is None:
                 left.append(f"{benchmark}: the grader failed here: {grade.error}")
             elif grade is None or (grade.correct, grade.reward) != (answer.correct, answer.reward):

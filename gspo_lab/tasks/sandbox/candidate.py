@@ -43,7 +43,8 @@ STARS = [
 """LiveCodeBench's runner imports these ahead of every program with a star, then by name; programs
 rely on it.
 """
-RECURSION, INTEGER_DIGITS = 50_000, 50_000
+RECURSION = 50_000
+INTEGER_DIGITS = 50_000
 
 
 def prelude() -> None:

@@ -65,7 +65,8 @@ STDERR = 1 << 16
 """How much of a test's stderr is kept, its end; a candidate's tests may each have written all that
 they may.
 """
-PIPE, FULL_PIPE_SECONDS = 1 << 16, 0.05
+PIPE = 1 << 16
+FULL_PIPE_SECONDS = 0.05
 """What fits into a pipe, and how long a program that has filled one may have waited for us to read.
 """
 SURELY_OWN = 64 * MIB
@@ -178,7 +179,10 @@ class IsolatedProcess:
     def __init__(
         self, program: Program, limits: Limits, isolation: Isolation, uid: int | None
     ) -> None:
-        self.program, self.limits, self.isolation, self.uid = program, limits, isolation, uid
+        self.program = program
+        self.limits = limits
+        self.isolation = isolation
+        self.uid = uid
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.complaints: IO[bytes] | None = None
@@ -256,7 +260,8 @@ class IsolatedProcess:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
             theirs.append(end)
         reading = PipeReader({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
-        kills, self.held = oom_kills(), 0
+        kills = oom_kills()
+        self.held = 0
         began = time.monotonic()
         try:
             socket.send_fds(self.control, [b"test"], theirs)
@@ -320,7 +325,9 @@ class IsolatedProcess:
             return TestOutcome(outcome, retry="alone", clean=False)
         if "failed" in report:
             raise SandboxFailed(f"a test could not be isolated: {report['failed']}")
-        cause, status, cpu = report["cause"], report["status"], report["cpu"]
+        cause = report["cause"]
+        status = report["status"]
+        cpu = report["cpu"]
         late = cause == "wall" or report["wall"] > self.limits.seconds
         spent = cause == "cpu" or cpu > self.limits.seconds
         ending: Ending
@@ -341,9 +348,11 @@ class IsolatedProcess:
             # A program that kills itself, or that exhausts the memory, was not ended from outside:
             # else an answer could keep itself out of every score.
             if kills is not None and oom_kills() == kills:
-                ending, retry = "error", "beside others"
+                ending = "error"
+                retry = "beside others"
             else:
-                ending, retry = "memory" if self.exhausts(report["memory"]) else "killed", "alone"
+                ending = "memory" if self.exhausts(report["memory"]) else "killed"
+                retry = "alone"
         else:
             ending = (
                 "memory"

@@ -39,7 +39,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from gspo_lab.tasks.sandbox.candidate import prelude, run, share_memory_by_files
 
-RESULT, CONTROL = 3, 9
+RESULT = 3
+CONTROL = 9
 TICK_MS = 20
 MANY_FILES = 4096
 FEW_SOCKETS = 16
@@ -50,19 +51,18 @@ process for it.
 """
 EARLY = 0.05
 """The share of a test's seconds before which its waits are not looked at."""
-ASLEEP, PATIENCE = 0.9, 1.5
+ASLEEP = 0.9
+PATIENCE = 1.5
 """The share of its seconds after which a test that slept is late whatever else the machine did, and
 how many times its seconds one that is late gets to show that."""
 LEEWAY = 10.0
 """How many times `seconds` a test may take by the clock if the machine is too busy to run it."""
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = (
-    1,
-    4,
-    22,
-    36,
-    38,
-)
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -121,7 +121,8 @@ def descendants() -> list[ProcStat]:
 
     It adopts orphans, so none of a test's can leave.
     """
-    everyone, descendants = processes(), []
+    everyone = processes()
+    descendants = []
     parents = {os.getpid()}
     while parents:
         children = [process for process in everyone.values() if process.parent in parents]
@@ -152,7 +153,8 @@ class Waits:
         """The threads that the last complete look saw."""
         self.unseen = 0
         """How many threads have begun that no look ever saw."""
-        self.looked, self.unsure = 0.0, 0.0
+        self.looked = 0.0
+        self.unsure = 0.0
         """When the last complete look was, and the seconds between looks in which a thread may have
         waited unseen.
         """
@@ -163,7 +165,8 @@ class Waits:
 
     def look(self, pid: int) -> tuple[set[int], set[str]]:
         """The threads of a process and their states; what each of them waited is taken down."""
-        threads, states = set(), set()
+        threads = set()
+        states = set()
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{name}/schedstat", "rb") as file:
@@ -180,7 +183,8 @@ class Waits:
         thread began or ended in between, is at work, or waits for a disk. Whoever waits for a child
         in vfork shows as if for a disk.
         """
-        present, busy = set(), False
+        present = set()
+        busy = False
         parents = {process.parent for process in those}
         for process in those:
             threads, states = self.look(process.pid)
@@ -191,7 +195,9 @@ class Waits:
         unseen = newest - self.first + 1 - len(self.queued)
         if busy or unseen != self.unseen or not self.present <= present:
             self.unsure += elapsed - self.looked
-        self.present, self.unseen, self.looked = present, unseen, elapsed
+        self.present = present
+        self.unseen = unseen
+        self.looked = elapsed
 
     def asleep(self, those: list[ProcStat]) -> float:
         """For how many seconds, up to the last look, all of the test surely slept, whatever else
@@ -237,11 +243,9 @@ class Supervisor:
         self.socket_bytes = (
             bytes_of_socket() if orders["filter"] else 0
         )  # else the machine's are counted
-        self.most, self.told, self.asleep = (
-            0,
-            0,
-            False,
-        )  # of one test: bytes seen at once, whether it slept too long
+        self.most = 0
+        self.told = 0
+        self.asleep = False  # of one test: bytes seen at once, whether it slept too long
         self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"RssShmem")
         if orders["shared"]:
             self.kinds = self.kinds[
@@ -275,7 +279,9 @@ class Supervisor:
                 self.become_the_program(descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            self.most, self.told, self.asleep = 0, MUCH_MEMORY, False
+            self.most = 0
+            self.told = MUCH_MEMORY
+            self.asleep = False
             try:
                 cause, wall = self.watch(pid)
             finally:
@@ -303,7 +309,9 @@ class Supervisor:
         Time for which no core was free to run it is left out, so that a busy machine makes no
         program late.
         """
-        began, seconds, waits = time.monotonic(), self.orders["seconds"], Waits(pid)
+        began = time.monotonic()
+        seconds = self.orders["seconds"]
+        waits = Waits(pid)
         handle = os.pidfd_open(pid)
         try:
             poll = select.poll()
@@ -375,7 +383,8 @@ class Supervisor:
 
     def reap(self, pid: int) -> tuple[int, float]:
         """The exit status of the test's first process, and the CPU seconds of all."""
-        status, cpu = 0, 0.0
+        status = 0
+        cpu = 0.0
         while True:
             try:
                 who, how, used = os.wait4(-1, 0)

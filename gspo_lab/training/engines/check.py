@@ -31,7 +31,8 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
     """LabError where the arm's engine is none, has no such options, or would ignore what the arm
     says.
     """
-    name, options = settings.engine.name, settings.engine.options
+    name = settings.engine.name
+    options = settings.engine.options
     made_by = look_up("engine", name, ENGINES, base)
     if callable(made_by):
         try:
@@ -63,11 +64,11 @@ def check_tasks(
 
 
 def _broken_by_tasks(settings: Settings, tasks: Sequence[Task], base: Path | None) -> Iterator[str]:
-    objective, rollout, trained = settings.objective, settings.rollout, tasks[0]
-    several, pieces = (
-        [task.name for task in tasks if task.max_turns > 1],
-        rollout.tokens_per_step is not None,
-    )
+    objective = settings.objective
+    rollout = settings.rollout
+    trained = tasks[0]
+    several = [task.name for task in tasks if task.max_turns > 1]
+    pieces = rollout.tokens_per_step is not None
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
         yield (
@@ -112,7 +113,8 @@ def _broken_by_tasks(settings: Settings, tasks: Sequence[Task], base: Path | Non
                 f"objective.reward_weights: the task '{settings.task.name}' has no reward"
                 f" '{name}'{near}; it has {', '.join(names)}"
             )
-    buffer, limit = rollout.overlong_buffer, rollout.max_tokens or trained.max_tokens
+    buffer = rollout.overlong_buffer
+    limit = rollout.max_tokens or trained.max_tokens
     if buffer is not None and buffer > limit:
         yield (
             f"rollout.overlong_buffer = {buffer} is more than the token limit of '{trained.name}',"
@@ -138,7 +140,8 @@ def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any
 def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     """What the engine cannot do for these settings, or wrongly says that it can."""
     plain = Settings.model_validate({"task": settings.task})
-    values, default = (flat(table.model_dump(mode="json")) for table in (settings, plain))
+    values = flat(settings.model_dump(mode="json"))
+    default = flat(plain.model_dump(mode="json"))
     if capabilities.settings is not None:
         for key in capabilities.settings:
             if not any(under(name, [key]) for name in values):

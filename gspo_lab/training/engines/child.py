@@ -47,7 +47,8 @@ PATIENCE = 30.0
 """Seconds that a child has to end when it is asked to."""
 POLL = 0.2
 """Seconds between looks at a followed file."""
-WRITTEN, STOP = "written", "stop"
+WRITTEN = "written"
+STOP = "stop"
 """What children that listen are told: the last line's records are on the disk; end after this step.
 """
 
@@ -114,7 +115,8 @@ class Child:
         asks. Crashed where it fails; what it prints goes to the log."""
         words = Thread(target=self._pass_on, daemon=True)
         words.start()
-        read, rest = 0, b""
+        read = 0
+        rest = b""
         while True:
             ended = (
                 self._process.poll() is not None

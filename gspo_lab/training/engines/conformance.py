@@ -107,7 +107,8 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
 
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
-    settings, records = run.settings, folder.records(*RECORDS)
+    settings = run.settings
+    records = folder.records(*RECORDS)
     if not any(
         record["kind"] == "status" and record["state"] == STARTED and record.get("facts")
         for record in records

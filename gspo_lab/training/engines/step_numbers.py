@@ -118,5 +118,6 @@ def keeps(settings: Settings, seed: int, step: int, place: int) -> bool:
     """Whether the study keeps the responses to the prompt at `place`: chosen by (seed, step, place)
     alone.
     """
-    rollout, share = settings.rollout, settings.record.rollouts
+    rollout = settings.rollout
+    share = settings.record.rollouts
     return noise_key(seed, "keep", step, place * rollout.group_size) < share * 2**63

@@ -63,7 +63,8 @@ def version_of(engine: str) -> str | None:
     if "environment" not in entry:
         package = entry.get("package", "")
         return versions([package]).get(package)
-    python, package = home_of(engine) / "bin" / "python", entry["environment"]["package"]
+    python = home_of(engine) / "bin" / "python"
+    package = entry["environment"]["package"]
     return versions([package], python).get(package) if python.exists() else None
 
 
@@ -82,7 +83,8 @@ def _site_packages(python: Path) -> list[Path]:
 
 def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     """Make the environment of an engine, or complete it; its folder. LabError where pip cannot."""
-    wanted, home = environment_of(engine, on_gpu), home_of(engine)
+    wanted = environment_of(engine, on_gpu)
+    home = home_of(engine)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if here not in wanted["python"]:
         raise LabError(

@@ -218,7 +218,8 @@ def first_line(error: Exception) -> str:
     )
 
 
-PIECES, PIECE_BYTES = 64, 1 << 16
+PIECES = 64
+PIECE_BYTES = 1 << 16
 """Of a large file of weights this much is read: training changes them everywhere."""
 
 
@@ -277,7 +278,8 @@ TOKENIZERS = (
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 """How families end the name of the token embedding, [rows, width]."""
 
-JSON_BYTES, HEADER_BYTES = 1 << 28, 100_000_000
+JSON_BYTES = 1 << 28
+HEADER_BYTES = 100_000_000
 """The largest file of JSON that is read (a tokenizer's is a tenth of that), and the header that
 safetensors allows.
 """
@@ -445,7 +447,8 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
     largest = -1
     if path.name == "tokenizer.json":
         content = read_json_object(path, "a tokenizer")
-        model, added = content.get("model"), content.get("added_tokens")
+        model = content.get("model")
+        added = content.get("added_tokens")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
         if isinstance(vocabulary, list):  # of a Unigram model: the place is the number
             largest = len(vocabulary) - 1

@@ -50,7 +50,8 @@ def load_model(
     random is never returned.
     """
     if checkpoint is None and name in EMBEDDED:
-        model, tokenizer = build(name, seed).to(getattr(torch, dtype)), byte_tokenizer()
+        model = build(name, seed).to(getattr(torch, dtype))
+        tokenizer = byte_tokenizer()
     else:
         source = name if checkpoint is None else str(checkpoint)
         if checkpoint is not None and not checkpoint.is_dir():
@@ -79,7 +80,8 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
     folder = Path(source).expanduser()
     with silence_transformers():
         source = str(folder) if folder.is_dir() else source
-        settings, tokenizer = _load_config(source), _load_tokenizer(source)
+        settings = _load_config(source)
+        tokenizer = _load_tokenizer(source)
         try:
             ends = GenerationConfig.from_pretrained(source).eos_token_id
         except OSError:  # it has none
@@ -255,7 +257,8 @@ def chat_template_digest(tokenizer: Any) -> str | None:
 def silence_transformers() -> Iterator[None]:
     """transformers without progress bars, load reports and the Hub's retries: what they warn of is
     checked here, and is an error."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     hub_verbosity = hub_logging.get_verbosity()
     logging.set_verbosity_error()
     hub_logging.set_verbosity(ERROR)
@@ -437,7 +440,8 @@ def check_dtype(key: str, dtype: Dtype, device: torch.device) -> None:
     """
     if dtype == "float32":
         return
-    half, reason = getattr(torch, dtype), "its autocast gives another precision"
+    half = getattr(torch, dtype)
+    reason = "its autocast gives another precision"
     try:
         with warnings.catch_warnings(), computing_in(dtype, device.type):
             warnings.simplefilter(

@@ -207,7 +207,8 @@ class RoutingRecorder:
         self.entropy_BSL = torch.full(shape, torch.nan, dtype=torch.float32, device=device)
         self.seconds_replay = 0.0
         self._routers = routers
-        self._replay_LNK, self._replay_mask_N1 = replay_LNK, replay_mask_N1
+        self._replay_LNK = replay_LNK
+        self._replay_mask_N1 = replay_mask_N1
         self._touched: set[int] = set()
         self._used = self._done = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -278,7 +279,8 @@ class RoutingRecorder:
         _: Any,
         output: tuple[torch.Tensor, ...],
     ) -> tuple[torch.Tensor, ...] | None:
-        logits_NE, natural_NK = output[family.logits_at], output[family.chosen_at]
+        logits_NE = output[family.logits_at]
+        natural_NK = output[family.chosen_at]
         rows, positions, _layers = self.entropy_BSL.shape
         if logits_NE.shape != (rows * positions, self._routers.experts):
             raise LabError(
@@ -358,7 +360,8 @@ def expert_change(
     mask_BS = _some_token(mask_BS)
     # In numpy: a handful of small operations at every update, each of which costs torch several
     # times as much.
-    old_NLK, new_NLK = old_BSLK[mask_BS].cpu().numpy(), new_BSLK[mask_BS].cpu().numpy()
+    old_NLK = old_BSLK[mask_BS].cpu().numpy()
+    new_NLK = new_BSLK[mask_BS].cpu().numpy()
     top_k = old_BSLK.shape[-1]
     pairs = ((i, j) for i in range(top_k) for j in range(top_k))
     shared_NL = sum((old_NLK[..., i] == new_NLK[..., j]).astype(np.int64) for i, j in pairs)
@@ -377,7 +380,8 @@ def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> 
     mask marks no token or a masked token names an expert that does not exist.
     """
     natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
-    low, high = int(natural_NLK.min()), int(natural_NLK.max())
+    low = int(natural_NLK.min())
+    high = int(natural_NLK.max())
     if low < 0 or high >= experts:
         raise LabError(
             f"the routes name expert {low if low < 0 else high}; the model has experts 0 to"

@@ -184,7 +184,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
     """
     config = {**config, **(config.get("text_config") or {})}
     try:
-        width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        width = int(config["hidden_size"])
+        heads = int(config["num_attention_heads"])
         experts = next((int(config[key]) for key in EXPERT_COUNTS if config.get(key)), 0)
         inner = config.get("moe_intermediate_size") if experts else None
         family = str(config.get("model_type", ""))
@@ -214,7 +215,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
 
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
+HEAD_KEPT = 2**27
+HEAD_BLOCK = {"cpu": 2e7, "gpu": 2e8}
 """Float32 logits that wait for the backward pass (engines/native/lm_head.py), and what one block of
 them takes.
 """
@@ -294,7 +296,8 @@ def estimate(
     `answer_tokens` is the length of a benchmark's longest answers, which are sampled and not
     trained on.
     """
-    update, rollout = settings.update, settings.rollout
+    update = settings.update
+    rollout = settings.rollout
     place = "gpu" if on_gpu else "cpu"
     adapted = update.lora_rank > 0
     base = update.dtype if adapted else "float32"
@@ -350,7 +353,8 @@ def _activations(shape: ModelShape, settings: Settings) -> float:
 
 def layer_activations(shape: ModelShape, dtype: str) -> float:
     """Bytes per position that one layer keeps for its backward pass."""
-    heads, keys = shape.query_width, shape.kv_width
+    heads = shape.query_width
+    keys = shape.kv_width
     spread = shape.experts_per_token
     norms = heads + keys if shape.head_norms else 0
     if dtype == "float32":

@@ -113,7 +113,8 @@ def gae(
     adv_BT = reward_BT.new_zeros(reward_BT.shape)
     next_value_B = next_adv_B = reward_BT.new_zeros(len(reward_BT))
     for t in reversed(range(mask_BT.shape[1])):
-        step_B, value_B = mask_BT[:, t], value_BT[:, t]
+        step_B = mask_BT[:, t]
+        value_B = value_BT[:, t]
         delta_B = reward_BT[:, t] + gamma * next_value_B - value_B
         next_adv_B = (delta_B + gamma * gae_lambda * next_adv_B).where(step_B, next_adv_B)
         next_value_B = value_B.where(step_B, next_value_B)
@@ -177,6 +178,7 @@ def value_loss(
 def explained_variance(value_BT: "Tensor", return_BT: "Tensor", mask_BT: "Tensor") -> float | None:
     """1 - var(R - V) / var(R) over the mask's tokens: 1 where values are the returns, 0 where a
     constant would do as well. None where all returns are equal."""
-    value_N, return_N = value_BT[mask_BT].double(), return_BT[mask_BT].double()
+    value_N = value_BT[mask_BT].double()
+    return_N = return_BT[mask_BT].double()
     spread = float(return_N.var(correction=0)) if len(return_N) else 0.0
     return 1 - float((return_N - value_N).var(correction=0)) / spread if spread > 0 else None

@@ -237,7 +237,8 @@ def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:
     if not len(mask):
         return {}
     d_NT64 = np.where(mask, d_NT[mask_NT.any(dim=1)].double().cpu().numpy(), 0.0)
-    d_X, length_N = d_NT64[mask], mask.sum(axis=1)
+    d_X = d_NT64[mask]
+    length_N = mask.sum(axis=1)
     total_N = d_NT64.sum(axis=1)
     mean_N = total_N / length_N
     with np.errstate(over="ignore"):

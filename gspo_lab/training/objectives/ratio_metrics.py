@@ -58,12 +58,15 @@ def ratio_measures(
     length_B = mask.sum(axis=1)
     ratio = _ratios(l_BT, mask)
     w_BT = ratio[RATIOS["token"].rule]
-    positive, negative = mask & (adv > 0), mask & (adv < 0)
+    positive = mask & (adv > 0)
+    negative = mask & (adv < 0)
     active_BT = positive | negative
-    tokens, active = int(length_B.sum()), int(active_BT.sum())
+    tokens = int(length_B.sum())
+    active = int(active_BT.sum())
 
     clipped = clipped_BT.cpu().numpy()
-    high, low = int((clipped & positive).sum()), int((clipped & negative).sum())
+    high = int((clipped & positive).sum())
+    low = int((clipped & negative).sum())
     clipped_B = clipped.sum(axis=1)
     dual_BT = None if dual_clipped_BT is None else dual_clipped_BT.cpu().numpy()
     lost_BT = clipped if dual_BT is None else clipped | dual_BT
@@ -83,7 +86,8 @@ def ratio_measures(
     ):
         # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at the very
         # edge.
-        counts[rule]["low"][unscaled], counts[rule]["high"][unscaled] = low, high
+        counts[rule]["low"][unscaled] = low
+        counts[rule]["high"][unscaled] = high
     would = {
         f"would_clip_fraction_tokens_{rule}": (
             (count["low"][unscaled] + count["high"][unscaled]) / tokens
@@ -133,7 +137,9 @@ def _clipped(
     """What a loss that clips took: `high` tokens with A > 0 and `low` with A < 0."""
     import numpy as np
 
-    tokens, rising, falling = int(length_B.sum()), int(positive.sum()), int(negative.sum())
+    tokens = int(length_B.sum())
+    rising = int(positive.sum())
+    falling = int(negative.sum())
     return {
         "clipped_tokens": high + low,
         "clip_fraction_tokens": (high + low) / tokens,
@@ -174,9 +180,8 @@ def _flipped(
     other_ratio = _ratios(other_l_BT, mask)
     out = {}
     for rule, band in bands.items():
-        (low_BT, high_BT), (other_low_BT, other_high_BT) = (
-            binds(r[rule], adv, mask, *band) for r in (ratio, other_ratio)
-        )
+        (low_BT, high_BT) = binds(ratio[rule], adv, mask, *band)
+        (other_low_BT, other_high_BT) = binds(other_ratio[rule], adv, mask, *band)
         flipped_BT = (low_BT | high_BT) != (other_low_BT | other_high_BT)
         out[f"flip_fraction_tokens_{rule}"] = int(flipped_BT.sum()) / int(mask.sum())
     return out
@@ -218,7 +223,8 @@ def _spread(l_N: "Floats", log_s_B: "Floats") -> dict[str, Any]:
     import numpy as np
 
     with np.errstate(over="ignore", invalid="ignore"):
-        w_N, s_B = np.exp(l_N), np.exp(log_s_B)
+        w_N = np.exp(l_N)
+        s_B = np.exp(log_s_B)
         return {
             "log_ratio_std_tokens": float(l_N.std()),
             "log_ratio_std_responses": float(log_s_B.std()),
@@ -259,7 +265,8 @@ def _rounded(values: list[float]) -> list[float | None]:
 
 def _ess(ratio_N: "Floats") -> float | None:
     """None where all squares are below the smallest double: 0 / 0."""
-    total, squares = float(ratio_N.sum()), float(ratio_N @ ratio_N)
+    total = float(ratio_N.sum())
+    squares = float(ratio_N @ ratio_N)
     return total * total / (squares * len(ratio_N)) if squares else None
 
 

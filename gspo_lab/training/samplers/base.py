@@ -82,7 +82,8 @@ def joined(earlier: Rollout, later: Rollout) -> Rollout:
     """`earlier` and its continuation `later` as one response to the earlier request. Tokens between
     them come from outside the policy: masked, log-prob 0, with the version that read them. Routes
     are those of the pass that drew the next token."""
-    request, given = earlier.request, list(later.request.given_ids)
+    request = earlier.request
+    given = list(later.request.given_ids)
     answered = [*request.given_ids, *earlier.response_ids]
     outside = given[len(answered) :]
     if later.request.prompt_ids != request.prompt_ids or given[: len(answered)] != answered:
@@ -93,7 +94,8 @@ def joined(earlier: Rollout, later: Rollout) -> Rollout:
         rollout.loss_mask or [True] * len(rollout.response_ids) for rollout in (earlier, later)
     ]
     whole = earlier.loss_mask is None and later.loss_mask is None and not outside
-    routes, versions = None, None
+    routes = None
+    versions = None
     if earlier.routes is not None and later.routes is not None:
         import numpy as np
 

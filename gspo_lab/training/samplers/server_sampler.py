@@ -88,7 +88,8 @@ class KeyMask:
         marks = bytearray(len(text))
         for match in re.finditer(f"(?=({spread}))", text, re.IGNORECASE):
             marks[match.start(1) : match.end(1)] = b"\1" * (match.end(1) - match.start(1))
-        out, place = [], 0
+        out = []
+        place = 0
         for marked, stretch in itertools.groupby(marks):
             length = len(list(stretch))
             out.append(MASK if marked else text[place : place + length])
@@ -102,7 +103,8 @@ import httpx2 as httpx  # noqa: E402 - only where it is there
 SEED_BITS = 31
 """Bits of a seed that every server accepts; llama.cpp's seeds have 32 bits."""
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
 MOST_TOKENS = 1 << 40
 """A larger number of tokens in an answer is an error of the server."""
 
@@ -138,7 +140,8 @@ class ServerEndpoint:
 
     def __post_init__(self) -> None:
         try:
-            parts, port = urlsplit(self.url), httpx.URL(self.url).port
+            parts = urlsplit(self.url)
+            port = httpx.URL(self.url).port
         except (ValueError, httpx.InvalidURL) as error:
             raise LabError(
                 f"--server: write the address as http://HOST:PORT/v1 ({error})"
@@ -264,9 +267,11 @@ class ServerSampler:
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         if chat:
-            path, body["messages"] = "chat/completions", [{"role": "user", "content": prompt}]
+            path = "chat/completions"
+            body["messages"] = [{"role": "user", "content": prompt}]
         else:
-            path, body["prompt"] = "completions", prompt
+            path = "completions"
+            body["prompt"] = prompt
         async with self._places:
             data = await self._post(path, body, random.Random(seed))
         try:
@@ -324,7 +329,8 @@ class ServerSampler:
 
 
 def _reply(data: Any, chat: bool) -> Reply:
-    choice, usage = data["choices"][0], data.get("usage") or {}
+    choice = data["choices"][0]
+    usage = data.get("usage") or {}
     ended = choice.get("finish_reason")
     if ended in ("abort", "error"):
         raise NoReply(f"the server broke the answer off ({ended})")

@@ -71,10 +71,8 @@ def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     width = min(V, at_once)
     rows = max(1, at_once // width)
     vocabulary_V = torch.arange(V, device=p_BV.device)
-    best_B, winner_B = (
-        torch.full_like(key_B, -torch.inf, dtype=torch.float64),
-        torch.zeros_like(key_B),
-    )
+    best_B = torch.full_like(key_B, -torch.inf, dtype=torch.float64)
+    winner_B = torch.zeros_like(key_B)
     for top in range(0, B, rows):
         part = slice(top, top + rows)
         for left in range(0, V, width):
@@ -213,7 +211,8 @@ class TransformersSampler:
                 requests
             ):  # from now on a row is a response, not a prompt
                 cache.batch_select_indices(shared_by_B)
-                logits_BV, attention_BS = logits_BV[shared_by_B], attention_BS[shared_by_B]
+                logits_BV = logits_BV[shared_by_B]
+                attention_BS = attention_BS[shared_by_B]
                 natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
             if natural_BSLK is not None:
                 natural = natural_BSLK.cpu().numpy()
@@ -238,10 +237,13 @@ class TransformersSampler:
                 places = [place for place, row in enumerate(rows) if row in alive]
                 keep = torch.tensor(places, device=device)
                 cache.batch_select_indices(keep)
-                attention_BS, chosen_B = attention_BS[keep], chosen_B[keep]
-                key_B, place_B = key_B[keep], place_B[keep]
+                attention_BS = attention_BS[keep]
+                chosen_B = chosen_B[keep]
+                key_B = key_B[keep]
+                place_B = place_B[keep]
                 rows = [rows[place] for place in places]
-            input_BS, place_B = chosen_B[:, None], place_B + 1
+            input_BS = chosen_B[:, None]
+            place_B = place_B + 1
             attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
             position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
         return [

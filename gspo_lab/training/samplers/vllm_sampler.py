@@ -132,14 +132,14 @@ class VllmSampler:
         return {"vllm": __version__, "push": self._way, **invariant}
 
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
-        ids, logprobs, given = (
-            list(output.token_ids),
-            weight_sync.token_logprobs(output),
-            len(request.given_ids),
-        )
+        ids = list(output.token_ids)
+        logprobs = weight_sync.token_logprobs(output)
+        given = len(request.given_ids)
         whole = [*request.given_ids, *ids]
         if stopping.spanning and (end := stopping.end(whole, given)) is not None:
-            whole, ids, logprobs = whole[:end], ids[: end - given], logprobs[: end - given]
+            whole = whole[:end]
+            ids = ids[: end - given]
+            logprobs = logprobs[: end - given]
         return Rollout(
             request=request,
             response_ids=ids,

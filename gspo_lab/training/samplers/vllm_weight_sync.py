@@ -16,7 +16,9 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.lora import merged_state
 
-PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS = 16, 16, 8
+PROMPTS = 16
+PROMPT_TOKENS = 16
+RESPONSE_TOKENS = 8
 """Size of a check.
 
 Its prompts are random tokens, which reach more experts and embeddings than a text.
@@ -27,7 +29,9 @@ TRIES = 5
 rounding may send a token to the other one, which changes that sequence much. Stale weights fail in
 every sample."""
 
-EXACT, ROUNDED, COARSE = 1e-4, 5.0, 0.05
+EXACT = 1e-4
+ROUNDED = 5.0
+COARSE = 0.05
 """Tolerances. vLLM and the trainer in float32: a mean gap of EXACT nats per token, which detects
 one stale expert. Only vLLM in bfloat16: a median gap of ROUNDED times the effect of that rounding
 on the trainer's log-probs; the median, because rounding sends some tokens to other experts, which
@@ -184,7 +188,8 @@ def compare(engine: Any, model: Any, dtype: str, seed: int) -> WeightSyncCheck:
     if model.dtype != torch.float32:
         tolerance = COARSE
     elif dtype == "float32":
-        judged, tolerance = "mean", EXACT
+        judged = "mean"
+        tolerance = EXACT
     else:
         with computing_in("bfloat16", model.device.type):
             tolerance = ROUNDED * float(
@@ -192,9 +197,9 @@ def compare(engine: Any, model: Any, dtype: str, seed: int) -> WeightSyncCheck:
             )
     model.train(training)
     gap_PT = _gap(engine_PT, trainer_PT)
-    mean, median, largest = (
-        float(value) for value in (gap_PT.mean(), gap_PT.median(), gap_PT.max())
-    )
+    mean = float(gap_PT.mean())
+    median = float(gap_PT.median())
+    largest = float(gap_PT.max())
     return WeightSyncCheck(gap_PT.numel(), mean, median, largest, judged, tolerance)
 
 

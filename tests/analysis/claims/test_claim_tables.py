@@ -40,10 +40,8 @@ def mistakes(folder: Path, claims: str) -> tuple[str, ...]:
 
 
 def test_claims_belong_to_the_locked_study(tmp_path: Path) -> None:
-    plain, claiming = (
-        study(tmp_path, ""),
-        study(tmp_path, MINE + '[[claim]]\nname = "C04-clip-gap"\n'),
-    )
+    plain = study(tmp_path, "")
+    claiming = study(tmp_path, MINE + '[[claim]]\nname = "C04-clip-gap"\n')
     assert plain.claims == ()
     assert "claims" not in plain.locked(), (
         "studies without claims keep the digest that they were locked with"

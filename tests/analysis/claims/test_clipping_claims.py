@@ -121,7 +121,8 @@ def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(
 ) -> None:
     # 8 updates x 1000 tokens: of 8, 7 and 6 tokens against one that is assumed, the interval lies
     # below 10
-    none, few = {0: 0.0, 1: 0.0, 2: 0.0}, {0: 0.001, 1: 0.000875, 2: 0.00075}
+    none = {0: 0.0, 1: 0.0, 2: 0.0}
+    few = {0: 0.001, 1: 0.000875, 2: 0.00075}
     found = result(tmp_path, clips(none, few), "C04-clip-gap")
     assert found.parts[0].estimate == pytest.approx((8 * 7 * 6) ** (1 / 3))
     assert found.parts[0].high < 10.1
@@ -135,7 +136,8 @@ def bands(grpo: list[int], gspo: list[int]) -> Numbers:
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
-        zero, more = [0] * 5, [count + run.seed for count in gspo]
+        zero = [0] * 5
+        more = [count + run.seed for count in gspo]
         return {
             "band_counts": {
                 "grpo": {"low": grpo, "high": zero},

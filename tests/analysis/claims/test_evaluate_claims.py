@@ -109,7 +109,8 @@ def test_only_the_seeds_that_may_decide_are_read(
         seeds=5,
         verdict=verdict,
     )
-    gap, counts = every["C04-clip-gap"], word == "inconclusive"
+    gap = every["C04-clip-gap"]
+    counts = word == "inconclusive"
     assert (gap.word, gap.parts[0].n) == (word, 5 if counts else 3)
     assert ("is saturated" in why(gap)) == counts
     assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {

@@ -80,7 +80,8 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
     imported.
     """
     with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
-        found, imported = answer(Source(evidence, "toy")), Source(evidence, "toy")
+        found = answer(Source(evidence, "toy"))
+        imported = Source(evidence, "toy")
         assert imported.declaration.verdict.question == "score"
         imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
         assert answer(imported).command == "import more seeds (5 or more)"
@@ -144,7 +145,8 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
 
 def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
-    found, own = answered(database), stood(database)["gspo"]
+    found = answered(database)
+    own = stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
     assert found.text.startswith(
         "gspo is more stable than grpo on this one starting model: the drop of gspo "
@@ -154,7 +156,8 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is
     # what could be lost.
-    even, odd = 0.3 - 0.4 / 3, 0.35 - 0.45 / 3
+    even = 0.3 - 0.4 / 3
+    odd = 0.35 - 0.45 / 3
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
     assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.

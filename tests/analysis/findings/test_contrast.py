@@ -102,9 +102,8 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
         [NAMES[0]]
     ] * 2
     assert "It compares (gspo + gspo-replay) / 2 with (grpo + grpo-replay) / 2." in report.html
-    columns, rows = (
-        data["curves"]["figures"]["m-score-addition"][key] for key in ("columns", "rows")
-    )
+    columns = data["curves"]["figures"]["m-score-addition"]["columns"]
+    rows = data["curves"]["figures"]["m-score-addition"]["rows"]
     assert columns[-2:] == [NAMES[1], NAMES[0]]
     last = dict(zip(columns, rows[-1], strict=True))
     assert last[NAMES[0]] == pytest.approx((last["gspo"] + last["gspo-replay"]) / 2)

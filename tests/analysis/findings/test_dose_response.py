@@ -137,7 +137,9 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [
             2
         ] * 8
-        told, said, report = decision(found), answer(found), render([found])
+        told = decision(found)
+        said = answer(found)
+        report = render([found])
         shown = verdict_lines(found, said)
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
     assert said.word != "no verdict"

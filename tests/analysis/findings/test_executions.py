@@ -251,9 +251,10 @@ def test_content_is_the_same_whatever_name_seeds_and_date(tmp_path: Path) -> Non
         every=4,
     )
     make_lab(tmp_path, STUDY.replace("{seeds}", "3"), name="longer", steps=8, every=4)
-    toy, again, other, longer = (
-        declared(runs / name) for name in ("toy", "again", "other", "longer")
-    )
+    toy = declared(runs / "toy")
+    again = declared(runs / "again")
+    other = declared(runs / "other")
+    longer = declared(runs / "longer")
     assert identity(toy) == identity(again)
     assert again.replicates is not None
     assert again.digest == again.content_digest

@@ -48,7 +48,8 @@ objective = "grpo"
 [arm.gspo]
 objective = "gspo"
 """
-TOKEN_SPREAD, DRIFT = 0.04, 8e-4
+TOKEN_SPREAD = 0.04
+DRIFT = 8e-4
 
 
 def spread(run: Run) -> float:
@@ -159,7 +160,8 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     database = lab(tmp_path)
     added_later(database.parent, "long", 2)
     with source(database, "long") as found:
-        laws, described = lengths(found), decision(found).described
+        laws = lengths(found)
+        described = decision(found).described
     exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
     assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
     assert sorted(laws.runs["grpo"][16.0]) == [0, 1]

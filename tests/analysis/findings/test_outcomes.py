@@ -97,7 +97,8 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(
         return record
 
     with source(make_lab(tmp_path, change=change)) as found:
-        decided, shown = decision(found), verdict_lines(found, answer(found))
+        decided = decision(found)
+        shown = verdict_lines(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
     assert (dead.state, dead.stability.collapse, dead.stability.cause) == (

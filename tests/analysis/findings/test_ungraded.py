@@ -61,7 +61,8 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
 
     database = lab(tmp_path / "forged", lambda run, _, right: run.arm == "gspo" and not right)
     found = decided(database)
-    verdict, doubt = found.verdicts["gspo"], found.ungraded["gspo"]
+    verdict = found.verdicts["gspo"]
+    doubt = found.ungraded["gspo"]
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
     assert "left out it reads 'gspo better than grpo by more than the margin'" in str(
@@ -149,7 +150,8 @@ def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
         return record.problem == "addition-19" and record.step == 12 and run.seed == 1
 
     found = decided(lab(tmp_path / "few", once, gspo=(50, 52, 54)))
-    verdict, doubt = found.verdicts["gspo"], found.ungraded["gspo"]
+    verdict = found.verdicts["gspo"]
+    doubt = found.ungraded["gspo"]
     assert verdict.word == doubt.verdict.word == "better by more than the margin"
     assert (doubt.errors, doubt.more, doubt.p) == ((1, 1), (0, 0), None)
     assert not doubt.uneven

@@ -105,7 +105,8 @@ class Lab:
         bench: str = "",
         records: Callable[[Run], list[Record]] | None = None,
     ) -> None:
-        self.folder, self.runs = folder, folder / "runs"
+        self.folder = folder
+        self.runs = folder / "runs"
         self.home = self.runs / "toy"
         toml = folder / "toy.toml"
         given = {
@@ -129,7 +130,8 @@ class Lab:
         """A copy of a lab in another folder, made in no time."""
         shutil.copytree(whole / "runs", folder / "runs")
         lab = cls.__new__(cls)
-        lab.folder, lab.runs = folder, folder / "runs"
+        lab.folder = folder
+        lab.runs = folder / "runs"
         lab.home = lab.runs / "toy"
         return lab
 
@@ -217,7 +219,8 @@ def ids(seed: int, step: int) -> list[str]:
 
 def rolling(seed: int, order: Callable[[int], Sequence[str]] | None = None) -> list[str]:
     """The rolling digests of the prompt ids of steps 0 to 3."""
-    out, last = [], ""
+    out = []
+    last = ""
     for step in range(4):
         asked = ids(seed, step) if order is None else order(step)
         last = hashlib.sha256("\x1f".join([last, *asked]).encode()).hexdigest()

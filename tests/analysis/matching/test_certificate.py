@@ -24,19 +24,33 @@ from gspo_lab.study import Run, digest
 from gspo_lab.study.declaration import LOCKED
 
 CHECKS = [
-    *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
-    *("weights", "tokenizer", "chat template", "other facts", "grader"),
-    *(
-        "prompts",
-        "first rollout",
-        "first log-probs",
-        "first rewards",
-        "first counts",
-        "first mini-batches",
-    ),
+    "settings",
+    "declaration",
+    "code",
+    "packages",
+    "device",
+    "numerics",
+    "restarts",
+    "weights",
+    "tokenizer",
+    "chat template",
+    "other facts",
+    "grader",
+    "prompts",
+    "first rollout",
+    "first log-probs",
+    "first rewards",
+    "first counts",
+    "first mini-batches",
     "compute",
-    *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
-    *("identity", "plan", "own numbers", "sealed answers"),
+    "benchmark protocol",
+    "benchmark items",
+    "benchmark grader",
+    "base score",
+    "identity",
+    "plan",
+    "own numbers",
+    "sealed answers",
 ]
 
 
@@ -104,7 +118,8 @@ def _temperature(content: dict[str, Any]) -> None:
 
 
 def _one_wrong_fact_each(lab: Lab) -> None:
-    packages, flags = {"torch": "2.13.1", "numpy": "2.4.6"}, {"OMP_NUM_THREADS": "1"}
+    packages = {"torch": "2.13.1", "numpy": "2.4.6"}
+    flags = {"OMP_NUM_THREADS": "1"}
     digests = {
         "weights": _flip_bit(FACTS["weights"]),
         "tokenizer": "cc" * 32,

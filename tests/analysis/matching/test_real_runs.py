@@ -76,7 +76,8 @@ class Room:
     """A folder in which the study's arms are trained one after the other."""
 
     def __init__(self, folder: Path, against: str | None = None, grader: str = GRADER) -> None:
-        self.folder, self.runs = folder, folder / "runs"
+        self.folder = folder
+        self.runs = folder / "runs"
         problems = [
             {"id": f"p{i}", "prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""}
             for i in range(24)

@@ -51,13 +51,11 @@ def test_a_signed_record_names_its_signer(lab: SealedLab, key: Path) -> None:
     assert signature(lab) == ("equal", f"signed by ED25519 {shown.stdout.split()[1]}")
     listed = (lab.home / "record.sha256").read_text().splitlines()
     assert [line[66:] for line in listed if "s0" in line or "/" not in line[66:]] == [
-        *(
-            "grpo/s0/journal.jsonl",
-            "grpo/s0/run.json",
-            "gspo/s0/journal.jsonl",
-            "gspo/s0/run.json",
-            "study.json",
-        )
+        "grpo/s0/journal.jsonl",
+        "grpo/s0/run.json",
+        "gspo/s0/journal.jsonl",
+        "gspo/s0/run.json",
+        "study.json",
     ]
 
 

@@ -14,7 +14,8 @@ from gspo_lab.analysis.matching import Difference, first_difference
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import Evidence, ingest, rebuild
 
-TWIN, OTHER = "toy/grpo/s0", "copy/grpo/s0"
+TWIN = "toy/grpo/s0"
+OTHER = "copy/grpo/s0"
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,8 @@ def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) ->
     # The two ratios are equal in the first mini-batch; other instructions sum the same terms in
     # another order.
     lab.set_of("grpo/s0", "update", {"learning_rate": 1.25e-5 * (1 + 2**-24)}, step=0, minibatch=0)
-    same, apart = parting(lab), parting(lab, TWIN, "toy/gspo/s0")
+    same = parting(lab)
+    apart = parting(lab, TWIN, "toy/gspo/s0")
     assert (same.where, same.left) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
     assert "step 0, mini-batch 1, loss" in [later.where for later in apart.later]
 

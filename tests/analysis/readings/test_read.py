@@ -109,7 +109,8 @@ def test_sql_numpy_and_every_split_give_one_mean(
     expected = by_hand((row for place, row in enumerate(rows) if place % 3 in keep), weight)
     with Evidence.open(database) as evidence:
         of = Source(evidence, "toy")
-        found, curve = read(of, reading).get(RUN, Value(None)), by_step(of, reading)[RUN]
+        found = read(of, reading).get(RUN, Value(None))
+        curve = by_step(of, reading)[RUN]
         pools = [pool for index, pool in by_minibatch(of, reading)[RUN].items() if index in keep]
     assert (found.value is None) == (expected.value is None)
     if expected.value is not None:
@@ -133,7 +134,8 @@ def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
 
     Step 2: (0.2 x 100 + 0.6 x 300) / 400 = 0.5 without mini-batch 0; step 3: 0.1.
     """
-    first, second = (0.9, 50, 10), (0.0, 50, 10)
+    first = (0.9, 50, 10)
+    second = (0.0, 50, 10)
     recorded(
         database, [first] * 6 + [second, (0.2, 100, 10), (0.6, 300, 10), second, (0.1, 100, 10)]
     )
@@ -168,7 +170,8 @@ def test_an_arm_is_the_mean_of_its_runs_of_one_set_of_seeds(tmp_path: Path) -> N
     reading = Reading("clip_fraction_tokens")
     with Evidence.open(path) as evidence:
         of = Source(evidence, "toy")
-        every, finished = (summarise(of, reading, "gspo", seeds) for seeds in (RECORDED, FINISHED))
+        every = summarise(of, reading, "gspo", RECORDED)
+        finished = summarise(of, reading, "gspo", FINISHED)
         assert (list(every.by_seed), list(finished.by_seed)) == ([0, 1, 2], [0, 1])
         values = [value.value for value in finished.by_seed.values()]
         assert finished.mean == (values[0] + values[1]) / 2

@@ -119,10 +119,8 @@ def arm(t: float, name: str) -> Scores:
 def test_several_arms_share_alpha_by_holm() -> None:
     # Two-sided p with 4 degrees of freedom: t = 3.30 .0299, t = 4.00 .0161, t = 6.00 .0039.
     rule = Rule(margin=0.01)
-    alone, among = (
-        decide_all([arm(3.3, "x")], rule),
-        decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule),
-    )
+    alone = decide_all([arm(3.3, "x")], rule)
+    among = decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule)
     better = "better, not shown to exceed the margin"
     assert alone[0].word != "inconclusive"
     assert [one.word for one in among] == ["inconclusive"] * 3  # .0299 > .05 / 3
@@ -153,10 +151,8 @@ def of_two(se: float, estimate: float, *, other: float) -> Comparison:
     """Of two arms the one with this estimate, where the other surely differs from the baseline by
     `other`.
     """
-    near, far = (
-        Scores(np.zeros(5), at + own * math.sqrt(5) * Z)
-        for own, at in ((se, estimate), (0.01, other))
-    )
+    near = Scores(np.zeros(5), estimate + se * math.sqrt(5) * Z)
+    far = Scores(np.zeros(5), other + 0.01 * math.sqrt(5) * Z)
     return decide_all([near, far], Rule(1.0))[0]
 
 
@@ -296,7 +292,8 @@ def test_swapping_the_arms_turns_the_word_and_keeps_the_better_arm(
     seed: int, n: int, effect: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    a, b = rng.normal(0, 0.05, n), rng.normal(effect, 0.05, n)
+    a = rng.normal(0, 0.05, n)
+    b = rng.normal(effect, 0.05, n)
     there = decide(a, b, 0.05, labels=("a", "b"))
     back = decide(b, a, 0.05, labels=("b", "a"))
     assert there.better == back.better

@@ -187,8 +187,10 @@ def by_seed(
 def test_a_seed_s_collapse_point_by_hand() -> None:
     # Doses 1, 10, 100: each survived dose is worth a decade. Seeds survive 1, 1, 2 of them, in the
     # other arm 2, 1, 3.
-    a, b = by_seed((1, 1, 2), (1, 10, 100)), by_seed((2, 1, 3), (1, 10, 100))
-    first, second = ((np.log10(of[0]), np.array(of[1], dtype=float), of[2]) for of in (a, b))
+    a = by_seed((1, 1, 2), (1, 10, 100))
+    b = by_seed((2, 1, 3), (1, 10, 100))
+    first = (np.log10(a[0]), np.array(a[1], dtype=float), a[2])
+    second = (np.log10(b[0]), np.array(b[1], dtype=float), b[2])
     shifts = seed_shifts(first, second)
     assert shifts.differences == pytest.approx((1.0, 0.0, 1.0))
     # The grid hides where in its decade a point lies: variance 1 / 12 each.
@@ -198,7 +200,8 @@ def test_a_seed_s_collapse_point_by_hand() -> None:
 
 def test_an_interval_over_starting_models_is_never_narrower_than_that_of_independent_runs() -> None:
     doses = (1e-3, 2e-3, 4e-3, 8e-3)
-    a, b = by_seed((1, 2, 1, 2), doses), by_seed((3, 2, 3, 2), doses)
+    a = by_seed((1, 2, 1, 2), doses)
+    b = by_seed((3, 2, 3, 2), doses)
     plain = dose_ratio(*a[:2], *b[:2])
     clustered = dose_ratio(*a[:2], *b[:2], seeds=(a[2], b[2]))
     assert clustered.low <= plain.low
@@ -214,7 +217,8 @@ def test_an_interval_over_starting_models_is_never_narrower_than_that_of_indepen
 def test_ratios_share_alpha_by_holm() -> None:
     """p of .03 alone is below .05, and two of them are not below .025."""
     doses = (1e-3, 2e-3, 4e-3, 8e-3)
-    a, b = by_seed((2, 2, 1, 2, 2), doses), by_seed((3, 3, 3, 3, 2), doses)
+    a = by_seed((2, 2, 1, 2, 2), doses)
+    b = by_seed((3, 3, 3, 3, 2), doses)
     alone = dose_ratios(a, {"b": b})["b"]
     assert 0.025 < alone.p < 0.05
     assert alone.low > 1
@@ -229,7 +233,8 @@ def test_firth_of_a_constant_adds_half_a_run_to_each_side() -> None:
 
 
 def test_unit_of_the_dose_does_not_matter() -> None:
-    one, other = half_collapse(DOSES, MIXED), half_collapse(DOSES * 1e6, MIXED)
+    one = half_collapse(DOSES, MIXED)
+    other = half_collapse(DOSES * 1e6, MIXED)
     assert (other.low, other.estimate) == pytest.approx(
         (one.low * 1e6, one.estimate * 1e6), rel=1e-4
     )
@@ -243,7 +248,8 @@ def test_intervals_cover() -> None:
     for _ in range(studies):
         a = (rng.random(15) < 1 / (1 + np.exp(-5 * (x + 3)))).astype(float)
         b = (rng.random(15) < 1 / (1 + np.exp(-5 * (x + 2.7)))).astype(float)
-        one, ratio = half_collapse(DOSES, a), dose_ratio(DOSES, a, DOSES, b)
+        one = half_collapse(DOSES, a)
+        ratio = dose_ratio(DOSES, a, DOSES, b)
         held += (one.low or 0) <= 1e-3 <= (one.high or math.inf)
         ratio_held += (ratio.low or 0) <= 10**0.3 <= (ratio.high or math.inf)
     # At 95 % each, fewer than 26 of 30 has a chance of 1.6 %; the intervals are conservative and

@@ -191,7 +191,8 @@ def test_two_seeds_bound_nothing() -> None:
 
 def test_a_place_is_missed_no_more_often_than_alpha() -> None:
     """Six arms that do not differ, three seeds: any two that are told apart are a miss."""
-    rng, studies = np.random.default_rng(7), 300
+    rng = np.random.default_rng(7)
+    studies = 300
     missed = sum(
         ranked(
             **dict(zip("abcdef", rng.normal(size=(6, 3)) + rng.normal(size=3), strict=True))

@@ -58,8 +58,10 @@ def test_missing_values_and_wrong_shapes_are_refused(bad: list[float]) -> None:
 
 @given(pairs)
 def test_swapping_the_arms_turns_every_sign(drawn: tuple[list[float], list[float]]) -> None:
-    a, b = np.array(drawn[0]), np.array(drawn[1])
-    there, back = paired_t(b - a), paired_t(a - b)
+    a = np.array(drawn[0])
+    b = np.array(drawn[1])
+    there = paired_t(b - a)
+    back = paired_t(a - b)
     assert there.estimate == pytest.approx(-back.estimate)
     if there.low is None:
         assert back.low is None
@@ -100,7 +102,8 @@ def test_variance_parts_by_hand() -> None:
 def test_items_alike_leave_the_seed_t() -> None:
     # Every item shows its seed's difference exactly: Vi = Vr = 0, V = Vs, df = n - 1.
     d_S = np.array([0.1, 0.3, 0.2, 0.6])
-    found, seeds = two_way(np.repeat(d_S[:, None], 7, axis=1)), paired_t(d_S)
+    found = two_way(np.repeat(d_S[:, None], 7, axis=1))
+    seeds = paired_t(d_S)
     assert (found.low, found.high, found.df) == pytest.approx((seeds.low, seeds.high, 3.0))
 
 
@@ -109,7 +112,8 @@ def test_new_problems_never_narrow_the_interval_of_seeds_alone_by_hand() -> None
     # x .09 = .54, Vr = .54 / (2 x 2 x 3 x 3) = .015. The verdict's spread is that of the answers,
     # on 2 degrees of freedom.
     d_SI = np.array([[0.3, 0.6, 0.0], [0.0, 0.3, 0.6], [0.6, 0.0, 0.3]])
-    both, seeds = two_way(d_SI), paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
+    both = two_way(d_SI)
+    seeds = paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
     assert (both.low, both.high, both.df) == pytest.approx(
         (0.3 - 4.3027 * math.sqrt(0.015), 0.827, 2.0), abs=1e-4
     )
@@ -126,10 +130,8 @@ def test_many_problems_raise_no_degrees_of_freedom_above_those_of_the_seeds() ->
             d_SI = (
                 rng.standard_normal((seeds, items)) + 0.05 * rng.standard_normal((seeds, 1)) - 0.314
             )
-            both, alone = (
-                two_way(d_SI),
-                paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI)),
-            )
+            both = two_way(d_SI)
+            alone = paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
             assert both.low <= alone.low + 1e-12
             assert both.high >= alone.high - 1e-12
 
@@ -173,8 +175,10 @@ def test_half_width_follows_the_t_table(n: int, t: float) -> None:
 def test_a_shift_of_both_arms_changes_nothing(
     drawn: tuple[list[float], list[float]], shift: float
 ) -> None:
-    a, b = np.array(drawn[0]), np.array(drawn[1])
-    plain, moved = paired_t(b - a, scale=1.0), paired_t((b + shift) - (a + shift), scale=11.0)
+    a = np.array(drawn[0])
+    b = np.array(drawn[1])
+    plain = paired_t(b - a, scale=1.0)
+    moved = paired_t((b + shift) - (a + shift), scale=11.0)
     assert moved.low == (None if plain.low is None else pytest.approx(plain.low, abs=1e-9))
 
 

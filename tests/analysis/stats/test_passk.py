@@ -71,7 +71,8 @@ def test_everything_right_is_not_certain() -> None:
 @pytest.mark.parametrize("samples", [2, 8])
 def test_the_interval_covers(samples: int) -> None:
     rng = np.random.default_rng(samples)
-    studies, problems = 600, 40
+    studies = 600
+    problems = 40
     rate = 1 / (1 + np.exp(-rng.normal(-0.5, 2.0, (studies, problems))))
     population = float((1 / (1 + np.exp(-rng.normal(-0.5, 2.0, 400_000)))).mean())
     scores = [checkpoint_score(rng.binomial(samples, rates), samples) for rates in rate]
@@ -100,7 +101,8 @@ def test_ten_to_one_is_four_hundred_points() -> None:
 
 
 def test_it_is_the_likeliest_rating() -> None:
-    difficulty, solved = np.array([800.0, 1200, 1600, 2400]), np.array([1.0, 0.75, 0.5, 0.0])
+    difficulty = np.array([800.0, 1200, 1600, 2400])
+    solved = np.array([1.0, 0.75, 0.5, 0.0])
 
     def log_likelihood(rating: float) -> float:
         p = chance(difficulty, rating)
@@ -111,7 +113,8 @@ def test_it_is_the_likeliest_rating() -> None:
 
 
 def test_all_or_none_solved_bounds_one_side_alone() -> None:
-    none, every = estimate_rating([800] * 10, [0] * 10), estimate_rating([800] * 10, [1] * 10)
+    none = estimate_rating([800] * 10, [0] * 10)
+    every = estimate_rating([800] * 10, [1] * 10)
     assert none.rating is None
     assert none.low is None
     assert every.rating is None
@@ -129,7 +132,8 @@ def test_a_rating_s_interval_covers(problems: int, alike: bool) -> None:
     """What the model can is its own for every problem, and eight answers show it; or it either can
     or cannot, eight times over, which does not narrow the interval."""
     rng = np.random.default_rng(7 if alike else 8)
-    covered, tries = 0, 1_000
+    covered = 0
+    tries = 1_000
     for _ in range(tries):
         if alike:
             difficulty = rng.uniform(800, 3000, problems)

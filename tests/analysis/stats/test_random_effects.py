@@ -23,25 +23,19 @@ from gspo_lab.report.words.verdicts import precision_note
 
 BCG = np.array(
     [
-        *(
-            [4, 119, 11, 128],
-            [6, 300, 29, 274],
-            [3, 228, 11, 209],
-            [62, 13536, 248, 12619],
-            [33, 5036, 47, 5761],
-        ),
-        *(
-            [180, 1361, 372, 1079],
-            [8, 2537, 10, 619],
-            [505, 87886, 499, 87892],
-            [29, 7470, 45, 7232],
-        ),
-        *(
-            [17, 1699, 65, 1600],
-            [186, 50448, 141, 27197],
-            [5, 2493, 3, 2338],
-            [27, 16886, 29, 17825],
-        ),
+        [4, 119, 11, 128],
+        [6, 300, 29, 274],
+        [3, 228, 11, 209],
+        [62, 13536, 248, 12619],
+        [33, 5036, 47, 5761],
+        [180, 1361, 372, 1079],
+        [8, 2537, 10, 619],
+        [505, 87886, 499, 87892],
+        [29, 7470, 45, 7232],
+        [17, 1699, 65, 1600],
+        [186, 50448, 141, 27197],
+        [5, 2493, 3, 2338],
+        [27, 16886, 29, 17825],
     ]
 )
 
@@ -58,9 +52,9 @@ def test_two_executions_by_pencil() -> None:
 
 def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
     """Seeds 0 to 2 twice, the second time in another order, then 3 to 5 once."""
-    first, second, third = (
-        paired_t(d) for d in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.4], [0.2, 0.3, 0.4])
-    )
+    first = paired_t([0.1, 0.2, 0.3])
+    second = paired_t([0.3, 0.2, 0.4])
+    third = paired_t([0.2, 0.3, 0.4])
     groups = clusters([((0, 1, 2), first), ((2, 1, 0), second), ((3, 4, 5), third)])
     assert [group.executions for group in groups] == [2, 1]
     # Seed 0 has .1 and .4, seed 1 twice .2, seed 2 .3 and .3.
@@ -124,11 +118,10 @@ def test_what_cannot_be_combined() -> None:
 
 
 def test_two_executions_agree_by_welch_s_t() -> None:
-    a, b = np.array([0.1, 0.3, 0.2, 0.5, 0.4]), np.array([0.9, 0.6, 0.5, 1.2])
-    means, ses = (
-        [float(a.mean()), float(b.mean())],
-        [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)],
-    )
+    a = np.array([0.1, 0.3, 0.2, 0.5, 0.4])
+    b = np.array([0.9, 0.6, 0.5, 1.2])
+    means = [float(a.mean()), float(b.mean())]
+    ses = [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)]
     assert welch_p(means, ses, [5, 4]) == pytest.approx(
         stats.ttest_ind(a, b, equal_var=False).pvalue
     )
@@ -177,7 +170,8 @@ def test_where_nothing_was_said_nothing_holds() -> None:
 def test_the_vaccine_trials() -> None:
     """metafor's rma(yi, vi, method = "PM", test = "knha") on its dat.bcg."""
     a, b, c, d = BCG.T.astype(float)
-    y, v = np.log(a / (a + b) / (c / (c + d))), 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
+    y = np.log(a / (a + b) / (c / (c + d)))
+    v = 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
     found = random_effects(list(y), list(np.sqrt(v)))
     assert (found.tau**2, found.estimate, found.se) == pytest.approx(
         (0.3181, -0.7150, 0.1809), abs=5e-5

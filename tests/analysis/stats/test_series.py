@@ -122,5 +122,6 @@ def test_short_runs_are_refused() -> None:
 
 @given(st.floats(0.1, 100), st.floats(-50, 50))
 def test_area_does_not_depend_on_the_unit_of_x(scale: float, shift: float) -> None:
-    x, y = np.array([0.0, 1.0, 4.0, 6.0]), [0.1, 0.5, 0.2, 0.9]
+    x = np.array([0.0, 1.0, 4.0, 6.0])
+    y = [0.1, 0.5, 0.2, 0.9]
     assert normalised_auc(x * scale + shift, y) == pytest.approx(normalised_auc(x, y))

@@ -88,7 +88,8 @@ def test_alpha_is_shared_by_arms_alone() -> None:
     alone, *_ = decide_stability([RunPairs(noisy, steady)], MARGIN)
     p = alone.drop.paired.p
     assert 0.025 < p < 0.1
-    lenient, strict = Rule(0.02, alpha=p * 1.01), Rule(0.02, alpha=p * 1.99)
+    lenient = Rule(0.02, alpha=p * 1.01)
+    strict = Rule(0.02, alpha=p * 1.99)
     assert decide_stability([RunPairs(noisy, steady)], lenient)[0].word == "more stable"
     assert (
         decide_stability([RunPairs(noisy, steady), RunPairs(noisy, noisy)], strict)[0].word
@@ -101,7 +102,8 @@ def test_false_verdicts_of_slow_learners_and_unequal_shapes_stay_below_alpha() -
     .083.
     """
     rng = np.random.default_rng(35)
-    slow, shape = 0, 0
+    slow = 0
+    shape = 0
     for _ in range(400):
         start = rng.normal(0.3, 0.04, 7)
         fast = _runs(start, start + 0.5, rng.normal(0.15, 0.03, 7), rng.random(7) < 0.15)

@@ -24,7 +24,8 @@ from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.recording.store.records import read_steps
 from gspo_lab.study import Run, Study, load_study
 
-STEPS, FIRST = 12, 7
+STEPS = 12
+FIRST = 7
 
 
 def held(folder: Path, format: str) -> dict[str, list[Any]]:
@@ -97,7 +98,8 @@ def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
     if find_spec({"wandb-offline": "wandb"}.get(format, format)) is None:
         pytest.skip(f"the package of {format} is not installed")
     make_lab(tmp_path, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
-    study, runs = load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "runs"
+    study = load_study(tmp_path / "studies" / "toy.toml")
+    runs = tmp_path / "runs"
     mirrored = runs / "toy" / "_mirror" / format
 
     def exported() -> dict[str, list[Any]]:
@@ -135,7 +137,8 @@ def test_a_tensorboard_that_looks_on_shows_each_step_once(tmp_path: Path) -> Non
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
     make_lab(tmp_path, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
-    study, runs = load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "runs"
+    study = load_study(tmp_path / "studies" / "toy.toml")
+    runs = tmp_path / "runs"
     file = runs / "toy" / "_mirror" / "tensorboard" / "gspo" / "s1" / "events.out.tfevents.0"
     looks_on = EventAccumulator(str(file.parent), tensor_size_guidance={"scalars": 0})
     with Mirror(runs, "toy", {"tensorboard": target("tensorboard")}) as mirror:

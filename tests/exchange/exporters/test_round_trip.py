@@ -82,7 +82,8 @@ def test_what_is_exported_and_imported_again_is_the_same(
     assert said.code == 0, said.err
     assert "not understood" not in said.out
     ingest(tmp_path / "runs")
-    expected, found = numbers(lab, "toy"), numbers(tmp_path / "runs" / "lab.db", "toy")
+    expected = numbers(lab, "toy")
+    found = numbers(tmp_path / "runs" / "lab.db", "toy")
     assert len(expected) > 6 * 5 * 20, "6 runs of 5 steps, with tens of numbers each"
     assert found == expected
     assert decided(tmp_path / "runs" / "lab.db", "toy") == decided(lab, "toy")

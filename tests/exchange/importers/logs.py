@@ -136,16 +136,19 @@ def offline_run(
         file.write(b":W&B\xe1\xbe\x00")
         left = 32768 - 7
         for record in chain(settings, history):
-            data, first = record.SerializeToString(), True
+            data = record.SerializeToString()
+            first = True
             while first or data:
                 if left < 7:
                     file.write(bytes(left))
                     left = 32768
-                piece, data = data[: left - 7], data[left - 7 :]
+                piece = data[: left - 7]
+                data = data[left - 7 :]
                 kind = bytes([(4 if not data else 3) if not first else (2 if data else 1)])
                 checksum = zlib.crc32(kind + piece).to_bytes(4, "little")
                 file.write(checksum + len(piece).to_bytes(2, "little") + kind + piece)
-                left, first = left - 7 - len(piece), False
+                left = left - 7 - len(piece)
+                first = False
     return path
 
 

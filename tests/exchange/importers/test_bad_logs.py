@@ -38,7 +38,9 @@ def folder_of(path: Path, rows: list[tuple[int, dict[str, float]]]) -> Path:
 
 TWO_RUNS = "r begins again at step 1, after step 3: two runs in one log"
 NO_NUMBER = "it holds no step with a number"
-WANDB, EVENTS, STATE = "run-a.wandb", "events.out.tfevents.1", "trainer_state.json"
+WANDB = "run-a.wandb"
+EVENTS = "events.out.tfevents.1"
+STATE = "trainer_state.json"
 LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     # source and what it is: who writes it, the file's name and content, what is said
     "trackio: no database": (
@@ -272,7 +274,8 @@ def test_what_stands_behind_a_message_that_is_none_of_wandb_s_is_left_out(tmp_pa
     file = offline_run(
         tmp_path / "run-a.wandb", [{"_step": step, "r": step / 4} for step in (1, 2)]
     )
-    kind, message = b"\1", b"\xff" * 4
+    kind = b"\1"
+    message = b"\xff" * 4
     head = zlib.crc32(kind + message).to_bytes(4, "little") + len(message).to_bytes(2, "little")
     file.write_bytes(file.read_bytes() + head + kind + message)
     assert (
@@ -285,7 +288,8 @@ def test_what_stands_behind_a_message_that_is_none_of_wandb_s_is_left_out(tmp_pa
 def three_scalars(folder: Path) -> tuple[Path, bytearray, int]:
     """An event file, its bytes, and where the record of the second of three scalars begins."""
     file = events(folder / "tb", [(step, {"r": step / 4}) for step in (1, 2, 3)])
-    data, at = bytearray(file.read_bytes()), 0
+    data = bytearray(file.read_bytes())
+    at = 0
     for _ in range(2):  # what the file says of itself, and step 1
         at += 16 + int.from_bytes(data[at : at + 8], "little")
     return file, data, at

@@ -155,7 +155,8 @@ def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
     """What GRPOConfig leaves in a checkpoint: its epsilon, rate and group, and an enumeration by
     its value.
     """
-    torch, trl = pytest.importorskip("torch"), pytest.importorskip("trl")
+    torch = pytest.importorskip("torch")
+    trl = pytest.importorskip("trl")
     folder = tmp_path / "out" / "checkpoint-3"
     trainer_state(folder / "trainer_state.json", trl_rows(range(1, 4)))
     made = trl.GRPOConfig(

@@ -18,7 +18,8 @@ import pytest
 from logs import offline_run
 
 NUMBERS = 100
-SMALL, LARGE = 3, int(os.environ.get("GSPO_LAB_LOG_MB", "12"))
+SMALL = 3
+LARGE = int(os.environ.get("GSPO_LAB_LOG_MB", "12"))
 CALL = "import sys\nfrom gspo_lab.cli import main\nsys.argv[0] = 'gspo-lab'\nmain()\n"
 
 
@@ -114,9 +115,11 @@ def imported(folder: Path, source: str, megabytes: int) -> int:
         [sys.executable, "-c", CALL, *map(str, words)], stdout=subprocess.DEVNULL
     )
     _, status, used = os.wait4(process.pid, 0)
-    seconds, process.returncode = time.monotonic() - began, os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
-    cpu, steps = used.ru_utime + used.ru_stime, taken_in(folder)
+    cpu = used.ru_utime + used.ru_stime
+    steps = taken_in(folder)
     print(
         f"{source}: {megabytes} MB, {steps:,} rows of {NUMBERS} numbers: {seconds:.0f} s by the"
         f" clock, {cpu:.0f} s of processor, {used.ru_maxrss // 1000} MB of memory"
@@ -134,5 +137,6 @@ def test_an_import_s_memory_does_not_grow_with_the_log(tmp_path: Path, source: s
     """
     if source == "tensorboard":
         pytest.importorskip("tensorboard")
-    small, large = (imported(tmp_path / str(size), source, size) for size in (SMALL, LARGE))
+    small = imported(tmp_path / str(SMALL), source, SMALL)
+    large = imported(tmp_path / str(LARGE), source, LARGE)
     assert large - small < 8_000, f"{small} and {large} kB"

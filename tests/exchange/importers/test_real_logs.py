@@ -149,7 +149,8 @@ def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path) -> None:
         compared[f"training reward, {name}"]
         for name in ("last fifth of each log", "area under its curve")
     )
-    grpo, gspo = rewards["grpo"], rewards["gspo"]
+    grpo = rewards["grpo"]
+    gspo = rewards["gspo"]
     assert tail == pytest.approx(gspo[2] - grpo[1])
     assert area == pytest.approx(
         (gspo[0] / 2 + gspo[1] + gspo[2] / 2) / 2 - (grpo[0] + grpo[1]) / 2

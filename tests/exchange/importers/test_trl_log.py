@@ -58,7 +58,8 @@ def train(arm: str, folder: Path) -> Trained:
 
         def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
             loss = super()._compute_loss(model, inputs)
-            mask_BT, logp_BT = inputs["completion_mask"].bool(), self.logp_BT
+            mask_BT = inputs["completion_mask"].bool()
+            logp_BT = self.logp_BT
             adv_BT = inputs["advantages"][:, None].expand_as(logp_BT)
             old_BT = inputs.get("old_per_token_logps", logp_BT).masked_fill(~mask_BT, 0.0)
             batch = Batch(mask_BT, adv_BT, old_BT, len(mask_BT), int(mask_BT.sum()))

@@ -35,10 +35,8 @@ def test_its_clip_fraction_is_the_lab_s_where_its_level_is_known(tmp_path: Path)
     one(tmp_path, path, "--set", "objective=grpo", arm="grpo")
     one(tmp_path, path, *GSPO, arm="gspo")
     one(tmp_path, path, arm="unknown")
-    tokens, responses = (
-        column(tmp_path, "clip_fraction_tokens"),
-        column(tmp_path, "clip_fraction_responses"),
-    )
+    tokens = column(tmp_path, "clip_fraction_tokens")
+    responses = column(tmp_path, "clip_fraction_responses")
     assert tokens["x/grpo/s0"] == responses["x/gspo/s0"] == [0.25] * 3
     assert all(math.isnan(v) for run in ("x/gspo/s0", "x/unknown/s0") for v in tokens[run])
     assert all(math.isnan(v) for run in ("x/grpo/s0", "x/unknown/s0") for v in responses[run])

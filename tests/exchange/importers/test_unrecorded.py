@@ -78,10 +78,8 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence, verdict = (
-        said.text,
-        "gspo and grpo are equivalent within the margin: +0.005",
-    )
+    sentence = said.text
+    verdict = "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
     assert said.ground.endswith(

@@ -40,7 +40,8 @@ def test_in_a_folder_of_databases_each_folder_of_runs_has_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GSPO_LAB_DATABASES", str(tmp_path / "local"))
-    one, two = one_run(tmp_path / "one", 1), one_run(tmp_path / "two", 2)
+    one = one_run(tmp_path / "one", 1)
+    two = one_run(tmp_path / "two", 2)
     for runs in (one, two):
         ingest(runs)
         assert [path.name for path in runs.iterdir()] == ["s"], (

@@ -147,8 +147,16 @@ def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: La
     with lab.opened() as evidence:
         frame = read_scores(evidence, "adding")
     assert list(frame.columns[:10]) == [
-        *("run_id", "arm", "seed", "bench", "step"),
-        *("problems", "answers", "score", "errors", "truncated"),
+        "run_id",
+        "arm",
+        "seed",
+        "bench",
+        "step",
+        "problems",
+        "answers",
+        "score",
+        "errors",
+        "truncated",
     ]
     assert list(frame.bench) == ["addition", "addition"]
     assert list(frame.iloc[0][["problems", "answers", "score", "errors", "truncated"]]) == [

@@ -66,9 +66,11 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     stability = make_lab(tmp_path, FIVE + STABILITY, seeds=5, change=right(course))
     with Evidence.open(stability) as evidence:
         found = Source(evidence, "toy")
-        verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
+        verdict = verdicts(found)["gspo"]
+        score = decision(found).verdicts["gspo"]
         terminal = "\n".join(verdict_lines(found, answer(found)))
-        section, ground = grounds(found), answer(found).ground
+        section = grounds(found)
+        ground = answer(found).ground
         tones = {
             arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()
         }
@@ -79,7 +81,8 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     )
     fold = "".join(map(str, section.body))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
-    even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
+    even = 0.4 / 0.3 - 0.1 / 0.4
+    odd = 0.45 / 0.35 - 0.1 / 0.45
     assert (verdict.estimate, score.estimate) == (
         pytest.approx((3 * even + 2 * odd) / 5),
         pytest.approx(0.42),

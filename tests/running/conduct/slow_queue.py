@@ -11,7 +11,8 @@ from gspo_lab.common.states import Exit, State
 from gspo_lab.running.launch.base import Slot, WorkerProcess
 from gspo_lab.running.launch.local import LocalPool
 
-QUEUED, LOST = [State.QUEUED] * 2, [State.LOST] * 2
+QUEUED = [State.QUEUED] * 2
+LOST = [State.LOST] * 2
 
 
 @dataclass

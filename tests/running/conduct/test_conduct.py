@@ -110,7 +110,8 @@ def test_runs_start_in_the_study_s_order(bench: Bench) -> None:
 
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None:
-    bench.steps, bench.hold = 12, {"a/s0": 3, "b/s0": 1}
+    bench.steps = 12
+    bench.hold = {"a/s0": 3, "b/s0": 1}
     conductor = bench.start()
     bench.until_held()
     for fresh in (False, True):
@@ -137,7 +138,9 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None
 
 
 def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Bench) -> None:
-    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 3}, [0]
+    bench.steps = 12
+    bench.hold = {"a/s0": 3}
+    bench.seeds = [0]
     conductor = bench.start()
     bench.until_held()
     os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
@@ -154,7 +157,9 @@ def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Benc
 
 
 def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
-    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 1, "b/s0": 1}, [0]
+    bench.steps = 12
+    bench.hold = {"a/s0": 1, "b/s0": 1}
+    bench.seeds = [0]
     conductor = bench.start()
     bench.until_held()
     workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
@@ -177,7 +182,9 @@ def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
 
 
 def test_a_second_ctrl_c_kills(bench: Bench) -> None:
-    bench.hold, bench.deaf, bench.seeds = {"a/s0": 0, "b/s0": 0}, True, [0]
+    bench.hold = {"a/s0": 0, "b/s0": 0}
+    bench.deaf = True
+    bench.seeds = [0]
     conductor = bench.start()
     bench.until_held()
     workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
@@ -193,10 +200,8 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
     """A mistake of the user, a crash, and processes that something else ends; none leaves a
     child.
     """
-    bench.seeds, bench.fail = (
-        [0, 1, 2],
-        {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"},
-    )
+    bench.seeds = [0, 1, 2]
+    bench.fail = {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"}
     found, shown = bench.conduct()
     ended = "its process was ended with exit code {}, not by the worker"
     told = {

@@ -150,7 +150,8 @@ def test_what_may_be_added_later_is_noted_once(
     bench: Bench, first: str, later: dict[str, list[str]], holds: dict[str, Any]
 ) -> None:
     """`later`: what arm b's table and those behind it become, with the edits that note it."""
-    bench.b, edits = first, []
+    bench.b = first
+    edits = []
     begin(bench, begun_run(bench))
     for bench.b, noted in later.items():
         edits += noted
@@ -173,7 +174,8 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
 
 
 def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
-    contrast, names = "verdict.contrast={a = -1, b = 1}", ["the new rule", "the old rule"]
+    contrast = "verdict.contrast={a = -1, b = 1}"
+    names = ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
     before = declare(bench.study(overrides=[contrast]), bench.home)
     assert "names" not in before["verdict"], (
@@ -184,7 +186,8 @@ def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
     assert content["verdict"] == {**before["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
     assert content["digest"] == lock_digest(content) != before["digest"]
-    first, second = (Declaration.parse(data, "here") for data in (before, content))
+    first = Declaration.parse(before, "here")
+    second = Declaration.parse(content, "here")
     assert identity(first) == identity(second), (
         "it is the same study: what replicates one replicates the other"
     )

@@ -34,13 +34,11 @@ def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
     last checkpoint.
     """
     pytest.importorskip("tensorboard")
-    bench.steps, bench.seeds, bench.hold, bench.deaf, bench.launch = (
-        6,
-        [0],
-        {"a/s0": 3},
-        True,
-        MIRROR,
-    )
+    bench.steps = 6
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 3}
+    bench.deaf = True
+    bench.launch = MIRROR
     conductor = bench.start()
     bench.until_held()
     until(lambda: list(rewards(bench.home, "a/s0")) == [0, 1])
@@ -58,7 +56,8 @@ def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
 
 def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
     pytest.importorskip("tensorboard")
-    bench.seeds, bench.launch = [0], MIRROR
+    bench.seeds = [0]
+    bench.launch = MIRROR
     bench.home.mkdir(parents=True)
     (bench.home / "_mirror").write_text("in the way")
     _, shown = bench.finish()

@@ -77,7 +77,9 @@ def driver_of(conductor: "subprocess.Popen[str]") -> int:
 
 
 def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes: RayNodes) -> None:
-    bench.steps, bench.seeds, bench.hold = 8, [0], {"a/s0": 3, "b/s0": 3}
+    bench.steps = 8
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 3, "b/s0": 3}
     conductor = bench.start(on=nodes.on)
     bench.until_held()
     first = place_of(bench, "a/s0")
@@ -103,7 +105,8 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
 def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(
     bench: Bench, nodes: RayNodes
 ) -> None:
-    bench.seeds, bench.hold = [0], {"a/s0": 1, "b/s0": 2}
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 1, "b/s0": 2}
     first = bench.start(on=nodes.on)
     bench.until_held()
     first.kill()
@@ -123,7 +126,9 @@ def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(
 
 
 def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
-    bench.seeds, bench.hold, bench.deaf = [0], {"a/s0": 1}, True
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 1}
+    bench.deaf = True
     conductor = bench.start(on=nodes.on)
     bench.until_held()
     worker = bench.worker_of("a/s0")
@@ -148,7 +153,8 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     bench.seeds = [0]
     both = [bench, Bench(bench.folder / "another")]
     for one in both:
-        one.steps, one.hold = 8, {"b/s0": 3}
+        one.steps = 8
+        one.hold = {"b/s0": 3}
     first, second = (one.start(on=nodes.on, jobs=1) for one in both)
     for one in both:
         one.until_held()

@@ -45,7 +45,8 @@ def slurm(daemons: SlurmDaemons, monkeypatch: pytest.MonkeyPatch) -> SlurmDaemon
 
 
 def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
-    bench.seeds, bench.hold = [0], {"a/s0": 1}
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 1}
     bench.launch = '[launch.slurm]\ntime = "1"\ngrace = 58\npartition = "short"'
     _, shown = bench.finish(on="slurm")
     assert re.search(
@@ -71,7 +72,9 @@ def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
     """A study whose first run is held amid its step 3, its checkpoint at step 2 behind it; that
     run's job.
     """
-    bench.steps, bench.seeds, bench.hold = 6, [0], {"a/s0": 3}
+    bench.steps = 6
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 3}
     conductor = bench.start(on="slurm", jobs=1)
     bench.until_held()
     until_said(conductor, "a/s0: started")
@@ -126,7 +129,8 @@ def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(
 def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
     bench: Bench, slurm: SlurmDaemons
 ) -> None:
-    bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 1}
+    bench.seeds = [0, 1]
+    bench.hold = {"a/s0": 1, "b/s0": 1}
     conductor = bench.start(on="slurm", jobs=3)
     bench.until_held()
     shown = until_said(
@@ -155,7 +159,9 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
 
 
 def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
-    bench.steps, bench.seeds, bench.hold = 8, [0], {"a/s0": 3}
+    bench.steps = 8
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 3}
     conductor = bench.start(on="slurm", jobs=1)
     bench.until_held()
     until_said(conductor, "a/s0: started")
@@ -179,7 +185,8 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
 def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
     bench: Bench, slurm: SlurmDaemons
 ) -> None:
-    bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 2}
+    bench.seeds = [0, 1]
+    bench.hold = {"a/s0": 1, "b/s0": 2}
     first = bench.start(on="slurm", jobs=3)
     bench.until_held()
     until_said(
@@ -214,7 +221,9 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
 
 
 def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> None:
-    bench.seeds, bench.hold, bench.deaf = [0], {"a/s0": 1}, True
+    bench.seeds = [0]
+    bench.hold = {"a/s0": 1}
+    bench.deaf = True
     conductor = bench.start(on="slurm")
     bench.until_held()
     shown = until_said(conductor, "a/s0: started")
@@ -265,9 +274,8 @@ def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_loc
     for arm, records in there.items():
         states = [(one["state"], one["step"]) for one in records if one["kind"] == "status"]
         assert states == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 3)]
-        told, undisturbed = (
-            [one for one in of[arm] if one["kind"] != "status"] for of in (there, here)
-        )
+        told = [one for one in there[arm] if one["kind"] != "status"]
+        undisturbed = [one for one in here[arm] if one["kind"] != "status"]
         assert told == undisturbed
 
 

@@ -22,7 +22,8 @@ from gspo_lab.running.conduct.run_pilots import advise, arm_of, within_factor
 from gspo_lab.study import load_study
 
 BOUND = 0.043
-LOW, HIGH = 1 - math.exp(-BOUND), math.exp(BOUND) - 1
+LOW = 1 - math.exp(-BOUND)
+HIGH = math.exp(BOUND) - 1
 """The counting engine's moves are .001 x 1..50 on mini-batch 1; a target of .15 leaves the largest
 7.5 of 50 outside: the 43rd is the bound, on both sides."""
 
@@ -35,7 +36,9 @@ def objective(bench: Bench, run: str) -> dict[str, float]:
 
 
 def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(bench: Bench) -> None:
-    bench.seeds, bench.b, bench.fail = [3], 'clip = "calibrated"', {"b/s3": "crash"}
+    bench.seeds = [3]
+    bench.b = 'clip = "calibrated"'
+    bench.fail = {"b/s3": "crash"}
     found, shown = bench.conduct()
     assert found.exit_code == 1
     assert "pilot b: finished at step 6/6" in shown
@@ -76,7 +79,9 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
 
 
 def test_a_failing_pilot_ends_the_study_before_its_first_step(bench: Bench) -> None:
-    bench.seeds, bench.b, bench.fail = [3], 'clip = "calibrated"', {"b/s1000003": "lab"}
+    bench.seeds = [3]
+    bench.b = 'clip = "calibrated"'
+    bench.fail = {"b/s1000003": "lab"}
     found, _ = bench.conduct()
     assert found.exit_code == 2
     assert "buy gloves" in found.failures[0]

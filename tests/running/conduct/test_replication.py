@@ -43,7 +43,8 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
         locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1"
     )
     assert changed.digest != changed.content_digest, "the link is locked"
-    one, other = wanted.study.runs()[0], replication("toy", runs, another=True).study.runs()[0]
+    one = wanted.study.runs()[0]
+    other = replication("toy", runs, another=True).study.runs()[0]
     assert start_folder(one, runs) != start_folder(other, runs)
     assert "toy again on seeds 3, 4, 5" in wanted.lines[0]
     assert "one of its own" in wanted.lines[1]

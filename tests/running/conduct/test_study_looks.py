@@ -25,7 +25,10 @@ LOOKS = "\n[verdict]\nlooks = [3, 5]\n"
 
 @pytest.fixture
 def looked(bench: Bench) -> Bench:
-    bench.seeds, bench.steps, bench.verdict, bench.right = [0, 1, 2, 3, 4], 2, LOOKS, FAR
+    bench.seeds = [0, 1, 2, 3, 4]
+    bench.steps = 2
+    bench.verdict = LOOKS
+    bench.right = FAR
     return bench
 
 
@@ -58,7 +61,8 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
 
 
 def test_later_seeds_wait_for_a_look_that_lacks_runs_or_resolves_nothing(looked: Bench) -> None:
-    looked.right, looked.fail = NEAR, {"b/s1": "lab"}
+    looked.right = NEAR
+    looked.fail = {"b/s1": "lab"}
     found, shown = looked.conduct()
     assert [name for name in begun(looked) if name.endswith(("s3", "s4"))] == []
     assert (
@@ -74,11 +78,14 @@ def test_later_seeds_wait_for_a_look_that_lacks_runs_or_resolves_nothing(looked:
 
 
 def test_seeds_added_later_are_description(bench: Bench) -> None:
-    bench.seeds, bench.steps, bench.right = [0, 1, 2], 2, FAR
+    bench.seeds = [0, 1, 2]
+    bench.steps = 2
+    bench.right = FAR
     bench.conduct()
     before = decision(bench.runs).verdicts["b"]
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
-    bench.seeds, bench.right = [0, 1, 2, 3, 4], {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
+    bench.seeds = [0, 1, 2, 3, 4]
+    bench.right = {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
     found, shown = bench.conduct()
     assert "noted in study.json: seeds added: 3, 4\n" in shown
     after = decision(bench.runs)

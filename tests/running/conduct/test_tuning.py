@@ -50,7 +50,10 @@ TRIALS = "count-trials"
 
 
 def tuning(bench: Bench) -> Bench:
-    bench.steps, bench.seeds, bench.verdict, bench.bonus = 3, [0, 1, 2], TUNE, BONUS
+    bench.steps = 3
+    bench.seeds = [0, 1, 2]
+    bench.verdict = TUNE
+    bench.bonus = BONUS
     return bench
 
 
@@ -139,7 +142,8 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: 
 def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
     tuned = done[0]
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
-        trials, own = Source(evidence, TRIALS), Source(evidence, "count")
+        trials = Source(evidence, TRIALS)
+        own = Source(evidence, "count")
         assert len(runs_of(trials)) == 16
         assert decided_sentences(decision(trials)) == [
             "No verdict: these are the trials on which the arms of count chose."

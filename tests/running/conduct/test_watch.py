@@ -31,7 +31,8 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def watch_of(bench: Bench, folder: RunFolder, steps: int = 100) -> RunWatch:
-    bench.steps, bench.seeds = steps, [0]
+    bench.steps = steps
+    bench.seeds = [0]
     watch = RunWatch(folder, bench.study().runs()[0])
     watch.progress.state = State.RUNNING
     return watch

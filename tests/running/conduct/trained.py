@@ -95,7 +95,8 @@ def tiny(folder: Path) -> Path:
 def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
     """Train it by this launcher, or go on; by arm every record without its times, of the statuses
     the states, and the weights."""
-    study, runs = load_study(tiny(folder)), folder / on.partition(":")[0]
+    study = load_study(tiny(folder))
+    runs = folder / on.partition(":")[0]
     found, shown = conducted(study, runs, on=on)
     assert found.exit_code == 0, shown
     out = {}

@@ -204,7 +204,8 @@ def test_a_server_with_a_second_thread_starts_commands_instead_of_forks(tmp_path
 
 @pytest.mark.slow
 def test_records_do_not_depend_on_who_starts_the_worker(tmp_path: Path, pool: LocalPool) -> None:
-    forked, command = (run_folder(tmp_path / way, NATIVE) for way in ("forked", "command"))
+    forked = run_folder(tmp_path / "forked", NATIVE)
+    command = run_folder(tmp_path / "command", NATIVE)
     process = begin(pool, forked)
     other = start_worker(command, pool.slots("cpu")[0].environment)
     until(lambda: None not in (process.poll(), other.poll()), seconds=1000)

@@ -98,7 +98,8 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(
     tmp_path: Path,
 ) -> None:
     launch = asked(tmp_path)
-    there, waits = KeeperStatus(State.RUNNING, "node 7"), KeeperStatus(State.QUEUED, "the queue")
+    there = KeeperStatus(State.RUNNING, "node 7")
+    waits = KeeperStatus(State.QUEUED, "the queue")
     process = follow(launch, Silent(waits, there, waits, there))
     launch.begin()
     seen = [f"{process.state} {process.place}"]
@@ -136,7 +137,8 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(
 def test_a_job_that_has_gone(
     tmp_path: Path, cancelled: bool, noted: dict[str, Any], order: str, code: int
 ) -> None:
-    launch, gone = asked(tmp_path), Silent(KeeperStatus(None, "the queue", cancelled))
+    launch = asked(tmp_path)
+    gone = Silent(KeeperStatus(None, "the queue", cancelled))
     if noted:
         launch.begin()
         launch.note(**noted)

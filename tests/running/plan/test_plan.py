@@ -16,7 +16,8 @@ from gspo_lab.tasks import task_key
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
-    bench.steps, bench.b = 6, 'clip = "calibrated"'
+    bench.steps = 6
+    bench.b = 'clip = "calibrated"'
     found = plan(bench.study(), bench.runs, jobs=2)
     assert [(run.id, run.state, run.steps) for run in found.runs] == [
         (f"count/{run}", "planned", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
@@ -37,7 +38,8 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Bench) -> None:
-    bench.steps, bench.b = 6, "rollout = {dynamic_sampling = 3}"
+    bench.steps = 6
+    bench.b = "rollout = {dynamic_sampling = 3}"
     bench.verdict = '[waive]\nfilter-one-arm = "what it asks for is counted"\n'
     found = plan(bench.study(), bench.runs, jobs=2)
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
@@ -147,7 +149,8 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     settings = (
         bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
     )
-    one, three = guessed_pace(settings, on_gpu=False), guessed_pace(settings, on_gpu=False, turns=3)
+    one = guessed_pace(settings, on_gpu=False)
+    three = guessed_pace(settings, on_gpu=False, turns=3)
     assert one.seconds_per_answer == 2 * 6e5 * 40 / 4e10
     assert three.seconds_per_answer == pytest.approx(2.4 * one.seconds_per_answer)
     assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * one.seconds_per_step)

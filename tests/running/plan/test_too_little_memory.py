@@ -121,7 +121,8 @@ def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
         assert memory_fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
         require_memory(study(tmp_path, model), LocalPool().slots("cpu"))
-    one, two = worker_memory(LocalPool(1).slots("cpu")), worker_memory(LocalPool(2).slots("cpu"))
+    one = worker_memory(LocalPool(1).slots("cpu"))
+    two = worker_memory(LocalPool(2).slots("cpu"))
     assert one >= two > 1e8, "a worker has its share of main memory"
 
 

@@ -47,7 +47,10 @@ def server(started: TinyServer) -> TinyServer:
         past.clear()
     started.go_on.clear()
     started.most_waiting = 0
-    started.always, started.refuse, started.context, started.answers_as = None, None, 4096, MODEL
+    started.always = None
+    started.refuse = None
+    started.context = 4096
+    started.answers_as = MODEL
     return started
 
 

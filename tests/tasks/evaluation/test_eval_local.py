@@ -86,9 +86,9 @@ def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problem
 
 
 def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
-    one, two, again = (
-        gspo_lab(*asking("tiny-qwen3", "--seed", seed)).json["scores"][0] for seed in (0, 1, 0)
-    )
+    one = gspo_lab(*asking("tiny-qwen3", "--seed", 0)).json["scores"][0]
+    two = gspo_lab(*asking("tiny-qwen3", "--seed", 1)).json["scores"][0]
+    again = gspo_lab(*asking("tiny-qwen3", "--seed", 0)).json["scores"][0]
     assert (one["run_id"] != two["run_id"], one == again) == (True, True)
 
 
@@ -161,7 +161,8 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     """Four runs of two seeds from one start; the ends of one seed are made alike too, those of the
     other differ.
     """
-    start, runs = save_model(here / "start", seed=0), here / "runs"
+    start = save_model(here / "start", seed=0)
+    runs = here / "runs"
     for run, folder in declared_runs(here, "alike", STUDY, start):
         save_model(
             folder / "checkpoints" / "final",
@@ -203,12 +204,12 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
         if line.startswith("alike/")
     }
     assert list(shown) == [
-        *(
-            "alike/grpo+gspo/s0 (shared start)",
-            "alike/grpo/s0",
-            "alike/grpo+gspo/s1 (shared start)",
-        ),
-        *("alike/grpo/s1", "alike/gspo/s0", "alike/gspo/s1"),
+        "alike/grpo+gspo/s0 (shared start)",
+        "alike/grpo/s0",
+        "alike/grpo+gspo/s1 (shared start)",
+        "alike/grpo/s1",
+        "alike/gspo/s0",
+        "alike/gspo/s1",
     ]
     assert (
         shown["alike/grpo+gspo/s1 (shared start)"] == f"{scores['alike/grpo/s1', 0]['score']:.4g}"

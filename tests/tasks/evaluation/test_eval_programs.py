@@ -115,7 +115,8 @@ def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_ei
     # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved
     # so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
-    eight, one = (rated({"a": 1500.0, "b": 1500.0}, graded, attempts) for attempts in (8, 1))
+    eight = rated({"a": 1500.0, "b": 1500.0}, graded, 8)
+    one = rated({"a": 1500.0, "b": 1500.0}, graded, 1)
     assert eight["rating"] == pytest.approx(1500)
     assert one["rating"] == pytest.approx(1500 - 400 * math.log10(15))  # 15 to 1 against it
     assert rated({"a": 1500.0, "b": 1500.0}, graded.assign(graded=[16, 7]), 8) is None

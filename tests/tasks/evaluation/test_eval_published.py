@@ -102,13 +102,12 @@ def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path
                 "--samples",
                 1,
             )
-            chat, plain = (
-                gspo_lab(*command, *options, *raw).json["scores"][0]
-                for raw in ((), ("--raw-prompts",))
-            )
+            chat = gspo_lab(*command, *options, *()).json["scores"][0]
+            plain = gspo_lab(*command, *options, *("--raw-prompts",)).json["scores"][0]
             assert (chat["answers"], chat["score"]) == (2, 0.0)
             assert chat["evaluation"] != plain["evaluation"]
-            first, last = server.asked[-4], server.asked[-1]
+            first = server.asked[-4]
+            last = server.asked[-1]
             assert (first["path"], last["path"]) == ("/v1/chat/completions", "/v1/completions")
             assert words in first["messages"][0]["content"]
             assert last["prompt"][-1] == end

@@ -141,7 +141,8 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(
     here: Path, asked: str
 ) -> None:
     runs = here / "runs"
-    before, (was, _) = tables(runs), score(runs)
+    before = tables(runs)
+    (was, _) = score(runs)
     assert 0 < was < 1
     change_grader(here, GRADER.replace("== 0", "== 1"))
     said = gspo_lab("records", "regrade", asked, "--json").json
@@ -252,7 +253,8 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
         "a worker is the only writer of a run's journal"
     )
     lines = (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()
-    first, row = json.loads(lines[0]), json.loads(lines[1])
+    first = json.loads(lines[0])
+    row = json.loads(lines[1])
     assert first["run"] == "sums/gspo/s0"
     assert (row["kind"], row["bench"], row["correct"], row["grader"]) == (
         "grade",

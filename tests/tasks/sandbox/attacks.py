@@ -95,7 +95,9 @@ def listed_attacks(text: str) -> Iterator[Attack]:
     for part in text.split("\n== ")[1:]:
         title, _, body = part.partition("\n")
         name, _, notes = title.rstrip(")").partition(" (")
-        endings, seconds, head = frozenset({"finished"}), 0.6, ""
+        endings = frozenset({"finished"})
+        seconds = 0.6
+        head = ""
         for note in filter(None, notes.split(", ")):
             if note == "HOARD":
                 head = HOARD

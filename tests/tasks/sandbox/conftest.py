@@ -113,7 +113,8 @@ def left_behind() -> list[str]:
     """Processes under the uids of this process's sandboxes, houses that descend from it, and its
     zombies.
     """
-    found, uids = [], {uid for sandbox in OPEN for uid in sandbox.uids}
+    found = []
+    uids = {uid for sandbox in OPEN for uid in sandbox.uids}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

@@ -68,7 +68,8 @@ def test_none_gets_out_and_the_next_program_is_well(
 
 
 def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) -> None:
-    numbers, waiting = [b"%d\n" % number for number in range(5)], []
+    numbers = [b"%d\n" % number for number in range(5)]
+    waiting = []
     with ThreadPoolExecutor(8) as pool:
         for attack in ATTACKS:
             stdin = host.stdin(attack.name)

@@ -12,7 +12,8 @@ import pytest
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.sandbox import seccomp_filter as calls
 
-ALLOW, KILL = 0x7FFF0000, 0x80000000
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
 EVERY = calls.REFUSED | calls.BY_ARGUMENT
 
 
@@ -20,7 +21,8 @@ def decide(code: bytes, number: int, *arguments: int, architecture: int = 0xC000
     """What the filter answers: a small machine for classic BPF."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *[*arguments, 0, 0, 0, 0, 0, 0][:6])
     program = list(struct.iter_unpack("HBBI", code))
-    accumulator, at = 0, 0
+    accumulator = 0
+    at = 0
     while True:
         operation, jump_true, jump_false, operand = program[at]
         at += 1
@@ -80,7 +82,11 @@ def test_arguments_decide_where_they_must() -> None:
     assert decide(code, 13, 17, 0, 0x7000) == ALLOW, "what happens on SIGCHLD may be asked for"
     for action in (0x7000, 1 << 40):
         assert decide(code, 13, 17, action) == refused(0), "and changed to no effect"
-    private, shared, validated, without_file, huge = 0x02, 0x01, 0x03, 0x20, 0x40000
+    private = 0x02
+    shared = 0x01
+    validated = 0x03
+    without_file = 0x20
+    huge = 0x40000
     for flags in (
         private,
         private | without_file,

@@ -274,10 +274,8 @@ def test_bytes_go_through_unchanged(sandbox: Sandbox) -> None:
     assert one(sandbox, "import sys\nsys.stdout.write(sys.stdin.read())", odd).stdout == odd
     large = b"7" * (8 << 20)  # that nobody reads, and that is read at once
     assert one(sandbox, "print('no')", large).stdout == b"no\n"
-    at_once, roomy = (
-        "import os\nprint(len(os.read(0, 1 << 30)))",
-        replace(TIGHT, memory_bytes=2 << 30),
-    )
+    at_once = "import os\nprint(len(os.read(0, 1 << 30)))"
+    roomy = replace(TIGHT, memory_bytes=2 << 30)
     assert one(sandbox, at_once, large, roomy).stdout == b"8388608\n"
 
 
@@ -378,7 +376,8 @@ def test_a_function_without_a_plain_result_has_none(
 
 
 def test_tests_stop_where_the_parent_says(sandbox: Sandbox) -> None:
-    program, seen = Program("assert input() != 'c'\nprint('ok')"), []
+    program = Program("assert input() != 'c'\nprint('ok')")
+    seen = []
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
         seen.append(index)

@@ -254,9 +254,11 @@ class Counted(threading.Condition):
 
 
 def test_who_wants_to_be_alone_is_alone() -> None:
-    crowd, log = SharedOrExclusive(), []
+    crowd = SharedOrExclusive()
+    log = []
     crowd.changed = counted = Counted()
-    inside, leave = threading.Event(), threading.Event()
+    inside = threading.Event()
+    leave = threading.Event()
 
     def among() -> None:
         with crowd.turn(alone=False):
@@ -287,7 +289,8 @@ def test_who_wants_to_be_alone_is_alone() -> None:
 def test_others_wait_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("gspo_lab.tasks.sandbox.sandbox.time.monotonic", lambda: now[0])
-    crowd, alone = SharedOrExclusive(), []
+    crowd = SharedOrExclusive()
+    alone = []
     for seconds_later in (0.0, 1.0, 52.9, 0.1, 1.0):  # at 100 s, 107, 159.9, 160 and 167
         now[0] += seconds_later
         with crowd.turn(alone=True):

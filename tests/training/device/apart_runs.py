@@ -66,7 +66,9 @@ def run_of(case: str, device: str, folder: Path) -> Run:
 
 def losses(case: str, device: str, folder: Path, stops: tuple[int, ...] = ()) -> list[float]:
     """Of a run that is stopped after so many steps, and taken up again each time."""
-    run, out, place = run_of(case, device, folder), [], folder / f"{case}-{device}{len(stops)}"
+    run = run_of(case, device, folder)
+    out = []
+    place = folder / f"{case}-{device}{len(stops)}"
     for stop in (*map(stop_after, stops), lambda: False):
         out += [update.loss for update in train(run, place, stop).updates]
     return out
@@ -79,7 +81,8 @@ def stop_after(times: int) -> Callable[[], bool]:
 
 def evaluated(case: str, folder: Path) -> list[int]:
     """How many answers the start and the end of the case's run give on the device."""
-    run, place = run_of(case, "apart", folder), RunFolder(folder / f"{case}-apart0")
+    run = run_of(case, "apart", folder)
+    place = RunFolder(folder / f"{case}-apart0")
     (place.path / "run.json").write_text(json.dumps(run.to_json()))
     task = run.settings.task
     bench = bench_of(

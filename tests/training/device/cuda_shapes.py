@@ -182,7 +182,9 @@ def batch() -> Experience:
 def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
     settings = UpdateTable(lora_rank=rank, dtype=dtype, microbatch_tokens=30)
     objective = Objective(importance_sampling_level="sequence", kl_coef=0.1)
-    shape, known, packed = PUBLISHED[name], Known(), batch()
+    shape = PUBLISHED[name]
+    known = Known()
+    packed = batch()
     made = build(shape, rank, dtype)
     with FakeTensorMode(), known:
         model = to_cuda(made)

@@ -40,7 +40,8 @@ def main(folder: Path) -> None:
 
 def _trajectory(sample: dict[str, list[float]]) -> dict[str, torch.Tensor]:
     """[1, S] as AReaL's own workflow makes them."""
-    prompt, response = sample["prompt"], sample["response"]
+    prompt = sample["prompt"]
+    response = sample["response"]
     size = len(prompt) + len(response)
     return {
         "input_ids": torch.tensor([[*prompt, *response]], dtype=torch.int64),

@@ -187,7 +187,9 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
         "gspo", "steps=11", "task.stop=[]", "rollout.tokens_per_step=1", "update.epochs=2"
     )
     memory = train(run, tmp_path / "run")
-    first, before, ten = memory.steps[0], memory.steps[8], memory.steps[9]
+    first = memory.steps[0]
+    before = memory.steps[8]
+    ten = memory.steps[9]
     assert (first.waiting_responses, first.tokens_sampled_total) == (16, 16)
     for step, record in ((0, first), (8, before)):
         assert (record.prompts, record.responses, record.prompts_total) == (4, 0, 4 * (step + 1))
@@ -238,10 +240,8 @@ def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
     # Fewer groups than mini-batches, and more than a step asks for.
     assert min(step.responses for step in memory.steps) < 8
     assert max(step.responses for step in memory.steps) > 16
-    first_sampled, tokens = (
-        memory.steps[0].tokens_sampled_total,
-        memory.steps[-1].tokens_trained_total,
-    )
+    first_sampled = memory.steps[0].tokens_sampled_total
+    tokens = memory.steps[-1].tokens_trained_total
     assert first_sampled <= 64
     assert tokens == sum(update.response_tokens for update in memory.updates)
     assert tokens < memory.steps[-1].tokens_sampled_total

@@ -48,7 +48,8 @@ def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
         make_run, "gspo", "critic.learning_rate=1e-2", "objective.whiten_advantages=false"
     )
     reward_N = torch.tensor([0.0, 1.0, 0.3, 0.7]).repeat_interleave(4)
-    rows, losses = torch.arange(16), []
+    rows = torch.arange(16)
+    losses = []
     for _ in range(30):
         critic.advantages(experience, reward_N)
         losses.append(critic.update(experience, rows)[0]["value_loss"])
@@ -82,7 +83,8 @@ def test_levels_and_the_sum(make_run: MakeRun) -> None:
         critic.advantages(experience, reward_N)
         critic.update(experience, torch.arange(16))
         found[name] = critic.advantages(experience, reward_N)
-    mask_NT, adv_NT = experience.mask_NT, found["token"]
+    mask_NT = experience.mask_NT
+    adv_NT = found["token"]
     assert torch.equal(found["sequence-token"], adv_NT)
     assert (adv_NT.amax(dim=1) - adv_NT.where(mask_NT, adv_NT.amax()).amin(dim=1)).max() > 1e-3
     total_N1 = adv_NT.sum(dim=1, keepdim=True)
@@ -116,7 +118,8 @@ def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
         make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5")
     )
     experience = pad_rollouts(rollouts(tool=True), 0, setting.device)
-    reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
+    reward_N = torch.tensor([1.0, 0.5])
+    mask_NT = experience.mask_NT
     assert torch.equal(
         setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0])
     )
@@ -145,7 +148,8 @@ def test_what_a_critic_learns_is_recorded(trained: Trained) -> None:
 
 
 def test_arms_of_a_seed_have_one_critic_at_their_start(trained: Trained) -> None:
-    grpo, gspo = (trained(arm, GAE, "steps=1") for arm in ("grpo", "gspo"))
+    grpo = trained("grpo", GAE, "steps=1")
+    gspo = trained("gspo", GAE, "steps=1")
     assert grpo.statuses[0].facts["critic"] == gspo.statuses[0].facts["critic"]
     assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest
     # Ratios are 1 on the first mini-batch, so that the levels differ by nothing but the spreading
@@ -157,7 +161,8 @@ def test_arms_of_a_seed_have_one_critic_at_their_start(trained: Trained) -> None
 
 def test_it_is_counted_and_without_one_nothing_is_recorded(trained: Trained) -> None:
     skips = "update.skip_zero_advantage=false"
-    plain, with_critic = (trained("grpo", skips, *more) for more in ((), (GAE,)))
+    plain = trained("grpo", skips, *())
+    with_critic = trained("grpo", skips, *(GAE,))
     for records, names, kind in (
         (plain.updates, OF_UPDATES, UpdateRecord),
         (plain.steps, OF_STEPS, StepRecord),
@@ -170,7 +175,8 @@ def test_it_is_counted_and_without_one_nothing_is_recorded(trained: Trained) -> 
     assert "critic" not in plain.statuses[0].facts
     # Passes over every position: sampling 1, old policy 3/4 (4 mini-batches), update 3; the critic
     # 1 and 3.
-    before, after = plain.steps[0].flops_total, with_critic.steps[0].flops_total
+    before = plain.steps[0].flops_total
+    after = with_critic.steps[0].flops_total
     assert after / before == pytest.approx((4.75 + 4) / 4.75)
     answers = [a for a in with_critic.answers if a.bench == "rollout" and a.step == 0]
     tokens = sum(a.tokens for a in answers)

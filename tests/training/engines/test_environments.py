@@ -99,7 +99,8 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
 
 def test_the_pins_name_one_version_of_what_was_tried() -> None:
     for on_gpu in (False, True):
-        wanted, areal = environment_of("verl", on_gpu), environment_of("areal", on_gpu)
+        wanted = environment_of("verl", on_gpu)
+        areal = environment_of("areal", on_gpu)
         assert "verl==0.9.1" in wanted["without_dependencies"]
         assert "areal==1.0.4" in areal["without_dependencies"]
         assert all(

@@ -39,8 +39,13 @@ for step in range(4):
 class Copies(ExternalEngine):
     """Saves its start as the model of every step; benchmarks are the lab's to ask."""
 
-    name, program, starts, packages = "copies", "Copies", "nothing", ()
-    capabilities, world_size, asks_benchmarks = Capabilities(), 1, False
+    name = "copies"
+    program = "Copies"
+    starts = "nothing"
+    packages = ()
+    capabilities = Capabilities()
+    world_size = 1
+    asks_benchmarks = False
 
     def broken(self, settings: Settings) -> Iterator[str]:
         yield from ()

@@ -195,7 +195,8 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
 def _whole(run: RunFolder, warmup: int) -> None:
     """All that three steps of four updates leave, each once."""
     assert [one["step"] for one in run.records("step")] == [0, 1, 2]
-    updates, answers = run.records("update"), run.records("answer")
+    updates = run.records("update")
+    answers = run.records("answer")
     assert [(one["step"], one["minibatch"]) for one in updates] == [
         (s, k) for s in range(3) for k in range(4)
     ]

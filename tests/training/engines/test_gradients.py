@@ -15,7 +15,8 @@ def gradient(
     parts_: RunComponents, experience: Experience, *, fresh: bool, tokens: int = 10**9
 ) -> torch.Tensor:
     """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
-    updater, model = parts_.updater, parts_.policy.model
+    updater = parts_.updater
+    model = parts_.policy.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     caught: dict[str, torch.Tensor] = {}
     updater.trained.optimizer.register_step_pre_hook(
@@ -81,7 +82,8 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     )
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
     setting = components(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))))
-    experience, rows = experience_of(setting), torch.arange(16)
+    experience = experience_of(setting)
+    rows = torch.arange(16)
     fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
     assert fresh is setting.updater.objective
     setting.policy.fill_old_policy(experience, rows)
@@ -107,7 +109,8 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
 def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     """Also of a mini-batch that takes no pass: 0 is measured there."""
     setting = components(make_run("grpo", "objective.dual_clip=1.001"))
-    experience, rows = experience_of(setting), torch.arange(16)
+    experience = experience_of(setting)
+    rows = torch.arange(16)
     setting.policy.fill_old_policy(experience, rows)
     drift(setting)
     setting.policy.microbatch_tokens = 60

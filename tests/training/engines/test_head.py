@@ -132,7 +132,8 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
         )
         want_BT, _ = whole(model, inputs, target_BT)
     torch.testing.assert_close(logp_BT, want_BT, atol=1e-6, rtol=1e-5)
-    found, want = gradient(model, logp_BT), gradient(model, want_BT)
+    found = gradient(model, logp_BT)
+    want = gradient(model, want_BT)
     assert model.lm_head.bias.grad.dtype == torch.float32
     assert float((found - want).norm() / want.norm()) < 0.01
 
@@ -175,7 +176,8 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     mask_BT = torch.ones(6, 50, dtype=torch.bool)
     model.lm_head.weight.requires_grad_(True)
     model.get_input_embeddings().requires_grad_(True)
-    vocabulary, tokens = model.config.vocab_size, mask_BT.sum()
+    vocabulary = model.config.vocab_size
+    tokens = mask_BT.sum()
 
     def seen_of() -> Largest:
         with Largest(model.lm_head.weight) as seen:

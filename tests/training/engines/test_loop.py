@@ -48,7 +48,8 @@ def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
 def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
     arm: str, overrides: tuple[str, ...], make_run: MakeRun, trained: Trained, tmp_path: Path
 ) -> None:
-    a, b = trained(arm, *overrides), train(make_run(arm, *overrides), tmp_path)
+    a = trained(arm, *overrides)
+    b = train(make_run(arm, *overrides), tmp_path)
     assert recorded(a) == recorded(b)
     assert len(a.steps) == 2
     assert [(u.step, u.minibatch) for u in a.updates] == [
@@ -68,7 +69,8 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
 
 
 def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: Trained) -> None:
-    grpo, gspo = (trained(arm, "update.learning_rate=1e-2") for arm in ("grpo", "gspo"))
+    grpo = trained("grpo", "update.learning_rate=1e-2")
+    gspo = trained("gspo", "update.learning_rate=1e-2")
     other = trained("grpo", seed=1)
     assert (
         grpo.steps[0].rollout_digest
@@ -104,7 +106,8 @@ def test_a_kill_at_the_very_end_loses_nothing(
                 worker.train(RunFolder(folder), worker.StopSignal(None))
 
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
-    calm, harried = tmp_path / "calm", tmp_path / "harried"
+    calm = tmp_path / "calm"
+    harried = tmp_path / "harried"
     for folder in (calm, harried):
         write_json(
             folder / RUN, run.to_json() | {"warm_start": str(small_start(run.settings.model))}
@@ -189,7 +192,8 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
         f"model={model}",
     )
     memory = trained("gspo", *overrides)
-    first, step = memory.updates[0], memory.steps[0]
+    first = memory.updates[0]
+    step = memory.steps[0]
     assert 0 < first.log_ratio_max_abs < 1e-4
     assert step.mismatch_abs_max == pytest.approx(first.log_ratio_max_abs)
     assert (step.evaluated_responses, first.evaluated_responses) == (4, 4)
@@ -212,7 +216,8 @@ def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Train
     assert trainer.steps[0].mismatch_abs_max > 1e-4, "the sampler's arithmetic is coarser"
     # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's
     # it moved by d.
-    a, b = trainer.updates[0], sampler.updates[0]
+    a = trainer.updates[0]
+    b = sampler.updates[0]
     assert (a.log_ratio_max_abs, a.clip_fraction_tokens) == (0.0, 0.0)
     assert b.log_ratio_std_responses == pytest.approx(
         sampler.steps[0].mismatch_std_responses, rel=1e-5
@@ -394,10 +399,12 @@ def test_a_copy_of_cispo_s_file_trains_the_same(
 ) -> None:
     shutil.copy(builtin.__file__, tmp_path / "mine.py")
     own = train(make_run("gspo", "steps=1", "objective.policy_loss=mine.py:LOSS"), tmp_path / "run")
-    of_lab, updates = (
-        [one for one in recorded(memory) if one["kind"] == "update"]
-        for memory in (trained("gspo", "steps=1", "objective.policy_loss=cispo"), own)
-    )
+    of_lab = [
+        one
+        for one in recorded(trained("gspo", "steps=1", "objective.policy_loss=cispo"))
+        if one["kind"] == "update"
+    ]
+    updates = [one for one in recorded(own) if one["kind"] == "update"]
     assert sum(row.get("gate_mean") is not None for row in of_lab) > 1
     assert all(row.get("clipped_tokens") is None for row in of_lab)
     assert updates == of_lab
@@ -430,7 +437,8 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     arm: str, steps: int, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run(arm, f"steps={steps}", "bench.lottery.every=2", *settings)
-    whole, half = train(run, tmp_path / "whole"), max(1, steps // 2)
+    whole = train(run, tmp_path / "whole")
+    half = max(1, steps // 2)
     asked = count()
     first = train(run, tmp_path / "parts", stop=lambda: next(asked) > half)
     assert len(first.steps) == half

@@ -141,11 +141,9 @@ def test_a_device_that_cannot_is_refused_in_one_line(make_run: MakeRun) -> None:
 def test_the_trainers_head_in_float32() -> None:
     model = build("tiny-qwen3", 0)
     ids = torch.arange(20, 29)[None]
-    inputs, target_BT, mask_BT = (
-        {"input_ids": ids[:, :-1]},
-        ids[:, -4:],
-        torch.ones(1, 4, dtype=torch.bool),
-    )
+    inputs = {"input_ids": ids[:, :-1]}
+    target_BT = ids[:, -4:]
+    mask_BT = torch.ones(1, 4, dtype=torch.bool)
     with computing_in("bfloat16", "cpu"):
         states_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
         logp_BT, _ = token_logprobs(
@@ -161,7 +159,8 @@ def test_the_trainers_head_in_float32() -> None:
 
 
 def test_the_samplers_head_in_float32_follows_the_weights() -> None:
-    model, tokenizer = build("tiny-qwen3", 0), byte_tokenizer()
+    model = build("tiny-qwen3", 0)
+    tokenizer = byte_tokenizer()
     sampler = TransformersSampler(model, tokenizer, "bfloat16", float32_head=True)
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(3)

@@ -72,7 +72,8 @@ objective = "gspo"
 
 
 def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
-    folder, tokenizer = tmp_path / "chats", byte_tokenizer()
+    folder = tmp_path / "chats"
+    tokenizer = byte_tokenizer()
     tokenizer.chat_template = (
         "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}{% endfor %}"
     )

@@ -66,10 +66,8 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     setting.updater.trained.optimizer.register_step_pre_hook(
         lambda *_: caught.append(torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
     )
-    first, second = (
-        torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2),
-        torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2),
-    )
+    first = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2)
+    second = torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
     for adv_NT in (first, second, first + second):
         experience = pad_rollouts(rollouts(tool=False), 0, setting.device)
         experience.credit(adv_NT)

@@ -63,7 +63,8 @@ def passed(
     policy = Policy(model, temperature=0.8, dtype="float32", microbatch_tokens=budget)
     policy._shares = shares
     weight_NT = torch.linspace(-1, 1, batch.mask_NT.numel()).view(batch.mask_NT.shape)
-    logp_NT, entropy_NT = torch.zeros(batch.mask_NT.shape), torch.zeros(batch.mask_NT.shape)
+    logp_NT = torch.zeros(batch.mask_NT.shape)
+    entropy_NT = torch.zeros(batch.mask_NT.shape)
     model.zero_grad()
     for part in microbatches(batch, torch.arange(len(logp_NT)), budget):
         with policy.forward(part, entropy=True) as forward:
@@ -84,7 +85,8 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(
     if adapters:
         add_adapters(model, rank=2, alpha=4)
     assert can_share(model)
-    apart, together = passed(model, False, budget), passed(model, True, budget)
+    apart = passed(model, False, budget)
+    together = passed(model, True, budget)
     torch.testing.assert_close(together[0], apart[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together[1], apart[1], rtol=1e-4, atol=1e-5)
     assert len(together[2]) == len(apart[2])

@@ -13,15 +13,21 @@ from gspo_lab.training.engines.native.prompt_stream import PromptStream
 from gspo_lab.training.engines.step_numbers import RunTotals, step_numbers
 
 SAME = (
-    *("prompts", "responses", "reward_mean", "reward_std", "zero_variance_groups", "grader_errors"),
-    *("response_tokens_mean", "response_tokens_t1", "response_tokens_t2", "truncated_responses"),
-    *(
-        "evaluated_responses",
-        "prompts_total",
-        "tokens_sampled_total",
-        "tokens_trained_total",
-        "updates_total",
-    ),
+    "prompts",
+    "responses",
+    "reward_mean",
+    "reward_std",
+    "zero_variance_groups",
+    "grader_errors",
+    "response_tokens_mean",
+    "response_tokens_t1",
+    "response_tokens_t2",
+    "truncated_responses",
+    "evaluated_responses",
+    "prompts_total",
+    "tokens_sampled_total",
+    "tokens_trained_total",
+    "updates_total",
     "prompt_digest",
 )
 
@@ -61,7 +67,8 @@ def test_two_engines_answers_give_one_record(make_run: MakeRun, tmp_path: Path) 
     )
     memory = train(run, tmp_path / "run")
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-    stream, totals = PromptStream(task.problems("train"), run.seed, 4), RunTotals()
+    stream = PromptStream(task.problems("train"), run.seed, 4)
+    totals = RunTotals()
     rows = [
         {**to_dict(answer), "place": index // 3 % 4, "ids": "", "logprobs": ""}
         for index, answer in enumerate(

@@ -33,32 +33,24 @@ SAME = (
     "learning_rate",
 )
 COMPARED = (
-    *(
-        "loss",
-        "grad_norm",
-        "router_grad_norm",
-        "effective_fraction_tokens",
-        "log_ratio_std_tokens",
-        "stale_k3",
-    ),
-    *(
-        "clip_fraction_tokens",
-        "clip_fraction_tokens_high",
-        "clip_fraction_tokens_low",
-        "clip_fraction_responses",
-    ),
-    *(
-        "would_clip_fraction_tokens_grpo",
-        "would_clip_fraction_tokens_gspo",
-        "flip_fraction_tokens_gspo",
-    ),
-    *(
-        "log_ratio_std_responses",
-        "log_ratio_max_abs",
-        "ess_tokens",
-        "ess_responses",
-        "router_entropy",
-    ),
+    "loss",
+    "grad_norm",
+    "router_grad_norm",
+    "effective_fraction_tokens",
+    "log_ratio_std_tokens",
+    "stale_k3",
+    "clip_fraction_tokens",
+    "clip_fraction_tokens_high",
+    "clip_fraction_tokens_low",
+    "clip_fraction_responses",
+    "would_clip_fraction_tokens_grpo",
+    "would_clip_fraction_tokens_gspo",
+    "flip_fraction_tokens_gspo",
+    "log_ratio_std_responses",
+    "log_ratio_max_abs",
+    "ess_tokens",
+    "ess_responses",
+    "router_entropy",
 )
 
 
@@ -108,7 +100,8 @@ def by_trl(
 
 
 def close(name: str, one: UpdateRecord, other: UpdateRecord) -> None:
-    a, b = getattr(one, name), getattr(other, name)
+    a = getattr(one, name)
+    b = getattr(other, name)
     told = f"{name} of update {one.step}.{one.minibatch}: {a} and {b}"
     assert (a is None) == (b is None), told
     assert a is None or a == pytest.approx(b, rel=CLOSE, abs=CLOSE), told

@@ -152,7 +152,8 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
         finished(make_run("gspo", TRL, f"engine.options={{{options}}}", *settings), tmp_path / name)
         for name, options in (("one", "processes = 1"), ("more", "processes = 2, microbatches = 2"))
     )
-    (alone,), (together,) = (without_times(folder, "step") for folder in (one, more))
+    (alone,) = without_times(one, "step")
+    (together,) = without_times(more, "step")
     for name in (
         "prompt_digest",
         "rollout_digest",

@@ -93,7 +93,9 @@ def test_each_turns_advantage_stands_on_its_tokens() -> None:
     ]
     adv_NT = turn_credit(rollouts, grades, torch.tensor([[1.0, 0.0, 0.0, 3.0]]), "group-mean")
     # First turns return 1, 0, 0, 3: mean 1. Second ones 0.75, 0, 1: mean 7/12. The third is alone.
-    low, none, high = 0.75 - 7 / 12, -7 / 12, 1 - 7 / 12
+    low = 0.75 - 7 / 12
+    none = -7 / 12
+    high = 1 - 7 / 12
     assert adv_NT.tolist() == [
         pytest.approx(row, abs=1e-6)
         for row in [
@@ -137,7 +139,8 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
 ) -> None:
     run = make(tmp_path / "study", arm, overrides=overrides)
     whole = train(run, tmp_path / "whole")
-    memory, record = Memory(), Loop.record
+    memory = Memory()
+    record = Loop.record
 
     def dies(loop: Loop, step: CompletedStep, updates: Any) -> None:
         if step.index == 1:
@@ -232,7 +235,8 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
 ) -> None:
     fed: list[int] = []
     found: list[tuple[float, float]] = []
-    draw, record = TransformersSampler.sample, Loop.record
+    draw = TransformersSampler.sample
+    record = Loop.record
 
     def noted(
         self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any

@@ -21,7 +21,8 @@ from gspo_lab.training.engines.verl import (
 )
 
 ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
-ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+ACTOR = "actor_rollout_ref.actor."
+ROLLOUT = "actor_rollout_ref.rollout."
 
 
 def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> PreparedAttempt:
@@ -45,7 +46,8 @@ def told(run: Run, *, on_gpu: bool = False, first: int = 0, **options: Any) -> d
 
 
 def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> None:
-    grpo, gspo = told(make_run("grpo", "engine=verl")), told(make_run("gspo", "engine=verl"))
+    grpo = told(make_run("grpo", "engine=verl"))
+    gspo = told(make_run("gspo", "engine=verl"))
     differs = {key: (grpo[key], gspo[key]) for key in grpo if grpo[key] != gspo[key]}
     assert differs == {
         ACTOR + "policy_loss.loss_mode": ("lab-vanilla", "lab-gspo"),
@@ -86,7 +88,8 @@ def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: in
 
 def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run: MakeRun) -> None:
     run = make_run("gspo", "engine=verl")
-    fresh, later = told(run), told(run, first=1)
+    fresh = told(run)
+    later = told(run, first=1)
     assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
     assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == (
         "resume_path",
@@ -139,7 +142,8 @@ def test_words_are_what_hydra_reads_back() -> None:
 
 def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None:
     run = make_run("gspo", "engine=verl")
-    here, there = told(run), told(run, ray="auto")
+    here = told(run)
+    there = told(run, ray="auto")
     assert here["+ray_kwargs.ray_init.address"] == "local"
     said = {key.rpartition(".")[2]: value for key, value in there.items() if ".env_vars." in key}
     assert said == environment(prepared(run))

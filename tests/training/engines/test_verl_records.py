@@ -89,7 +89,8 @@ def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
 def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
     stream = PromptStream(task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
-    ids, group = [one.id for one in stream.step(step)], run.settings.rollout.group_size
+    ids = [one.id for one in stream.step(step)]
+    group = run.settings.rollout.group_size
     asked = [one for one in answers(step) if one["place"] < len(ids) and one["sample"] < group]
     known = [{**one, "problem": ids[one["place"]]} for one in asked]
     given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes

@@ -33,14 +33,16 @@ def test_a_seed_draws_the_same_weights_and_leaves_the_global_random_state_alone(
 
 
 def test_parameters_are_those_counted_by_hand() -> None:
-    embedding, final_norm = 264 * 128, 128
+    embedding = 264 * 128
+    final_norm = 128
     attention = 2 * 128 * 128 + 2 * 128 * 64
     norms = 2 * 128
     head_norms = 2 * 32
     dense = embedding + final_norm + 4 * (attention + norms + head_norms + 3 * 128 * 256)
     assert param_counts(build("tiny-qwen3", 0)) == (dense, dense) == (625_024, 625_024)
 
-    router, expert = 16 * 128, 3 * 128 * 64
+    router = 16 * 128
+    expert = 3 * 128 * 64
     moe = [
         embedding + final_norm + 4 * (attention + norms + head_norms + router + n * expert)
         for n in (16, 2)
@@ -84,7 +86,8 @@ def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: s
         model(input_ids=ids_BS, labels=ids_BS).loss.backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
-    first, second = gradients(), gradients()
+    first = gradients()
+    second = gradients()
     assert len(called) == 2 * 2 * SMALL["layers"]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     model.set_experts_implementation("eager")

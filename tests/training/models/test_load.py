@@ -575,7 +575,8 @@ def test_a_template_is_found_where_tokenizers_keep_it(
 
 def test_built_in_tasks_alone_are_put_into_words(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
-    chats, table = str(tmp_path), TaskTable.model_validate({"name": "addition", "digits": 2})
+    chats = str(tmp_path)
+    table = TaskTable.model_validate({"name": "addition", "digits": 2})
     assert options_for(table, chats) == {"digits": 2, "words": True}
     assert options_for(table, "tiny-qwen3") == {"digits": 2}
     assert options_for(TaskTable.model_validate({"name": "addition", "words": False}), chats) == {

@@ -76,7 +76,8 @@ def test_activations_are_what_autograd_keeps(family: str, dtype: str) -> None:
     """A layer's bytes per position: two layers' minus one layer's, in the storages that the
     backward pass holds.
     """
-    one, two = (model_of(family, layers) for layers in (1, 2))
+    one = model_of(family, 1)
+    two = model_of(family, 2)
     # Under autocast the weights are cast, and the casts kept: they are counted apart.
     casts = (
         2 * sum(p.numel() for p in two.model.layers[1].parameters()) if dtype == "bfloat16" else 0
@@ -200,9 +201,8 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     assert (adapted.weights, adapted.gradients) == (2 * count + 4 * beside, 4 * beside)
     assert adapted.copies == 0.0
     tokens = {"prompt_tokens": 200, "response_tokens": 1000, "answer_tokens": 1300}
-    asked, on_cpu = (
-        estimate(SMALL, settings(tmp_path), **tokens, on_gpu=on_gpu) for on_gpu in (True, False)
-    )
+    asked = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=True)
+    on_cpu = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=False)
     assert found.context - on_cpu.context == pytest.approx(0.4e9)
     # Answers of a benchmark are sampled and not trained on: 300 more positions.
     assert asked.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)

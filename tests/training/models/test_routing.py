@@ -43,13 +43,16 @@ def by_hand(
     for z, chosen in zip(logits, chosen_NK.tolist(), strict=True):
         if family in ("deepseek_v3", "glm4_moe"):
             gates = [1 / (1 + torch.exp(-z[e])) for e in chosen]
-            divide, scale = not name.endswith("unnormalised"), 2.5
+            divide = not name.endswith("unnormalised")
+            scale = 2.5
         elif family in ("granitemoe", "gpt_oss"):
             gates = [torch.exp(z[e]) / sum(torch.exp(z[other]) for other in chosen) for e in chosen]
-            divide, scale = False, 1.0
+            divide = False
+            scale = 1.0
         else:
             gates = [torch.exp(z[e]) / torch.exp(z).sum() for e in chosen]
-            divide, scale = name in ("mixtral", "qwen3_moe"), 1.0
+            divide = name in ("mixtral", "qwen3_moe")
+            scale = 1.0
         total = sum(gates) if divide else 1.0
         rows.append(torch.stack([scale * gate / total for gate in gates]))
     return torch.stack(rows)
@@ -61,8 +64,11 @@ def by_hand(
 @pytest.mark.parametrize("side", ["left", "right"])
 @every_family
 def test_the_recorded_experts_compute_at_every_real_token(name: str, side: str) -> None:
-    model, ids, real_BS = build(name), tokens(), ragged(side)
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build(name)
+    ids = tokens()
+    real_BS = ragged(side)
+    routers = routers_of(model)
+    computed = Computed.by(model)
     routes = random_routes().masked_fill(~real_BS[..., None, None], -1)
     with (
         torch.no_grad(),
@@ -78,8 +84,11 @@ def test_the_recorded_experts_compute_at_every_real_token(name: str, side: str) 
 
 @every_family
 def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
-    model, ids, routes = build(name), tokens(), random_routes()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build(name)
+    ids = tokens()
+    routes = random_routes()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         model(ids)
     for layer, (_, router) in enumerate(routers.modules):
@@ -91,8 +100,11 @@ def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
 
 @every_family
 def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) -> None:
-    model, ids, routes = build(name), tokens(), random_routes()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build(name)
+    ids = tokens()
+    routes = random_routes()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         loss = model(ids, labels=ids).loss
     layer = 0
@@ -130,7 +142,9 @@ def _gradients(
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool) -> None:
-    model, real_BS, routes = build("qwen3_moe").train(), ragged(side), random_routes()
+    model = build("qwen3_moe").train()
+    real_BS = ragged(side)
+    routes = random_routes()
     routers = routers_of(model)
     plain, wanted = _gradients(model, routers, routes, real_BS)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
@@ -149,7 +163,8 @@ def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool
 
 
 def test_a_checkpointed_backward_outside_the_tap_fails_loudly() -> None:
-    model, ids = build("qwen3_moe").train(), tokens()
+    model = build("qwen3_moe").train()
+    ids = tokens()
     model.gradient_checkpointing_enable({"use_reentrant": False})
     with routers_of(model).tap(ROWS, POSITIONS, replay_BSLK=random_routes()):
         loss = model(ids, labels=ids).loss
@@ -160,13 +175,18 @@ def test_a_checkpointed_backward_outside_the_tap_fails_loudly() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("cut", [1, 3])
 def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
-    model, ids, real_BS, routes = build("qwen3_moe"), tokens(), ragged(side), random_routes()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build("qwen3_moe")
+    ids = tokens()
+    real_BS = ragged(side)
+    routes = random_routes()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with torch.no_grad():
         with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as whole:
             logits = model(ids, attention_mask=real_BS.long()).logits
         for rows in (slice(0, cut), slice(cut, ROWS)):
-            size, real = len(ids[rows]), real_BS[rows]
+            size = len(ids[rows])
+            real = real_BS[rows]
             with routers.tap(
                 size, POSITIONS, replay_BSLK=routes[rows], replay_mask_BS=real
             ) as part:
@@ -179,8 +199,10 @@ def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
 
 
 def test_prefill_and_decode_record_what_one_long_forward_records() -> None:
-    model, ids = build("qwen3_moe"), tokens()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build("qwen3_moe")
+    ids = tokens()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with torch.inference_mode():
         with routers.tap(ROWS, POSITIONS) as whole:
             model(ids)
@@ -196,8 +218,10 @@ def test_prefill_and_decode_record_what_one_long_forward_records() -> None:
 
 
 def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
-    model, ids = build("qwen3_moe"), tokens()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build("qwen3_moe")
+    ids = tokens()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with torch.inference_mode():
         routes = random_routes().long()
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
@@ -217,7 +241,8 @@ def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
 def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(
     name: str, dtype: torch.dtype
 ) -> None:
-    model, ids = build(name).to(dtype), tokens()
+    model = build(name).to(dtype)
+    ids = tokens()
     routers = routers_of(model)
     with torch.no_grad():
         plain = model(ids).logits
@@ -236,8 +261,10 @@ def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(
 
 @every_family
 def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(name: str) -> None:
-    model, ids = build(name), tokens()
-    routers, computed = routers_of(model), Computed.by(model)
+    model = build(name)
+    ids = tokens()
+    routers = routers_of(model)
+    computed = Computed.by(model)
     with torch.no_grad(), routers.tap(ROWS, POSITIONS) as tap:
         model(ids)
     assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), tap.natural_BSLK.long())
@@ -255,7 +282,9 @@ def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(n
 
 
 def test_the_order_of_experts_within_a_token_is_free() -> None:
-    model, ids, routes = build("mixtral"), tokens(), random_routes()
+    model = build("mixtral")
+    ids = tokens()
+    routes = random_routes()
     routers = routers_of(model)
     with torch.no_grad():
         with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
@@ -335,7 +364,8 @@ def test_routes_that_cannot_be_replayed_are_refused_at_once(
 
 
 def test_what_stands_at_padding_is_not_read() -> None:
-    routers, mask = routers_of(build("qwen3_moe")), REAL.clone()
+    routers = routers_of(build("qwen3_moe"))
+    mask = REAL.clone()
     mask[1, 2] = False
     routers.tap(ROWS, POSITIONS, replay_BSLK=_spoilt((1, 2, 1, 0), 99), replay_mask_BS=mask)
 
@@ -347,7 +377,8 @@ def _hooks(model: torch.nn.Module) -> int:
 
 
 def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
-    model, ids = build("qwen3_moe"), tokens()
+    model = build("qwen3_moe")
+    ids = tokens()
     routers = routers_of(model)
     model(ids)  # transformers sets its own hooks once
     before = _hooks(model)
@@ -373,7 +404,8 @@ def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
 
 
 def test_a_tap_is_for_one_forward_pass() -> None:
-    model, ids = build("qwen3_moe"), tokens()
+    model = build("qwen3_moe")
+    ids = tokens()
     routers = routers_of(model)
     with routers.tap(ROWS, POSITIONS):
         model(ids)
@@ -388,8 +420,11 @@ def test_a_tap_is_for_one_forward_pass() -> None:
 
 
 def test_a_tap_inside_a_tap_of_the_same_model_is_refused() -> None:
-    model, other, ids = build("qwen3_moe"), build("qwen3_moe", seed=8), tokens()
-    first, second = routers_of(model), routers_of(model)
+    model = build("qwen3_moe")
+    other = build("qwen3_moe", seed=8)
+    ids = tokens()
+    first = routers_of(model)
+    second = routers_of(model)
     with first.tap(ROWS, POSITIONS) as tap:
         with pytest.raises(LabError, match="inside a tap already"), second.tap(ROWS, POSITIONS):
             pass
@@ -403,7 +438,8 @@ def test_a_tap_inside_a_tap_of_the_same_model_is_refused() -> None:
 
 
 def test_a_forward_pass_past_a_router_is_refused() -> None:
-    model, ids = build("qwen3_moe"), tokens()
+    model = build("qwen3_moe")
+    ids = tokens()
     routers = routers_of(model)
     model.model.layers[1].mlp = torch.nn.Identity()
     with pytest.raises(LabError, match=r"MoE layers \[1\]"), routers.tap(ROWS, POSITIONS):
@@ -440,7 +476,8 @@ def test_load_cv_by_hand() -> None:
 
 
 def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
-    routes, nothing = random_routes(), ~REAL
+    routes = random_routes()
+    nothing = ~REAL
     with pytest.raises(LabError, match="no token"):
         expert_change(routes, routes, nothing)
     with pytest.raises(LabError, match="no token"):
@@ -471,7 +508,9 @@ def test_experts_compute_in_the_format_of_the_forward_pass() -> None:
 
 
 def test_the_whole_models_gradient_at_the_router_matches_finite_differences() -> None:
-    model, ids, routes = build("qwen3_moe").double(), tokens(2, 4), random_routes(2, 4)
+    model = build("qwen3_moe").double()
+    ids = tokens(2, 4)
+    routes = random_routes(2, 4)
     model.set_experts_implementation("eager")  # the grouped product knows no double precision
     routers = routers_of(model)
 
@@ -483,7 +522,8 @@ def test_the_whole_models_gradient_at_the_router_matches_finite_differences() ->
     loss().backward()
     for parameter in routers.parameters:
         for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
-            flat, width = parameter.data.view(-1), 1e-2
+            flat = parameter.data.view(-1)
+            width = 1e-2
             here = float(flat[place])
             with torch.no_grad():
                 flat[place] = here + width
@@ -497,7 +537,9 @@ def test_the_whole_models_gradient_at_the_router_matches_finite_differences() ->
 
 @every_family
 def test_the_natural_choice_stays_visible_under_replay(name: str) -> None:
-    model, ids, routes = build(name), tokens(), random_routes()
+    model = build(name)
+    ids = tokens()
+    routes = random_routes()
     routers = routers_of(model)
     with torch.no_grad():
         with routers.tap(ROWS, POSITIONS) as free:

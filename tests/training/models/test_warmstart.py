@@ -115,7 +115,9 @@ def test_the_learning_rate_rises_then_falls() -> None:
 
 @pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe"])
 def test_training_teaches_the_demonstrations(name: str) -> None:
-    model, task, losses = build(name, 0), Next(), []
+    model = build(name, 0)
+    task = Next()
+    losses = []
     state = torch.get_rng_state()
     threads = torch.get_num_threads()
     train(

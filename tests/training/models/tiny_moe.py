@@ -11,8 +11,12 @@ import transformers as tf
 
 from gspo_lab.training.models.routing import Routers
 
-VOCABULARY, EXPERTS, TOP_K, LAYERS = 24, 8, 3, 2
-ROWS, POSITIONS = 4, 7
+VOCABULARY = 24
+EXPERTS = 8
+TOP_K = 3
+LAYERS = 2
+ROWS = 4
+POSITIONS = 7
 
 SMALL: dict[str, Any] = {
     "vocab_size": VOCABULARY,

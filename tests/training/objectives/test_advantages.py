@@ -182,7 +182,8 @@ def test_a_tools_tokens_are_no_steps() -> None:
     three tokens above.
     """
     mask_BT = torch.tensor([[True, False, True, True, False]])
-    reward_BT, value_BT = row(0, 9, 0, 1, 9), row(0.5, 9, 0.2, 0.8, 9)
+    reward_BT = row(0, 9, 0, 1, 9)
+    value_BT = row(0.5, 9, 0.2, 0.8, 9)
     adv_BT, return_BT = gae(reward_BT, value_BT, mask_BT, gamma=0.9, gae_lambda=0.5)
     assert adv_BT[0].tolist() == pytest.approx([-0.0455, 0, 0.61, 0.2, 0])
     assert return_BT[0].tolist() == pytest.approx([0.4545, 0, 0.81, 1.0, 0])

@@ -89,7 +89,8 @@ def test_sequence_rule() -> None:
 
 
 def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
-    whole, skipped = measured("token"), measured("token", torch.tensor([True, True, False]))
+    whole = measured("token")
+    skipped = measured("token", torch.tensor([True, True, False]))
     assert (whole["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
     assert [name for name in whole if "clip" in name] == [
         name for name in skipped if "clip" in name
@@ -123,7 +124,8 @@ def test_spread() -> None:
     assert out["stale_k1"] == pytest.approx(-mean)
     square = (2 * LN(1.5) ** 2 + LN(0.5) ** 2 + LN(8) ** 2) / 7
     assert out["log_ratio_std_tokens"] == pytest.approx(math.sqrt(square - mean**2))
-    total, squares = 1.5 * 2 + 3 + 0.5 + 8, 2 * 2.25 + 3 + 0.25 + 64
+    total = 1.5 * 2 + 3 + 0.5 + 8
+    squares = 2 * 2.25 + 3 + 0.25 + 64
     assert out["ess_tokens"] == pytest.approx(total**2 / (7 * squares))
     assert out["chi2_tokens"] == pytest.approx(squares / 7 - 1)
     assert out["log_ratio_quantiles_tokens"][0] == pytest.approx(LN(0.5), rel=1e-6)

@@ -22,7 +22,8 @@ from gspo_lab.training.objectives.losses.covariances import ClipCov, KlCov
 from gspo_lab.training.objectives.losses.weighing import Pspo, Sapo, Vespo
 from gspo_lab.training.objectives.ratios import RATIOS
 
-LN, EXP = math.log, math.exp
+LN = math.log
+EXP = math.exp
 
 
 # Two responses, A = +1 and A = -1. The old log-probs are 0, so log pi is l_t itself.
@@ -222,7 +223,8 @@ LIMITS = [
 def test_limiting_cases(settings: Common, other: Common) -> None:
     batch, logp_BT = random_batch(3)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
-    ours, theirs = gradient(settings, batch, logp_BT)[1], gradient(other, batch, logp_BT)[1]
+    ours = gradient(settings, batch, logp_BT)[1]
+    theirs = gradient(other, batch, logp_BT)[1]
     assert torch.linalg.norm(theirs) > 0.1
     assert torch.linalg.norm(ours - theirs) <= 2e-5 * torch.linalg.norm(theirs)
 
@@ -245,7 +247,8 @@ def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
         policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2
     )
     grpo = Objective(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
-    a, b = surrogate(logp_B1, one, fspo), surrogate(logp_B1, one, grpo)
+    a = surrogate(logp_B1, one, fspo)
+    b = surrogate(logp_B1, one, grpo)
     assert float(a.loss) == pytest.approx(float(b.loss), abs=1e-12)
     assert torch.equal(a.clipped_BT, b.clipped_BT)
     assert a.clipped_BT.int()[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
@@ -326,7 +329,8 @@ def test_padding_extremes_and_parts(preset: str) -> None:
 
 
 def measured(settings: Common) -> dict[str, Any]:
-    batch, everyone = batch_of(MASK, [1.0, -1.0]), torch.ones(2, dtype=torch.bool)
+    batch = batch_of(MASK, [1.0, -1.0])
+    everyone = torch.ones(2, dtype=torch.bool)
     return ratio_measures(
         LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)}
     )

@@ -88,7 +88,8 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     # w = (1, 2) with A = +1 and (2, 1) with A = -1: the toy clips the first response whole, and
     # nothing of the second.
     l_BT = torch.tensor([[0.0, LN(2)], [LN(2), 0.0]])
-    mask_BT, adv_BT = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+    mask_BT = torch.ones(2, 2, dtype=torch.bool)
+    adv_BT = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     second: Any = "second"  # a level that only this test has
     settings = PRESETS["grpo"].replace(
         importance_sampling_level=second, clip_low=0.1, clip_high=0.1

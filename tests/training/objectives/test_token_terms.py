@@ -14,7 +14,8 @@ from torch import Tensor
 from gspo_lab.training.objectives import PRESETS, Batch, surrogate
 from gspo_lab.training.objectives.objective import k3, off_policy, token_weights, weighted_k3
 
-GRPO, LN = PRESETS["grpo"], math.log
+GRPO = PRESETS["grpo"]
+LN = math.log
 UNBIASED = GRPO.replace(kl_coef=1.0, kl_estimate="unbiased")
 
 
@@ -28,9 +29,9 @@ def test_the_unbiased_estimate_by_pencil() -> None:
     """pi = 1/2, pi_old = 1/4, pi_ref = 1/8: w = 2, d = -ln 4, so 2 (1/4 + ln 4 - 1); its gradient
     is -w d = 2 ln 4.
     """
-    new_BT, old_BT, ref_BT = (
-        torch.tensor([[LN(p)]], dtype=torch.float64) for p in (1 / 2, 1 / 4, 1 / 8)
-    )
+    new_BT = torch.tensor([[LN(1 / 2)]], dtype=torch.float64)
+    old_BT = torch.tensor([[LN(1 / 4)]], dtype=torch.float64)
+    ref_BT = torch.tensor([[LN(1 / 8)]], dtype=torch.float64)
     out, grad_BT = gradient(UNBIASED, kl_alone(old_BT, ref_BT), new_BT)
     assert float(out.kl_sum or 0) == pytest.approx(2 * (LN(4) - 3 / 4)) == float(out.loss.detach())
     assert float(grad_BT) == pytest.approx(2 * LN(4))
@@ -89,7 +90,8 @@ def test_the_entropy_is_added_to_every_token_s_term_and_aggregated_with_it() -> 
     mean over responses of token means (2 + 5) / 2. The ratios are 1, so the terms themselves are
     A."""
     entropy_BT = torch.tensor([[1.0, 3.0], [5.0, 0.0]], dtype=torch.float64)
-    zero_BT, batch = torch.zeros_like(entropy_BT), batch_of([[1, 1], [1, 0]], [2.0, 0.0])
+    zero_BT = torch.zeros_like(entropy_BT)
+    batch = batch_of([[1, 1], [1, 0]], [2.0, 0.0])
     for aggregation, plain, bonus in (
         ("token-mean", 4 / 3, 9 / 3),
         ("seq-mean-token-mean", 1.0, 7 / 2),

@@ -54,7 +54,8 @@ PENCIL = [
 
 @pytest.mark.parametrize(("w", "share", "low", "high"), PENCIL)
 def test_pencil(w: float, share: float, low: float, high: float) -> None:
-    batch, logp_BT = batch_of(MASK, [1.0, -1.0]), logp_of([2.0, 1.0, 0.5], [w, 1.0, 1.0])
+    batch = batch_of(MASK, [1.0, -1.0])
+    logp_BT = logp_of([2.0, 1.0, 0.5], [w, 1.0, 1.0])
     found = range_of(logp_BT, batch, BAPO.replace(bapo_share=share))
     assert (1 - found.clip_low, 1 + found.clip_high) == (pytest.approx(low), pytest.approx(high))
     # The loss is then GRPO's with that range, over tokens.
@@ -68,14 +69,16 @@ def test_pencil(w: float, share: float, low: float, high: float) -> None:
 
 def test_the_last_step_is_as_long_as_is_left() -> None:
     """2.82 / 3.82 = 0.7382 at an end of 1.32, where 1.3 had 2.8 / 3.8 = 0.7368."""
-    batch, logp_BT = batch_of(MASK, [1.0, -1.0]), logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
+    batch = batch_of(MASK, [1.0, -1.0])
+    logp_BT = logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
     for share, high in ((0.735, 1.3), (0.738, 1.32), (0.9, 1.32)):
         found = range_of(logp_BT, batch, BAPO.replace(bapo_share=share, bapo_clip_high=0.32))
         assert 1 + found.clip_high == pytest.approx(high)
 
 
 def test_limits() -> None:
-    batch, logp_BT = batch_of(MASK, [1.0, -1.0]), logp_of([2.0, 1.0, 0.5], [0.5, 1.0, 1.0])
+    batch = batch_of(MASK, [1.0, -1.0])
+    logp_BT = logp_of([2.0, 1.0, 0.5], [0.5, 1.0, 1.0])
     still = BAPO.replace(
         bapo_clip_low=BAPO.clip_low, bapo_clip_high=BAPO.clip_high, bapo_share=0.99
     )
@@ -94,7 +97,8 @@ def test_limits() -> None:
 
 
 def test_a_kl_term_moves_no_bound_and_a_sequence_ratio_may_be_balanced() -> None:
-    batch, logp_BT = batch_of(MASK, [1.0, -1.0]), logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
+    batch = batch_of(MASK, [1.0, -1.0])
+    logp_BT = logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
     settings = BAPO.replace(bapo_share=0.74)
     beside = replace(batch, ref_logp_BT=logp_BT - 3)
     assert range_of(logp_BT, beside, settings.replace(kl_coef=9.0)).clip_high == pytest.approx(0.35)
@@ -107,8 +111,10 @@ def test_parts_alone_would_find_other_ranges() -> None:
     """The whole mini-batch's range gives both parts the whole's gradient; each part's own range
     does not.
     """
-    mask, adv = [[1, 1], [1, 1]], [1.0, -1.0]
-    batch, logp_BT = batch_of(mask, adv), logp_of([1.5, 1.5], [0.5, 0.8])
+    mask = [[1, 1], [1, 1]]
+    adv = [1.0, -1.0]
+    batch = batch_of(mask, adv)
+    logp_BT = logp_of([1.5, 1.5], [0.5, 0.8])
 
     def gradient(rows: slice, settings: Common) -> Tensor:
         leaf = logp_BT[rows].clone().requires_grad_()
@@ -190,7 +196,8 @@ def test_the_selected_tokens(settings: KlCov | ClipCov, selected: list[list[int]
 
 def test_chance_is_the_same_each_time_and_takes_as_many_as_it_should() -> None:
     torch.manual_seed(0)
-    logp_BT, mask_BT = torch.randn(20, 10), torch.ones(20, 10, dtype=torch.bool)
+    logp_BT = torch.randn(20, 10)
+    mask_BT = torch.ones(20, 10, dtype=torch.bool)
     batch = Batch(mask_BT, torch.randn(20, 1).expand(20, 10), logp_BT, 20, 200)
     settings = ClipCov(policy_loss="clip-cov", clip_cov_share=0.1, clip_cov_low=0.5)
     moved = moved_by(logp_BT, batch, settings)

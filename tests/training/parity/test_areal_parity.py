@@ -93,7 +93,8 @@ def token_mean(settings: Objective) -> Objective:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", RULES)
 def test_areal(areal: Callable[..., Result], case: str, name: str) -> None:
-    data, settings = CASES[case](), RULES[name]
+    data = CASES[case]()
+    settings = RULES[name]
     mine = ours(data, token_mean(settings))
     agree(mine, areal(data, settings))
     if case != "empty":  # what the paper means is another objective where lengths differ
@@ -103,7 +104,8 @@ def test_areal(areal: Callable[..., Result], case: str, name: str) -> None:
 @pytest.mark.parametrize("case", ["near", "far", "empty"])
 @pytest.mark.parametrize("name", RULES)
 def test_areal_counts_clipped_tokens(areal: Callable[..., Result], case: str, name: str) -> None:
-    data, settings = CASES[case](), RULES[name]
+    data = CASES[case]()
+    settings = RULES[name]
     mine = ours(data, token_mean(settings)).clip["clip_fraction_tokens"]
     assert areal(data, settings).clip["clip_mask"] == pytest.approx(mine, abs=1e-6)
     assert mine > 0 or name == "grpo"
@@ -111,7 +113,8 @@ def test_areal_counts_clipped_tokens(areal: Callable[..., Result], case: str, na
 
 @pytest.mark.parametrize("settings", [GRPO, TIGHT], ids=["grpo", "grpo-tight"])
 def test_areal_s_c_clip_is_a_dual_clip(areal: Callable[..., Result], settings: Objective) -> None:
-    data, capped = far(), settings.replace(dual_clip=3.0)
+    data = far()
+    capped = settings.replace(dual_clip=3.0)
     mine = ours(data, token_mean(capped))
     agree(mine, areal(data, capped))
     assert mine.loss < ours(data, token_mean(settings)).loss - 0.1
@@ -134,7 +137,8 @@ def test_areal_does_not_cap_a_huge_ratio_either(areal: Callable[..., Result]) ->
     data = far()
     data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
     for settings in (GRPO, GSPO):
-        mine, other = ours(data, token_mean(settings)), areal(data, settings)
+        mine = ours(data, token_mean(settings))
+        other = areal(data, settings)
         assert mine.loss == pytest.approx(other.loss, rel=1e-6)
         assert mine.loss > 1e9
         assert torch.linalg.norm(mine.grad_BT - other.grad_BT) <= 1e-6 * torch.linalg.norm(

@@ -58,7 +58,8 @@ def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lamb
 def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
     core_algos, *_ = verl_modules
     _, value_BT, mask_BT = ragged()
-    return_BT, old_BT = torch.randn(6, 64), value_BT + 0.3 * torch.randn(6, 64)
+    return_BT = torch.randn(6, 64)
+    old_BT = value_BT + 0.3 * torch.randn(6, 64)
     found = []
     for theirs in (False, True):
         leaf = value_BT.clone().requires_grad_()
@@ -68,7 +69,8 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
             )
         else:
             out = value_loss(leaf, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=clip)
-            loss, share = out.loss, out.clipped_BT.sum() / mask_BT.sum()
+            loss = out.loss
+            share = out.clipped_BT.sum() / mask_BT.sum()
         loss.backward()
         found.append((float(loss.detach()), float(share), leaf.grad))
     assert found[0][:2] == pytest.approx(found[1][:2], abs=1e-6)
@@ -77,7 +79,8 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
 
 def test_areal_s_value_loss(areal: Any) -> None:
     _, value_BT, mask_BT = ragged()
-    return_BT, old_BT = torch.randn(6, 64), value_BT + 0.3 * torch.randn(6, 64)
+    return_BT = torch.randn(6, 64)
+    old_BT = value_BT + 0.3 * torch.randn(6, 64)
     theirs, stat = areal.ppo_critic_loss_fn(value_BT, old_BT, return_BT, 0.2, mask_BT)
     ours = value_loss(value_BT, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=0.2)
     assert float(ours.loss) == pytest.approx(float(theirs), abs=1e-6)

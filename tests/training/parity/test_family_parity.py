@@ -16,9 +16,12 @@ from gspo_lab.training.objectives import PRESETS, Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-DAPO, CISPO, SAPO, VESPO, LUSPO, GMPO = (
-    PRESETS[name] for name in ("dapo", "cispo", "sapo", "vespo", "luspo", "gmpo")
-)
+DAPO = PRESETS["dapo"]
+CISPO = PRESETS["cispo"]
+SAPO = PRESETS["sapo"]
+VESPO = PRESETS["vespo"]
+LUSPO = PRESETS["luspo"]
+GMPO = PRESETS["gmpo"]
 DR_GRPO = PRESETS["dr-grpo"].replace(aggregation_constant=float(HORIZON))
 WHOLE = ["near", "far", "empty"]
 
@@ -57,7 +60,8 @@ def test_trl_s_entropy_coefficient_is_one_of_a_token_mean(
     trl: Callable[..., Result], case: str
 ) -> None:
     """Whatever its loss; the lab's term is aggregated as the others are, which verl does too."""
-    data, settings = CASES[case](), DAPO.replace(entropy_coef=0.1)
+    data = CASES[case]()
+    settings = DAPO.replace(entropy_coef=0.1)
     agree(ours(data, settings), trl(data, settings, "dapo"))
     assert abs(ours(data, settings).loss - ours(data, DAPO).loss) > 1e-3
 

@@ -68,7 +68,8 @@ def test_trl_counts_responses_at_sequence_level_and_tokens_at_token_level(
     trl: Callable[..., Result], case: str
 ) -> None:
     data = CASES[case]()
-    token, sequence = ours(data, TIGHT).clip, ours(data, GSPO).clip
+    token = ours(data, TIGHT).clip
+    sequence = ours(data, GSPO).clip
     theirs = trl(data, TIGHT, "grpo").clip
     assert theirs["clip_ratio/region_mean"] == pytest.approx(
         token["clip_fraction_tokens"], abs=1e-6
@@ -102,7 +103,8 @@ def test_trl_delta_is_a_dual_clip(trl: Callable[..., Result]) -> None:
 def test_trl_kl(
     trl: Callable[..., Result], settings: Objective, loss_type: str, aggregation: Aggregation
 ) -> None:
-    data, beta = near(), settings.replace(kl_coef=0.5)
+    data = near()
+    beta = settings.replace(kl_coef=0.5)
     mine = ours(data, beta.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
     agree(mine, trl(data, beta, loss_type))
     assert (
@@ -120,7 +122,8 @@ def test_trl_s_bias_correction_is_the_unbiased_estimate(
 
     TRL weights by the sequence's ratio at sequence level; the paper's is the token's.
     """
-    data, settings = near(), GRPO.replace(kl_coef=0.5, kl_estimate="unbiased")
+    data = near()
+    settings = GRPO.replace(kl_coef=0.5, kl_estimate="unbiased")
     mine = ours(
         data, settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
     )
@@ -163,8 +166,10 @@ def test_trl_s_mask_of_truncated_completions(
     """It empties their masks: `truncated = "mask"` where its loss is a mean over responses, "drop"
     where it is one over tokens, whose count then lacks theirs."""
     data = near()
-    emptied_BT, adv_BT = data.mask_BT.clone(), data.adv_BT.clone()
-    emptied_BT[[1, 4]], adv_BT[[1, 4]] = False, 0.0
+    emptied_BT = data.mask_BT.clone()
+    adv_BT = data.adv_BT.clone()
+    emptied_BT[[1, 4]] = False
+    adv_BT[[1, 4]] = 0.0
     theirs = trl(replace(data, mask_BT=emptied_BT, adv_BT=adv_BT), GRPO, loss_type)
     batch = replace(data, adv_BT=adv_BT).batch()
     batch = replace(batch, tokens=int(emptied_BT.sum())) if loss_type == "dapo" else batch
@@ -212,7 +217,8 @@ def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> Non
     data = far()
     data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
     for settings in (GRPO, GSPO):
-        mine, theirs = ours(data, settings), trl(data, settings, "grpo")
+        mine = ours(data, settings)
+        theirs = trl(data, settings, "grpo")
         assert mine.loss == pytest.approx(theirs.loss, rel=1e-6)
         assert mine.loss > 1e11
         assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(
@@ -266,7 +272,8 @@ def test_verl_clip_fractions(
     verl: Callable[..., Result], case: str, name: str, settings: Objective
 ) -> None:
     data = CASES[case]()
-    mine, theirs = ours(data, settings).clip, verl(data, settings, name, "token-mean").clip
+    mine = ours(data, settings).clip
+    theirs = verl(data, settings, name, "token-mean").clip
     # verl compares the rounded products r A: a token whose two products round alike is not counted.
     assert theirs["actor/pg_clipfrac"] == pytest.approx(mine["clip_fraction_tokens"], abs=1e-6)
     assert theirs["actor/ppo_kl"] == pytest.approx(mine["stale_k1"], abs=1e-6)
@@ -301,7 +308,8 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     from verl.trainer.ppo import rollout_corr_helper as verl_correction
 
     data = near()
-    d_BT, mask_BT = (data.old_BT - data.sampler_BT) * data.mask_BT, data.mask_BT.float()
+    d_BT = (data.old_BT - data.sampler_BT) * data.mask_BT
+    mask_BT = data.mask_BT.float()
     settings = GRPO.replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
     level = "sequence" if correction == "sequence-mask" else "token"
     bound = f"{high}" if correction == "tis" else f"{low or 1e-30}_{high}"
@@ -343,7 +351,8 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
     core_algos, *_ = verl_modules
     torch.manual_seed(13)
     reward_KPG = torch.stack([torch.rand(5, 4), (torch.rand(5, 4) > 0.5).float() * 30])
-    names, weights = ("style", "correct"), (0.5, 2.0)
+    names = ("style", "correct")
+    weights = (0.5, 2.0)
     theirs, _ = core_algos.compute_gdpo_outcome_advantage(
         token_level_rewards=torch.zeros(20, 1),
         response_mask=torch.ones(20, 1),

@@ -85,7 +85,8 @@ def test_the_numbers_are_those_of_splitmix64() -> None:
         x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
         return x ^ (x >> 31)
 
-    key, golden = int(KEYS[0]), 0x9E3779B97F4A7C15
+    key = int(KEYS[0])
+    golden = 0x9E3779B97F4A7C15
     row = mix((key + mix(11 * golden & mask)) & mask)
     for entry in (0, 1, 151_935):
         bits = mix((row + entry * golden) & mask) >> 11

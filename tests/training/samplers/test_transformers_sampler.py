@@ -125,10 +125,8 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
 
 def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
     model = build("tiny-qwen3", 1, SMALL)
-    same, copy = (
-        TransformersSampler(model, TOKENIZER, "float32"),
-        TransformersSampler(model, TOKENIZER, "bfloat16"),
-    )
+    same = TransformersSampler(model, TOKENIZER, "float32")
+    copy = TransformersSampler(model, TOKENIZER, "bfloat16")
     assert (same.separate, copy.separate) == (False, True)
     before = copy.sample(requests(), SAMPLING)
     move(model, 1.3)

@@ -134,7 +134,8 @@ def test_a_reply_that_fails_ends_its_own_response_alone(sampler: TransformersSam
                 raise ReplyError("it broke")
             return REPLY
 
-    whole, broken = conversed(sampler, Echo()), conversed(sampler, Broken())
+    whole = conversed(sampler, Echo())
+    broken = conversed(sampler, Broken())
     for place in (0, 1, 3, 4, 5):  # log-probs have other last bits in another batch
         assert (broken[place].response_ids, broken[place].turns) == (
             whole[place].response_ids,

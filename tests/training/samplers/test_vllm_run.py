@@ -140,7 +140,8 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
             asked = [one for one in records(folder, "answer") if one["bench"] == "lottery"]
             assert sorted({one["step"] for one in asked}) == [0, 1, 2, 3]
             assert len((folder / "log.txt").read_text().splitlines()) < 20
-    grpo, gspo = (records(runs / arm / "s0", "step") for arm in ("grpo", "gspo"))
+    grpo = records(runs / "grpo" / "s0", "step")
+    gspo = records(runs / "gspo" / "s0", "step")
     assert grpo[0]["rollout_digest"] == gspo[0]["rollout_digest"]
     assert grpo[0]["logprob_digest"] == gspo[0]["logprob_digest"]
     assert grpo[2]["rollout_digest"] != gspo[2]["rollout_digest"]

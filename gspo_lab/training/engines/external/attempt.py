@@ -89,7 +89,8 @@ def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
         training_sampling,
     )  # with torch
 
-    stream, how = training_prompts(run, task), training_sampling(run.settings, task)
+    stream = training_prompts(run, task)
+    how = training_sampling(run.settings, task)
     group = run.settings.rollout.group_size
     for step in range(run.settings.steps):
         for place, problem in enumerate(stream.step(step)):
@@ -126,13 +127,11 @@ def task_of(run: Run, table: TaskTable) -> Task:
     return build_task(table.name, options_for(table, run.settings.model), Path(run.base))
 
 
-ATTEMPT, LIB, LOG, ANSWERS, UPDATES = (
-    "attempt.json",
-    "lib",
-    "log.jsonl",
-    "answers.jsonl",
-    "updates.jsonl",
-)
+ATTEMPT = "attempt.json"
+LIB = "lib"
+LOG = "log.jsonl"
+ANSWERS = "answers.jsonl"
+UPDATES = "updates.jsonl"
 FOLDER = "GSPO_LAB_ATTEMPT"
 """Environment variable of the program's processes: the attempt's folder."""
 

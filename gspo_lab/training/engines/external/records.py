@@ -38,28 +38,22 @@ DIGESTS = {
 }
 FROM_ANSWERS = dict.fromkeys(
     (
-        *(
-            "prompts",
-            "responses",
-            "reward_mean",
-            "reward_std",
-            "zero_variance_groups",
-            "response_tokens_mean",
-        ),
-        *(
-            "response_tokens_t1",
-            "response_tokens_t2",
-            "grader_errors",
-            "truncated_responses",
-            "prompts_total",
-        ),
-        *(
-            "tokens_sampled_total",
-            "tokens_trained_total",
-            "updates_total",
-            "prompt_digest",
-            "device_seconds_total",
-        ),
+        "prompts",
+        "responses",
+        "reward_mean",
+        "reward_std",
+        "zero_variance_groups",
+        "response_tokens_mean",
+        "response_tokens_t1",
+        "response_tokens_t2",
+        "grader_errors",
+        "truncated_responses",
+        "prompts_total",
+        "tokens_sampled_total",
+        "tokens_trained_total",
+        "updates_total",
+        "prompt_digest",
+        "device_seconds_total",
     ),
     "",
 )
@@ -68,45 +62,40 @@ too.
 """
 MEASURED = dict.fromkeys(
     (
-        *(
-            "grad_norm",
-            "learning_rate",
-            "nonfinite",
-            "responses",
-            "response_tokens",
-            "active_tokens",
-        ),
-        *(
-            "clipped_tokens",
-            "clip_fraction_tokens",
-            "clip_fraction_tokens_high",
-            "clip_fraction_tokens_low",
-        ),
-        *(
-            "clip_fraction_active_tokens",
-            "clip_fraction_positive_tokens",
-            "clip_fraction_negative_tokens",
-        ),
-        *("clip_fraction_responses", "clip_any_responses", "would_clip_fraction_tokens_grpo"),
-        *(
-            "would_clip_fraction_tokens_gspo",
-            "dual_clip_fraction_tokens",
-            "effective_fraction_tokens",
-        ),
-        *(
-            "log_ratio_std_tokens",
-            "log_ratio_std_responses",
-            "log_ratio_max_abs",
-            "log_ratio_quantiles_tokens",
-        ),
-        *(
-            "log_ratio_quantiles_responses",
-            "ratio_max_negative",
-            "ess_tokens",
-            "ess_responses",
-            "chi2_tokens",
-        ),
-        *("chi2_responses", "stale_k1", "stale_k3", "band_counts", "response_detail", "seconds"),
+        "grad_norm",
+        "learning_rate",
+        "nonfinite",
+        "responses",
+        "response_tokens",
+        "active_tokens",
+        "clipped_tokens",
+        "clip_fraction_tokens",
+        "clip_fraction_tokens_high",
+        "clip_fraction_tokens_low",
+        "clip_fraction_active_tokens",
+        "clip_fraction_positive_tokens",
+        "clip_fraction_negative_tokens",
+        "clip_fraction_responses",
+        "clip_any_responses",
+        "would_clip_fraction_tokens_grpo",
+        "would_clip_fraction_tokens_gspo",
+        "dual_clip_fraction_tokens",
+        "effective_fraction_tokens",
+        "log_ratio_std_tokens",
+        "log_ratio_std_responses",
+        "log_ratio_max_abs",
+        "log_ratio_quantiles_tokens",
+        "log_ratio_quantiles_responses",
+        "ratio_max_negative",
+        "ess_tokens",
+        "ess_responses",
+        "chi2_tokens",
+        "chi2_responses",
+        "stale_k1",
+        "stale_k3",
+        "band_counts",
+        "response_detail",
+        "seconds",
     ),
     "",
 )
@@ -139,7 +128,8 @@ def step_records(
     import torch
 
     settings = run.settings
-    group, problems = settings.rollout.group_size, stream.step(number)
+    group = settings.rollout.group_size
+    problems = stream.step(number)
     rows = sorted(
         (row for row in answers if row["bench"] == "rollout" and row["step"] == number),
         key=lambda row: (row["place"], row["sample"]),
@@ -259,7 +249,8 @@ def write_update(
     log_ratio_BT, mask_BT, adv_BT = (
         pad_sequence(list(column), batch_first=True) for column in columns
     )
-    objective, record = run.settings.objective, run.settings.record
+    objective = run.settings.objective
+    record = run.settings.record
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
     batch = Batch(
         mask_BT,

@@ -53,7 +53,9 @@ from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) -> bool:
     """True when the run is complete; False when `stop` asked for an earlier end."""
-    folder, home, steps = RunFolder(path), path / engine.name, run.settings.steps
+    folder = RunFolder(path)
+    home = path / engine.name
+    steps = run.settings.steps
     if folder.final.exists():
         return True
     recorded = {record["step"]: record for record in folder.records(StepRecord.kind)}
@@ -87,20 +89,22 @@ def _start(
     """Start the program once, from step `first` on, and write records; the steps that it has come
     to.
     """
-    python, on_gpu = (
-        python_of(engine.name),
-        run.settings.device != "cpu" and torch.cuda.is_available(),
-    )
+    python = python_of(engine.name)
+    on_gpu = run.settings.device != "cpu" and torch.cuda.is_available()
     engine.check_here(on_gpu=on_gpu)
     prepared = prepare(engine, run, folder.path, first, on_gpu=on_gpu)
     command, of_engine = engine.configure(prepared)
-    attempt, packages = prepared.attempt.path, versions(engine.packages, python)
+    attempt = prepared.attempt.path
+    packages = versions(engine.packages, python)
     sampler = {name: version for name, version in packages.items() if name.startswith("vllm")}
     known = prepared.facts | {"packages": packages, "sampler": sampler}
     sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
     env = _environment(on_gpu, python) | for_plugin(attempt) | of_engine
-    stream, done, lab_asks = training_prompts(run, prepared.task), first, not engine.asks_benchmarks
-    answers, updates = StepLines(attempt / ANSWERS), StepLines(attempt / UPDATES)
+    stream = training_prompts(run, prepared.task)
+    done = first
+    lab_asks = not engine.asks_benchmarks
+    answers = StepLines(attempt / ANSWERS)
+    updates = StepLines(attempt / UPDATES)
     wanted = sum(prompt.samples for prompt in prepared.benches)
 
     def stop_asked() -> bool:
@@ -131,7 +135,8 @@ def _start(
                 )
             made = []
             if done:  # 0 is the evaluation before the first step
-                step, trained = engine.step_of(report["data"]), updates.since(done - 1)
+                step = engine.step_of(report["data"])
+                trained = updates.since(done - 1)
                 made = step_records(
                     engine.program,
                     engine.world_size,
@@ -161,7 +166,8 @@ def _evaluated(
     engine asks its own.
     """
     run = prepared.attempt.run
-    rollout, steps = run.settings.rollout, run.settings.steps
+    rollout = run.settings.rollout
+    steps = run.settings.steps
     loaded, tokenizer = load_model(model, dtype=rollout.dtype, device=device)
     sampler = TransformersSampler(loaded, tokenizer, rows=rollout.at_a_time)
     for bench in run.settings.bench:

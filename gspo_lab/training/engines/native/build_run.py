@@ -119,7 +119,8 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     reference = None
     if settings.objective.kl_coef > 0:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
-    update, rollout = settings.update, settings.rollout
+    update = settings.update
+    rollout = settings.rollout
     lag = StalePolicy(model, rollout.staleness)
     made = look_up("sampler", rollout.sampler, SAMPLERS, base)
     options = (

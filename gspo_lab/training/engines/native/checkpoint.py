@@ -21,7 +21,8 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.load import explain_write_error
 from gspo_lab.training.models.lora import merged_state
 
-ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
+ARCHIVE_END = b"PK\x05\x06"
+ARCHIVE_END_BYTES = 22
 """What torch's archive ends in, and how long that is."""
 
 LONGEST_LINE = 1 << 12
@@ -116,7 +117,8 @@ def _owner(path: Path) -> str | None:
         line = end[end.rfind(b"\n", 0, -1) + 1 :]
         try:
             seal = json.loads(line)
-            owner, wanted = str(seal["owner"]), seal["sha256"]
+            owner = str(seal["owner"])
+            wanted = seal["sha256"]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path) from error
         if _digest(file, size - len(line) - 1, owner) != wanted:

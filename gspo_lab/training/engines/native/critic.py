@@ -71,12 +71,14 @@ class Critic:
         value_NT = torch.zeros_like(experience.old_logp_NT)
         for part in microbatches(experience, torch.arange(len(value_NT)), self._budget, every=True):
             value_NT[part.rows, : part.length] = self._values(part)
-        mask_NT, settings = experience.mask_NT, self.objective
+        mask_NT = experience.mask_NT
+        settings = self.objective
         reward_NT = at_last_token(reward_N.to(value_NT), mask_NT)
         adv_NT, return_NT = gae(
             reward_NT, value_NT, mask_NT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
         )
-        experience.value_NT, experience.return_NT = value_NT, return_NT
+        experience.value_NT = value_NT
+        experience.return_NT = return_NT
         if settings.whiten_advantages:
             adv_NT = whitened(adv_NT, mask_NT)
         if settings.importance_sampling_level == "sequence":

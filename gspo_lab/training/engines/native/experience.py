@@ -139,10 +139,8 @@ class Microbatch:
 
 def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
     """Pad rollouts into an experience with all advantages 0."""
-    prompts, responses = (
-        [r.request.prompt_ids for r in rollouts],
-        [r.response_ids for r in rollouts],
-    )
+    prompts = [r.request.prompt_ids for r in rollouts]
+    responses = [r.response_ids for r in rollouts]
     everywhere = [[True] * len(ids) for ids in responses]
     mask_NT = padded(
         [r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False
@@ -185,7 +183,8 @@ def pack_routes(
     P = experience.prompt_NP.shape[1]
     out = torch.zeros(*experience.input_mask_NS.shape, layers, top_k, dtype=torch.int16)
     for row, r in enumerate(rollouts):
-        p, t = len(r.request.prompt_ids), len(r.response_ids)
+        p = len(r.request.prompt_ids)
+        t = len(r.response_ids)
         if r.routes is None:
             raise LabError(
                 "routing_replay = 'rollout': the sampler returned no routes for"
@@ -219,9 +218,12 @@ def microbatches(
         response = max(longest_response, responses[place])
         if group and (len(group) + 1) * (prompt + response - 1) > budget:
             yield microbatch(experience, rows[group], longest_prompt, longest_response)
-            group, prompt, response = [], prompts[place], responses[place]
+            group = []
+            prompt = prompts[place]
+            response = responses[place]
         group.append(place)
-        longest_prompt, longest_response = prompt, response
+        longest_prompt = prompt
+        longest_response = response
     if group:
         yield microbatch(experience, rows[group], longest_prompt, longest_response)
 

@@ -48,7 +48,8 @@ def token_logprobs(
             states_NH = hidden_BSH.flatten(0, 1)[place_BT[mask_BT]]
     else:
         logits_BTV = model(**inputs, use_cache=False, logits_to_keep=length).logits
-        states_NH, weights = logits_BTV[mask_BT], (None, None)
+        states_NH = logits_BTV[mask_BT]
+        weights = (None, None)
     target_N = target_BT[mask_BT]
     size = 4 * len(target_N) * model.config.get_text_config().vocab_size
     with torch.autocast(states_NH.device.type, enabled=False) if float32_head else nullcontext():
@@ -132,11 +133,14 @@ class _InBlocks(torch.autograd.Function):
             states_NH = states_NH.to(torch.get_autocast_dtype(device))
         head = _Blocks(states_NH, weight_VH, bias_V, temperature)
         logit_N = torch.zeros(len(target_N), device=target_N.device)
-        largest_N, sum_N, weighted_N = torch.full_like(logit_N, -torch.inf), logit_N, logit_N
+        largest_N = torch.full_like(logit_N, -torch.inf)
+        sum_N = logit_N
+        weighted_N = logit_N
         kept = []
         for columns in head.columns():
             logits_Nv = head.logits(columns)
-            before_N, largest_N = largest_N, largest_N.maximum(logits_Nv.amax(dim=1))
+            before_N = largest_N
+            largest_N = largest_N.maximum(logits_Nv.amax(dim=1))
             rescale_N = (before_N - largest_N).exp()
             exp_Nv = (logits_Nv - largest_N[:, None]).exp_()
             sum_N = sum_N * rescale_N + exp_Nv.sum(dim=1)
@@ -152,7 +156,8 @@ class _InBlocks(torch.autograd.Function):
         ctx.set_materialize_grads(
             False
         )  # an entropy that no loss reads costs the backward pass nothing
-        ctx.temperature, ctx.kept = temperature, kept
+        ctx.temperature = temperature
+        ctx.kept = kept
         return logit_N - logsum_N, entropy_N
 
     @staticmethod
@@ -168,7 +173,8 @@ class _InBlocks(torch.autograd.Function):
             else (grad_logp_N != 0) | (grad_entropy_N != 0)
         )
         rows_n = used_N.nonzero()[:, 0]
-        grad_n, target_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None], target_N[rows_n]
+        grad_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None]
+        target_n = target_N[rows_n]
         every = _Blocks(states_NH, weight_VH, bias_V, ctx.temperature)
         some = _Blocks(states_NH[rows_n], weight_VH, bias_V, ctx.temperature)
         grad_states_NH = (

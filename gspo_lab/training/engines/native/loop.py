@@ -87,7 +87,9 @@ class Loop(TrainingRun):
         return True
 
     def _step(self, index: int) -> None:
-        settings, parts, clock = self.settings, self.parts, Clock()
+        settings = self.settings
+        parts = self.parts
+        clock = Clock()
         sampled = self._sampled(index, clock)
         rollouts = [response for group in sampled.training for response in group.responses]
         grades = [grade for group in sampled.training for grade in group.grades]
@@ -131,7 +133,8 @@ class Loop(TrainingRun):
         DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same
         has no gradient. The rewards that decide are the grader's, before length costs anything.
         """
-        rollout, out = self.settings.rollout, Sampled()
+        rollout = self.settings.rollout
+        out = Sampled()
         for turn in range(max(rollout.dynamic_sampling, 1)):
             others = (
                 self._replacement_groups(step, len(out.training), len(out.dropped))
@@ -169,7 +172,8 @@ class Loop(TrainingRun):
         """As many other problems as groups are missing, in an order of the step's own: which one
         stands in a place of the step depends on the seed alone, not on how many rounds an arm may
         ask."""
-        per_step, first = self.settings.rollout.prompts_per_step, kept + dropped
+        per_step = self.settings.rollout.prompts_per_step
+        first = kept + dropped
         order = PromptStream(self.problems, self.seed, per_step, f"others of step {step}")
         problems = order.take(first - per_step, per_step - kept)
         return self._by_problem(problems, self.requests(step, problems, first))
@@ -184,10 +188,13 @@ class Loop(TrainingRun):
     def _positions(
         self, rollouts: Sequence[Rollout], experience: Experience, minibatches: int
     ) -> float:
-        update, updater, parts = self.settings.update, self.parts.updater, max(minibatches, 1)
+        update = self.settings.update
+        updater = self.parts.updater
+        parts = max(minibatches, 1)
         known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
         old_share = (parts - 1) / parts if self.parts.asks_old_policy else 0.0
-        first, later = (updater.sees_first(fresh=fresh) for fresh in (True, False))
+        first = updater.sees_first(fresh=True)
+        later = updater.sees_first(fresh=False)
         seen = first / parts + later * (update.epochs - 1 / parts)
         passes = old_share + 3 * update.epochs + seen + (self.parts.reference is not None)
         of_critic = (
@@ -199,7 +206,8 @@ class Loop(TrainingRun):
         """Whole groups, shared out as evenly as they go; where there are fewer groups than
         mini-batches, one each.
         """
-        update, group = self.settings.update, self.settings.rollout.group_size
+        update = self.settings.update
+        group = self.settings.rollout.group_size
         groups = len(experience.mask_NT) // group
         rows_PG = torch.arange(groups * group, device=self.parts.device).view(groups, group)
         parts = rows_PG.tensor_split(min(update.minibatches, groups)) if groups else ()

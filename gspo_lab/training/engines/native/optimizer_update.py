@@ -74,7 +74,8 @@ class UpdateResult:
         """Put one microbatch's outcome at its rows' places."""
         places = torch.searchsorted(self.minibatch.rows, part.rows)
         for name in ("log_ratio", "clipped", "weight", "gate", "dual_clipped"):
-            whole_MT, x_BT = getattr(self, f"{name}_MT"), getattr(out, f"{name}_BT")
+            whole_MT = getattr(self, f"{name}_MT")
+            x_BT = getattr(out, f"{name}_BT")
             if whole_MT is not None and x_BT is not None:
                 whole_MT[places, : part.length] = x_BT
         self.loss += float(out.loss.detach())
@@ -160,7 +161,8 @@ class Updater:
         pass over the whole before it."""
         if not self.sees_first(fresh=minibatch.fresh):
             return self.objective, None
-        rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
+        rows = minibatch.rows
+        mask_MT = experience.mask_NT[minibatch.rows]
         logp_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
             with self.policy.forward(
@@ -228,8 +230,10 @@ def update_record(
     """The record of an update, on request with every response's own numbers and with every
     token's.
     """
-    objective, rows = updater.objective, done.minibatch.rows
-    mask_MT, adv_MT = experience.mask_NT[rows], experience.adv_NT[rows]
+    objective = updater.objective
+    rows = done.minibatch.rows
+    mask_MT = experience.mask_NT[rows]
+    adv_MT = experience.adv_NT[rows]
     evaluated_M = experience.evaluated_N[rows]
     fields = ratio_measures(
         done.log_ratio_MT,
@@ -290,7 +294,9 @@ def _routing_fields(updater: Updater, experience: Experience, done: UpdateResult
     routers = updater.policy.routers
     if routers is None or not done.forwards:
         return {}
-    old, new, entropy = [], [], []
+    old = []
+    new = []
+    entropy = []
     for part, forward in done.forwards:
         assert forward.natural_BSLK is not None
         assert forward.router_entropy_BSL is not None

@@ -66,7 +66,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     B, S = part.input_BS.shape
     P = S - part.length + 1
     fed_BR = part.attention_BS[:, P:]  # fed response tokens: all but the last
-    prompt_BP, real_BP = part.input_BS[:, :P], part.attention_BS[:, :P]
+    prompt_BP = part.input_BS[:, :P]
+    real_BP = part.attention_BS[:, :P]
     _, group_B = torch.unique(
         torch.cat([prompt_BP, real_BP.long()], dim=1), dim=0, return_inverse=True
     )
@@ -84,7 +85,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     C = P + int(total_G.max())
     if C > LONGEST or G * C > WORTH * B * S:
         return None
-    device, R = part.input_BS.device, fed_BR.shape[1]
+    device = part.input_BS.device
+    R = fed_BR.shape[1]
     ids_GC = part.input_BS.new_zeros(G, C)
     position_GC = torch.zeros_like(ids_GC)
     owner_GC = torch.full(
@@ -94,17 +96,16 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     position_GC[:, :P] = (real_BP[first_G].long().cumsum(dim=1) - 1).clamp(min=0)
     owner_GC[:, P:] = -2
     owner_GC[:, :P].masked_fill_(~real_BP[first_G], -2)
-    row_BR, offset_BR = (
-        torch.arange(B, device=device)[:, None].expand(B, R),
-        torch.arange(R, device=device).expand(B, R),
-    )
+    row_BR = torch.arange(B, device=device)[:, None].expand(B, R)
+    offset_BR = torch.arange(R, device=device).expand(B, R)
     column_BR = P + behind_B[:, None] + offset_BR
     at = (group_B[row_BR[fed_BR]], column_BR[fed_BR])
     ids_GC[at] = part.input_BS[:, P:][fed_BR]
     position_GC[at] = (real_BP.sum(dim=1)[:, None] + offset_BR)[fed_BR]
     owner_GC[at] = row_BR[fed_BR]
     causal_CC = torch.ones(C, C, dtype=torch.bool, device=device).tril()
-    query_GC1, key_G1C = owner_GC[:, :, None], owner_GC[:, None, :]
+    query_GC1 = owner_GC[:, :, None]
+    key_G1C = owner_GC[:, None, :]
     seen_GCC = causal_CC & ((key_G1C == -1) | (key_G1C == query_GC1)) & (key_G1C != -2)
     seen_GCC |= torch.eye(
         C, dtype=torch.bool, device=device

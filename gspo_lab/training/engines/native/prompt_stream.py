@@ -51,7 +51,8 @@ def tasks_of(run: Run) -> tuple[Task, dict[str, Task], dict[str, str]]:
     a digest of its name, its options and the user's files behind it. LabError where one lacks the
     isolation that it asks for.
     """
-    settings, base = run.settings, Path(run.base)
+    settings = run.settings
+    base = Path(run.base)
     tables = {
         "train": settings.task,
         **{bench.name: bench.task or settings.task for bench in settings.bench},

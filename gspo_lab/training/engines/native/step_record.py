@@ -133,7 +133,8 @@ def step_record(
     step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals
 ) -> StepRecord:
     """The record of a step; `totals` have counted it."""
-    experience, laps = step.experience, step.clock.laps
+    experience = step.experience
+    laps = step.clock.laps
     moe = parts.policy.routers is not None
     replayed = {
         "none": None,
@@ -171,7 +172,9 @@ def _response_fields(step: CompletedStep) -> dict[str, Any]:
     """What follows from the responses trained on, and the rewards of the step's own prompts, which
     arms share.
     """
-    rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
+    rollouts = step.rollouts
+    dropped = step.dropped or ()
+    reward_PG = step.reward_PG
     out = step_numbers(
         reward_PG,
         (grade.reward for grade in (*step.grades, *dropped)),
@@ -187,7 +190,8 @@ def _response_fields(step: CompletedStep) -> dict[str, Any]:
         }
     if rollouts:
         out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
-        value_NT, return_NT = step.experience.value_NT, step.experience.return_NT
+        value_NT = step.experience.value_NT
+        return_NT = step.experience.return_NT
         if value_NT is not None and return_NT is not None:
             out["value_explained_variance"] = explained_variance(
                 value_NT, return_NT, step.experience.mask_NT

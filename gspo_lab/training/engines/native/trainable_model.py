@@ -34,7 +34,8 @@ def trim_freed_memory() -> None:
 def accumulate_tied_gradient(model: Any) -> None:
     """Have a tied embedding add to its head's gradient, from now on. Embeddings that do more than
     look rows up stay as they are."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding = model.get_input_embeddings()
+    head = model.get_output_embeddings()
     tied = head is not None and head.weight is embedding.weight
     if tied and type(embedding) is torch.nn.Embedding and embedding.max_norm is None:
         embedding.register_forward_hook(_detour)
@@ -56,12 +57,14 @@ class _Rows(torch.autograd.Function):
     def forward(
         ctx: Any, anchor: Tensor, rows_BSH: Tensor, ids_BS: Tensor, embedding: torch.nn.Embedding
     ) -> Tensor:
-        ctx.ids_BS, ctx.embedding = ids_BS, embedding
+        ctx.ids_BS = ids_BS
+        ctx.embedding = embedding
         return rows_BSH.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
-        weight, real_BS = ctx.embedding.weight, torch.ones_like(ctx.ids_BS, dtype=torch.bool)
+        weight = ctx.embedding.weight
+        real_BS = torch.ones_like(ctx.ids_BS, dtype=torch.bool)
         if ctx.embedding.padding_idx is not None:
             real_BS = ctx.ids_BS != ctx.embedding.padding_idx
         if weight.grad is None:
@@ -70,7 +73,8 @@ class _Rows(torch.autograd.Function):
         return None, None, None, None
 
 
-FIRST_SCALE, DOUBLED_AFTER = 2.0**16, 2000
+FIRST_SCALE = 2.0**16
+DOUBLED_AFTER = 2000
 """The first factor of a loss in float16, and after how many updates without overflow it doubles (as
 torch's).
 """

@@ -117,7 +117,8 @@ class TrainingRun:
         """The responses asked for, in their order, with the turns that the task has; `problems` are
         the requests'.
         """
-        parts, sampler = self.parts, self.parts.sampler
+        parts = self.parts
+        sampler = self.parts.sampler
         self.folder.enter(Phase.SAMPLING)
         routes = self.settings.routing_replay == "rollout" or (
             parts.policy.routers is not None and sampler.separate and sampler.tells_routes
@@ -174,7 +175,8 @@ class TrainingRun:
     ) -> Experience:
         """The batch as tensors, with its advantages; the old policy is not yet known in it. Where
         turns are credited `grades` tell what each has earned, and the rewards by name."""
-        parts, how = self.parts, self.settings.objective
+        parts = self.parts
+        how = self.settings.objective
         self.folder.enter(Phase.UPDATING)
         experience = pad_rollouts(rollouts, parts.tokenizer.pad_token_id, parts.device)
         if not rollouts:
@@ -202,11 +204,10 @@ class TrainingRun:
 
     def record(self, step: CompletedStep, updates: Sequence[UpdateResult]) -> None:
         """Count a step that has been trained on, and write all that is recorded of it."""
-        settings, parts = self.settings, self.parts
-        detail, tokens = (
-            step.index % settings.record.detail_every == 0,
-            settings.record.token_detail,
-        )
+        settings = self.settings
+        parts = self.parts
+        detail = step.index % settings.record.detail_every == 0
+        tokens = settings.record.token_detail
         records: list[Record] = [
             update_record(
                 parts.updater, step.experience, update, detail=detail, token_detail=tokens
@@ -233,7 +234,8 @@ class TrainingRun:
         """Ask the benchmarks that are due after `done` steps; all are at the start and at the
         end.
         """
-        steps, parts = self.settings.steps, self.parts
+        steps = self.settings.steps
+        parts = self.parts
         due = [
             bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0
         ]
@@ -242,7 +244,8 @@ class TrainingRun:
         self.folder.enter(Phase.EVALUATING)
         with parts.lag.sample_current_weights(parts.sampler):
             for bench in due:
-                task, sampler = parts.bench_tasks[bench.name], parts.sampler
+                task = parts.bench_tasks[bench.name]
+                sampler = parts.sampler
                 self.sink.write(
                     evaluate(
                         bench,

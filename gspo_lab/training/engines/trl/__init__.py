@@ -101,7 +101,9 @@ def _not_its_own(settings: Settings) -> str | None:
 
 def trainer_settings(settings: Settings, processes: int, microbatches: int) -> dict[str, Any]:
     """GRPOConfig's keywords, but for the run's own: seed, steps, folder, device."""
-    update, rollout, objective = settings.update, settings.rollout, settings.objective
+    update = settings.update
+    rollout = settings.rollout
+    objective = settings.objective
     per_process = responses(settings) // (update.minibatches * processes * microbatches)
     return {
         # -mean over responses of mean over tokens of min(r A, clip(r) A): TRL's default, dapo, is
@@ -154,8 +156,12 @@ DEFINITIONS = {
 }
 """Its columns that mean something else than in the lab."""
 UNTOLD = (
-    *("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses"),
-    *("dropped_groups", "overlong_penalty"),
+    "version_lag_mean",
+    "version_lag_max",
+    "mixed_version_share",
+    "waiting_responses",
+    "dropped_groups",
+    "overlong_penalty",
 )
 """What is recorded of settings of a rollout that it does not vary."""
 
@@ -238,23 +244,23 @@ class TrlEngine:
         """
         quiet = ",".join(f"{rank}:3" for rank in range(1, self.processes))
         return [
-            *(
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--local-addr",
-                "127.0.0.1",
-            ),
-            *(
-                "--nproc-per-node",
-                str(self.processes),
-                "--log-dir",
-                logs,
-                *(("--redirects", quiet) if quiet else ()),
-            ),
-            *("-m", "gspo_lab.training.engines.trl.rank_process", str(folder)),
-            *(str(self.processes), str(self.microbatches), self.sampling),
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--local-addr",
+            "127.0.0.1",
+            "--nproc-per-node",
+            str(self.processes),
+            "--log-dir",
+            logs,
+            *(("--redirects", quiet) if quiet else ()),
+            "-m",
+            "gspo_lab.training.engines.trl.rank_process",
+            str(folder),
+            str(self.processes),
+            str(self.microbatches),
+            self.sampling,
         ]
 
 

@@ -56,7 +56,8 @@ class Share:
         if accelerator.is_main_process:
             course.need_grades(step, grades)
         experience = course.experience(rollouts, reward_PG)
-        processes, known = accelerator.num_processes, self.old_logp_nT is not None
+        processes = accelerator.num_processes
+        known = self.old_logp_nT is not None
         batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, known)
         if self.old_logp_nT is not None:
             assert self.entropy_nT is not None
@@ -104,7 +105,8 @@ class RolloutBatch:
 
     def step(self, clock: Clock, updates: Sequence[UpdateResult]) -> CompletedStep:
         """The step that has been trained on."""
-        course, problems = self.course, self.course.prompts.step(self.index)
+        course = self.course
+        problems = self.course.prompts.step(self.index)
         epochs = course.settings.update.epochs
         return CompletedStep(
             self.index,
@@ -159,10 +161,8 @@ def updated(
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    which, objective = (
-        MinibatchRows(batch.index, index, rows_M, fresh=False),
-        course.parts.updater.objective,
-    )
+    which = MinibatchRows(batch.index, index, rows_M, fresh=False)
+    objective = course.parts.updater.objective
     done = UpdateResult(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
     done.loss = float(out.loss)
     if taps:
@@ -205,9 +205,9 @@ def _gathered(accelerator: Any, x_n: Tensor) -> Tensor:
 def _gathered_positions(accelerator: Any, x_nS: Tensor, length: int) -> Tensor:
     """The same of what is known of positions, the last `length` of them a response's: prompts
     padded on the left, and without the last position, which the lab does not feed."""
-    kind, x_nS = (
-        x_nS.dtype,
-        x_nS.int() if x_nS.dtype == torch.int16 else x_nS,
+    kind = x_nS.dtype
+    x_nS = (
+        x_nS.int() if x_nS.dtype == torch.int16 else x_nS
     )  # which processes cannot send each other
     at = x_nS.shape[1] - length
     prompt_nP = accelerator.pad_across_processes(x_nS[:, :at].contiguous(), dim=1, pad_first=True)

@@ -84,7 +84,8 @@ class _Drawing:
     """The log-probs of drawn tokens: those that a pass is given were drawn from the pass before."""
 
     def __init__(self, model: Any, temperature: float) -> None:
-        self._model, self._temperature = model, temperature
+        self._model = model
+        self._temperature = temperature
         self._logp_nV: Tensor | None = None
         self._columns: list[Tensor] = []
 
@@ -211,9 +212,12 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     # A rollout batch, in this process's share of it.
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self.clock, self.share = Clock(), Share()
+        self.clock = Clock()
+        self.share = Share()
         out: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        settings, index, count = self.course.settings, self.accelerator.process_index, len(inputs)
+        settings = self.course.settings
+        index = self.accelerator.process_index
+        count = len(inputs)
         reward_PG = self.rewards_N.view(-1, settings.rollout.group_size)
         adv_PG = advantages(reward_PG, settings.objective.advantage)
         out["advantages"] = adv_PG.flatten()[index * count : (index + 1) * count]
@@ -231,7 +235,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def rollout(self, prompts: list[str]) -> dict[str, Any]:
         """TRL's `rollout_func`: this process's share of the samples, the lab's or TRL's own."""
-        course, first = self.course, self.accelerator.process_index * len(prompts)
+        course = self.course
+        first = self.accelerator.process_index * len(prompts)
         requests = course.requests(self.step)[first : first + len(prompts)]
         problems = course.prompts.step(self.step)
         group = course.settings.rollout.group_size
@@ -284,7 +289,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         parts = []
         size = batch_size or len(input_ids)
         for first in range(0, len(input_ids), size):
-            ids_bS, mask_bS = input_ids[first : first + size], attention_mask[first : first + size]
+            ids_bS = input_ids[first : first + size]
+            mask_bS = attention_mask[first : first + size]
             with ExitStack() as taps:
                 tap = (
                     None
@@ -365,7 +371,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         index = len(self.updates)
         update = updated(self.accelerator, self.course, self.batch, self.passes, index)
         self.passes = []
-        grad_norm, loss = logs["grad_norm"], logs["loss"]
+        grad_norm = logs["grad_norm"]
+        loss = logs["loss"]
         finite = math.isfinite(grad_norm) and math.isfinite(loss) and self.moment.alive
         update.moved = OptimizerStep(grad_norm, logs["learning_rate"], finite)
         update.router_grad_norm = self.router_grad_norm

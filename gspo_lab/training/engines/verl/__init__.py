@@ -36,7 +36,8 @@ RECORDS = {
 }
 
 BACKENDS = ("fsdp2", "megatron")
-CHECKPOINTS, STEP = "checkpoints", "global_step_"
+CHECKPOINTS = "checkpoints"
+STEP = "global_step_"
 """verl's folder of checkpoints beside the attempts, and the beginning of each one's name."""
 
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
@@ -59,7 +60,9 @@ class VerlEngine(ExternalEngine):
     verl's configuration, which may contradict no key of the study.
     """
 
-    name, program, starts = "verl", "verl", "Ray, model, vLLM"
+    name = "verl"
+    program = "verl"
+    starts = "Ray, model, vLLM"
     packages = ("verl", "vllm", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("verl"), records=RECORDS, turns=False)
 
@@ -97,7 +100,9 @@ class VerlEngine(ExternalEngine):
             raise LabError(
                 "engine.options.set: a table of verl's keys, {'trainer.balance_batch' = false}"
             )
-        objective, rollout, update = settings.objective, settings.rollout, settings.update
+        objective = settings.objective
+        rollout = settings.rollout
+        update = settings.update
         if settings.routing_replay != "none" and self.backend != "megatron":
             yield (
                 f"replays no routes with backend = '{self.backend}': verl would leave"
@@ -170,7 +175,8 @@ class VerlEngine(ExternalEngine):
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts as verl reads them, and its configuration as words of its command line."""
         attempt = prepared.attempt
-        path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
+        path = attempt.path
+        group = attempt.run.settings.rollout.prompts_per_step
         _write(
             path / TRAIN,
             [row(prompt, prompt.step * group + prompt.place) for prompt in prepared.training],
@@ -242,7 +248,10 @@ It keeps ratios below e^20 = 4.9e8 before that.
 POOL = 2048
 """Tokens that vLLM computes at once on a CPU."""
 PLUGIN = "gspo_lab.training.engines.verl.plugin"
-TRAIN, VAL, AGENT, OVERRIDES = "train.jsonl", "val.jsonl", "agent.yaml", "overrides.txt"
+TRAIN = "train.jsonl"
+VAL = "val.jsonl"
+AGENT = "agent.yaml"
+OVERRIDES = "overrides.txt"
 DEVICE = "gspo-lab"
 """The device by whose name verl finds the lab's engines (VERL_ENGINE_DEVICE)."""
 REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
@@ -337,9 +346,14 @@ def _word(value: Any) -> str:
 
 def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     """The trainer, its prompts and its advantages."""
-    attempt, settings = prepared.attempt, prepared.attempt.run.settings
-    run, path, home, first = attempt.run, attempt.path, attempt.home, attempt.first
-    evaluates, objective = bool(settings.bench), settings.objective
+    attempt = prepared.attempt
+    settings = prepared.attempt.run.settings
+    run = attempt.run
+    path = attempt.path
+    home = attempt.home
+    first = attempt.first
+    evaluates = bool(settings.bench)
+    objective = settings.objective
     estimator, by_std = ESTIMATORS[objective.advantage]
     resume = (
         {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
@@ -387,7 +401,9 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
 
 def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     run = prepared.attempt.run
-    update, objective, rollout = run.settings.update, run.settings.objective, run.settings.rollout
+    update = run.settings.update
+    objective = run.settings.objective
+    rollout = run.settings.rollout
     prompts = rollout.prompts_per_step // update.minibatches
     rows = rows_at_a_time(
         prompts * rollout.group_size // options.world_size,
@@ -499,7 +515,8 @@ def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
     random.
     """
     run = prepared.attempt.run
-    update, critic = run.settings.update, run.settings.critic
+    update = run.settings.update
+    critic = run.settings.critic
     return {
         "critic.strategy": "fsdp2",
         "critic.model.path": prepared.model,

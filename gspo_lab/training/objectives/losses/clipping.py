@@ -30,7 +30,9 @@ def clipped(moved: LossInputs, settings: Common) -> Term:
 
     PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's.
     """
-    ratio_BT, adv_BT, mask_BT = moved.ratio_BT, moved.batch.adv_BT, moved.batch.mask_BT
+    ratio_BT = moved.ratio_BT
+    adv_BT = moved.batch.adv_BT
+    mask_BT = moved.batch.mask_BT
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     value_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
     low_BT, high_BT = binds(
@@ -56,7 +58,8 @@ DCPO_LARGEST_RATIO = 10.0
 def dcpo(moved: LossInputs, settings: Common) -> Term:
     """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small
     probability q: DCPO, 2509.02333, the bounds of eq. 4 in the term of eq. 8."""
-    ratio_BT, adv_BT = moved.ratio_BT, moved.batch.adv_BT
+    ratio_BT = moved.ratio_BT
+    adv_BT = moved.batch.adv_BT
     rarity_BT = (-moved.batch.old_logp_BT.detach()).clamp(max=LARGEST_LOG_RATIO).exp()
     low_BT = 0.5 + 0.5 * (1 - 4 * settings.clip_low * rarity_BT).clamp(min=0).sqrt()
     high_BT = (0.5 + 0.5 * (1 + 4 * settings.clip_high * rarity_BT).sqrt()).clamp(
@@ -99,16 +102,13 @@ def dppo_kl(moved: LossInputs, settings: Common) -> Term:
     """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another: 2602.04879
     eq. 12, 14.
     """
-    logp_BT, old_BT = (
-        moved.logp_BT.detach().masked_fill(~moved.batch.mask_BT, 0.0),
-        moved.batch.old_logp_BT,
-    )
-    p_BT, q_BT = logp_BT.exp(), old_BT.exp()
+    logp_BT = moved.logp_BT.detach().masked_fill(~moved.batch.mask_BT, 0.0)
+    old_BT = moved.batch.old_logp_BT
+    p_BT = logp_BT.exp()
+    q_BT = old_BT.exp()
     kl_BT = q_BT * (old_BT - logp_BT) + (1 - q_BT) * ((1 - q_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
-    fell_BT, rose_BT = (
-        (p_BT < q_BT) & (kl_BT > settings.clip_low),
-        (p_BT > q_BT) & (kl_BT > settings.clip_high),
-    )
+    fell_BT = (p_BT < q_BT) & (kl_BT > settings.clip_low)
+    rose_BT = (p_BT > q_BT) & (kl_BT > settings.clip_high)
     return _masked_by_divergence(moved, fell_BT, rose_BT)
 
 
@@ -143,17 +143,17 @@ DPPO_KL = Loss(
 def fspo(moved: LossInputs, settings: Common) -> Term:
     """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of
     the length: FSPO, 2509.09177, the length-fair clip without its drift term."""
-    adv_BT, active_BT = moved.batch.adv_BT, moved.active_BT
+    adv_BT = moved.batch.adv_BT
+    active_BT = moved.active_BT
     root_B1 = moved.batch.mask_BT.sum(dim=1, keepdim=True, dtype=moved.log_ratio_BT.dtype).sqrt()
     log_whole_BT = spread_sum(moved.log_ratio_BT).masked_fill(~active_BT, 0.0)
-    low_B1, high_B1 = -settings.clip_low * root_B1, settings.clip_high * root_B1
+    low_B1 = -settings.clip_low * root_B1
+    high_B1 = settings.clip_high * root_B1
     held_BT = log_whole_BT.maximum(low_B1).minimum(high_B1)
     whole_BT = log_whole_BT.clamp(max=LARGEST_LOG_RATIO).exp()
     value_BT = (whole_BT * adv_BT).minimum(held_BT.clamp(max=LARGEST_LOG_RATIO).exp() * adv_BT)
-    under_BT, over_BT = (
-        (log_whole_BT < low_B1) & (adv_BT < 0),
-        (log_whole_BT > high_B1) & (adv_BT > 0),
-    )
+    under_BT = (log_whole_BT < low_B1) & (adv_BT < 0)
+    over_BT = (log_whole_BT > high_B1) & (adv_BT > 0)
     return Term(value_BT, ((under_BT | over_BT) & active_BT).detach())
 
 
@@ -170,13 +170,15 @@ FSPO = Loss(
 
 def gmpo(moved: LossInputs, settings: Common) -> Term:
     """exp(mean of c_t) A, c_t = l_t clipped on the side of A: GMPO, 2507.20673 eq. 4."""
-    mask_BT, adv_BT = moved.batch.mask_BT, moved.batch.adv_BT
+    mask_BT = moved.batch.mask_BT
+    adv_BT = moved.batch.adv_BT
     bounds = math.log1p(-settings.clip_low), math.log1p(settings.clip_high)
     l_BT = moved.log_ratio_BT.masked_fill(~moved.active_BT, 0.0)
     clamped_BT = l_BT.clamp(*bounds)
     c_BT = l_BT.minimum(clamped_BT).where(adv_BT > 0, l_BT.maximum(clamped_BT))
     ratio_BT = sequence_mean(c_BT, mask_BT).clamp(max=LARGEST_LOG_RATIO).exp().expand_as(l_BT)
-    low_BT, high_BT = (l_BT < bounds[0]) & (adv_BT < 0), (l_BT > bounds[1]) & (adv_BT > 0)
+    low_BT = (l_BT < bounds[0]) & (adv_BT < 0)
+    high_BT = (l_BT > bounds[1]) & (adv_BT > 0)
     return Term(ratio_BT * adv_BT, (low_BT | high_BT) & moved.active_BT)
 
 
@@ -227,9 +229,8 @@ def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float])
     lower bound ends at 1 - bapo_clip_low, and the upper one rises until they have it, to 1 +
     bapo_clip_high at most. (The code raises the lower bound step by step; but what is clipped keeps
     its size there.)"""
-    rising, falling = (
-        replace(batch, adv_BT=adv_BT) for adv_BT in (batch.adv_BT.clip(0), batch.adv_BT.clip(max=0))
-    )
+    rising = replace(batch, adv_BT=batch.adv_BT.clip(0))
+    falling = replace(batch, adv_BT=batch.adv_BT.clip(max=0))
 
     def has_its_share(at: Bapo) -> bool:
         return (
@@ -249,7 +250,8 @@ def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float])
 
 def _refused(settings: Bapo) -> Iterator[str]:
     """Bounds that would have to move down."""
-    low, high = settings.bapo_clip_low, settings.bapo_clip_high
+    low = settings.bapo_clip_low
+    high = settings.bapo_clip_high
     if not (low <= settings.clip_low and settings.clip_high <= high):
         yield (
             f"bapo_clip_low = {low:g}, bapo_clip_high = {high:g}: bounds move up, from 1 - clip_low"

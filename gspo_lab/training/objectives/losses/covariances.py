@@ -45,7 +45,9 @@ class ClipCov(Common):
 def covariance(moved: LossInputs) -> "Tensor":
     """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN
     elsewhere: 2505.22617 eq. 10."""
-    adv_BT, logp_BT, active_BT = moved.batch.adv_BT, moved.logp_BT.detach(), moved.active_BT
+    adv_BT = moved.batch.adv_BT
+    logp_BT = moved.logp_BT.detach()
+    active_BT = moved.active_BT
     product_BT: Tensor = (adv_BT - adv_BT[active_BT].mean()) * (logp_BT - logp_BT[active_BT].mean())
     return product_BT.masked_fill(~active_BT, math.nan)
 
@@ -69,7 +71,8 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     from how many there are, so that a run can be repeated: 2505.22617 eq. 11."""
     import torch
 
-    covariance_BT, clipped_BT = covariance(moved), clipped(moved, settings).clipped_BT
+    covariance_BT = covariance(moved)
+    clipped_BT = clipped(moved, settings).clipped_BT
     assert clipped_BT is not None
     candidate_BT = (
         (covariance_BT > settings.clip_cov_low)
@@ -86,7 +89,8 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
 
 def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
     """min(r A, clip(r) A), 0 at the selected tokens: Clip-Cov, 2505.22617 eq. 12."""
-    plain, selected_BT = clipped(moved, settings), moved.batch.selected_BT
+    plain = clipped(moved, settings)
+    selected_BT = moved.batch.selected_BT
     assert selected_BT is not None
     assert plain.clipped_BT is not None
     return Term(plain.value_BT.masked_fill(selected_BT, 0.0), plain.clipped_BT | selected_BT)

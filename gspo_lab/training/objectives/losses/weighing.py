@@ -57,7 +57,8 @@ def sapo(moved: LossInputs, settings: Sapo) -> Term:
 
     SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient.
     """
-    adv_BT, ratio_BT = moved.batch.adv_BT, moved.ratio_BT
+    adv_BT = moved.batch.adv_BT
+    ratio_BT = moved.ratio_BT
     tau_BT = everywhere(moved, settings.sapo_tau_positive).where(
         adv_BT > 0, everywhere(moved, settings.sapo_tau_negative)
     )
@@ -103,7 +104,8 @@ PSPO = Loss(
     alike_at_1=False,
 )
 
-VESPO_LARGEST, VESPO_SMALLEST = 20.0, math.log(1e-8)
+VESPO_LARGEST = 20.0
+VESPO_SMALLEST = math.log(1e-8)
 """Limits of l_t, on both sides, and of log W, as in TRL's reading of its code."""
 
 VESPO_OWN = own_key("vespo")

@@ -55,7 +55,8 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
     """From now on write a line into `path` for every update of this actor, the first one of which
     is `first`.
     """
-    train_batch, number = actor.train_batch, first
+    train_batch = actor.train_batch
+    number = first
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         nonlocal number

@@ -39,7 +39,8 @@ def main(words: Sequence[str]) -> None:
         [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     )
     config, _ = load_expr_config(list(words), GRPOConfig)
-    commit, dump = StatsLogger.commit, RecoverHandler.dump
+    commit = StatsLogger.commit
+    dump = RecoverHandler.dump
     saving = Path(config.cluster.fileroot) / SAVING
 
     def recorded(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
@@ -61,7 +62,8 @@ def main(words: Sequence[str]) -> None:
     def without_validation(trainer: PPOTrainer, *how: Any, is_eval: bool, **named: Any) -> Any:
         return None if is_eval else plain(trainer, *how, is_eval=is_eval, **named)
 
-    StatsLogger.commit, RecoverHandler.dump = recorded, marked
+    StatsLogger.commit = recorded
+    RecoverHandler.dump = marked
     PPOTrainer._init_rollout = (
         without_validation  # for which there is nothing to be asked, and a process less
     )

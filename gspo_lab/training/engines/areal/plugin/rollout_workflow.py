@@ -29,13 +29,12 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         self, engine: InferenceEngine, data: dict[str, Any]
     ) -> dict[str, torch.Tensor]:
         """Ask, grade, write the answer down, and hand it to AReaL with its reward."""
-        prompt, run = Prompt.of(json.loads(data["asked"])), current().run
+        prompt = Prompt.of(json.loads(data["asked"]))
+        run = current().run
         sample = _asked[prompt.step, prompt.place]
         _asked[prompt.step, prompt.place] += 1
-        stopping, ids = (
-            stopping_of(self.tokenizer, prompt.stop),
-            encode_prompt(self.tokenizer, prompt.problem.prompt),
-        )
+        stopping = stopping_of(self.tokenizer, prompt.stop)
+        ids = encode_prompt(self.tokenizer, prompt.problem.prompt)
         how = self.gconfig.new(
             stop_token_ids=sorted(stopping.ids), stop=list(stopping.spanning) or None
         )
@@ -43,12 +42,14 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         drawn = await engine.agenerate(
             ModelRequest(rid=name, input_ids=ids, gconfig=how, tokenizer=self.tokenizer)
         )
-        tokens, logprobs = list(drawn.output_tokens), list(drawn.output_logprobs)
+        tokens = list(drawn.output_tokens)
+        logprobs = list(drawn.output_logprobs)
         answer = await answered(
             prompt, self.tokenizer, tokens, logprobs, step=prompt.step, sample=sample
         )
         stats_tracker.get(workflow_context.stat_scope()).scalar(reward=answer.reward)
-        size, length = len(ids), len(answer.ids)
+        size = len(ids)
+        length = len(answer.ids)
         versions = list(drawn.output_versions)[:length]
         made = {
             "input_ids": torch.tensor([*ids, *answer.ids], dtype=torch.int32),

@@ -25,5 +25,6 @@ def init_with_retries(*how: Any, **named: Any) -> Any:
 
 if __name__ == "__main__":
     end_with_parent()
-    init, ray.init = ray.init, init_with_retries
+    init = ray.init
+    ray.init = init_with_retries
     main()

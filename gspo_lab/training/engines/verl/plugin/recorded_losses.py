@@ -75,7 +75,8 @@ class RecordedEngine:
     def train_batch(self: Any, data: Any, loss_function: Any) -> Any:
         """One update, by verl, with the lab's learning rate; recorded."""
         _parts.clear()
-        began, now = time.perf_counter(), current()
+        began = time.perf_counter()
+        now = current()
         number = now.first * now.run.settings.update.per_rollout_batch + self._updates
         self._updates += 1
         rate = learning_rate(now.run, number)
