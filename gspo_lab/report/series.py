@@ -365,8 +365,8 @@ def dots_of(
     )
     by_place = list(zip(*each.values(), strict=True)) or [() for _ in x]
     known = [[y for y in values if y is not None] for values in by_place]
-    low = tuple((min(values, default=None) for values in known)) if several else ()
-    high = tuple((max(values, default=None) for values in known)) if several else ()
+    low = tuple(min(values, default=None) for values in known) if several else ()
+    high = tuple(max(values, default=None) for values in known) if several else ()
     return [
         *out,
         Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour),

@@ -119,7 +119,7 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     )
 
     assert [row["study"] for row in json.loads(shell("show", "--json"))] == ["whole"]
-    shown_runs = json.loads(shell("show", "--json"))
+    shown_runs = json.loads(shell("show", "whole", "--json"))
     assert [(row["state"], row["steps_done"]) for row in shown_runs] == [("finished", 2)] * 2
     assert {row["facts"]["device"] for row in shown_runs}
     assert "out/updates.csv" in shell("export", "whole", "--output-dir", "out")

@@ -120,7 +120,8 @@ class Disk:
                 )
             return connection
 
-        io.open = builtins.open = open_
-        os.fsync = fsync_
+        io.open = open_
+        builtins.open = open_
+        os.fsync = fsync_  # type: ignore[assignment]
         sqlite3.connect = connect_  # type: ignore[assignment]
         sys.addaudithook(self.told)

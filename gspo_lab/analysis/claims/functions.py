@@ -183,9 +183,9 @@ def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
     have.
     """
     pairs = data.seeds(roles.values())
-    without = sum((data.stability(roles["grpo"], seed).collapse is not None for seed in pairs))
+    without = sum(data.stability(roles["grpo"], seed).collapse is not None for seed in pairs)
     replayed = sum(
-        (data.stability(roles["grpo-replay"], seed).collapse is not None for seed in pairs)
+        data.stability(roles["grpo-replay"], seed).collapse is not None for seed in pairs
     )
     text = (
         f"{replayed} of {len(pairs)} runs collapsed with replay, {without} of {len(pairs)} without"

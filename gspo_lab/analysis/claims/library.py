@@ -307,8 +307,8 @@ def all_of(parts: Sequence[Read], also: Sequence[Read] = ()) -> Evaluate:
     """A claim that needs all of its parts; `also` is only shown."""
 
     def evaluate(data: ClaimData, roles: Roles) -> Estimates:
-        read = tuple((row(data, roles) for row in parts))
-        beside = tuple((row(data, roles) for row in also))
+        read = tuple(row(data, roles) for row in parts)
+        beside = tuple(row(data, roles) for row in also)
         return Estimates(read, beside)
 
     return evaluate

@@ -28,7 +28,7 @@ SOURCE = {
     "csv": ("csv", "csv", "log.csv", ()),
     "parquet": ("pyarrow", "parquet", "log.parquet", ()),
     "tensorboard": ("tensorboard", "tensorboard", "toy-tensorboard/{arm}/s{seed}", ()),
-    "trackio": ("trackio", "trackio", "toy-trackio/toy.db", ("--name", "{arm}-s{seed}")),
+    "trackio": ("trackio", "trackio", "toy-trackio/toy.db", ("--run-pattern", "{arm}-s{seed}")),
     "wandb-offline": ("wandb", "wandb", "toy-wandb-offline/{arm}/s{seed}", ()),
 }
 

@@ -434,7 +434,8 @@ def test_an_installed_package_adds_a_loss_by_an_entry_point(
 
 def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        LabError, match=r"'mine\.py:OTHER' is int; it must be a gspo_lab\.objectives\.losses\.Loss"
+        LabError,
+        match=r"'mine\.py:OTHER' is int; it must be a gspo_lab\.training\.objectives\.losses\.Loss",
     ):
         loss_of(named(tmp_path, "OTHER"), tmp_path)
     with pytest.raises(
