@@ -5,11 +5,12 @@ order. All runs of a seed start from the same model, so arms are compared seed b
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gspo_lab.analysis.stats.array_checks import Floats
 
 
-def best_without_seed(scores_SD: Floats) -> np.ndarray:
+def best_without_seed(scores_SD: Floats) -> NDArray[np.intp]:
     """For each seed the value that is best on average over the *other* seeds, as an index, [S].
 
     A peak that is chosen on the seeds that it is scored on is too high by chance. Choosing on the
@@ -19,12 +20,14 @@ def best_without_seed(scores_SD: Floats) -> np.ndarray:
     if seeds < 2:
         raise ValueError("choosing a value without the scored seed needs two seeds")
     others_SD = (scores_SD.sum(axis=0) - scores_SD) / (seeds - 1)
-    return others_SD.argmax(axis=1)
+    best_S: NDArray[np.intp] = others_SD.argmax(axis=1)
+    return best_S
 
 
 def peak_heights(scores_SD: Floats) -> Floats:
     """Each seed's score at the value that the other seeds choose, [S]."""
-    return scores_SD[np.arange(len(scores_SD)), best_without_seed(scores_SD)]
+    heights_S: Floats = scores_SD[np.arange(len(scores_SD)), best_without_seed(scores_SD)]
+    return heights_S
 
 
 def peak_places(scores_SD: Floats, values_D: Floats) -> Floats:
@@ -81,4 +84,5 @@ def peak_is_inside(scores_SD: Floats) -> bool:
     peak.
     """
     top = int(scores_SD.mean(axis=0).argmax())
-    return 0 < top < scores_SD.shape[1] - 1
+    last = int(scores_SD.shape[1]) - 1
+    return 0 < top < last
