@@ -16,7 +16,6 @@ from gspo_lab.cli.shared_options import (
     run_named,
     study_named,
 )
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "certify": (
         "gspo-lab certify quickstart",
-        "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519",
         "gspo-lab certify --rule --simulations 300",
     ),
     "compare": (
@@ -42,9 +40,6 @@ def certify(
     regrade_sample: Annotated[
         int, typer.Option(min=0, help="Grade this many randomly drawn answers of each run again.")
     ] = 100,
-    sign: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="Sign the record with this private SSH key.")
-    ] = None,
     rule: Annotated[
         bool,
         typer.Option(
@@ -72,7 +67,6 @@ def certify(
     from gspo_lab.analysis.matching import certificate
     from gspo_lab.analysis.matching.certificate import verify_record
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.recording.store.audit import sign as put_signature
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
@@ -83,11 +77,6 @@ def certify(
             evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom()
         )
         checked = verify_record(evidence, matched, samples)
-        if sign is not None:
-            if not checked.ok:
-                raise LabError(f"--sign: not signed, {checked.headline}", details=checked.open)
-            put_signature(runs / named, sign)
-            checked = verify_record(evidence, checked, samples)
     print_either(json, checked.to_json() if json else None, [] if json else checked.lines())
     raise typer.Exit(Exit.FINISHED if checked.ok else Exit.INCOMPLETE)
 

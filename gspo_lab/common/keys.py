@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """A valid folder name; names that begin with another character are reserved for gspo-lab."""
@@ -44,8 +44,8 @@ Arms = Literal["study", "vary", "choose"]
 `[tune]`.
 """
 
-Acts = Literal["start", "sampling", "ratio", "update"]
-"""What a key acts on first: the starting model, the responses, the importance ratio alone, or the
+Affects = Literal["start", "sampling", "ratio", "update"]
+"""What a key affects first: the starting model, the responses, the importance ratio alone, or the
 update.
 """
 
@@ -54,19 +54,6 @@ class Table(BaseModel):
     """A TOML table: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
-
-    @model_serializer(mode="wrap")
-    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without later keys at their defaults, so that the digests of earlier runs stay."""
-        fields = type(self).model_fields
-        known = keys(type(self))
-        return {
-            name: value
-            for name, value in table(self).items()
-            if not (
-                known[name].later and value == fields[name].get_default(call_default_factory=True)
-            )
-        }
 
     def replace(self, **values: Any) -> Self:
         """The table with other values, which are not checked."""
@@ -86,27 +73,23 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The properties of a key. A key inside a table has the table's `read`, `arms` and `acts`
+    """The properties of a key. A key inside a table has the table's `read`, `arms` and `affects`
     unless it says its own."""
 
     read: Read | None = None
     """None: every run reads it."""
     arms: Arms | None = None
-    acts: Acts | None = None
+    affects: Affects | None = None
     cost: bool = False
     """Whether a step's time depends on it: a plan takes its pace from runs with equal values."""
-    passes: bool = False
+    adds_forward_passes: bool = False
     """Whether it decides how many passes a step makes over the same responses, or through how much
     of a model.
     """
-    dear: Callable[[Any], bool] | None = None
-    """Which values cost more than others, where all that matters is on which side a value lies."""
+    expensive_values: Callable[[Any], bool] | None = None
+    """Whether a value is among those that cost more; all values on one side cost the same."""
     anywhere: bool = False
     """Whether two executions of one study may differ in it: it is no part of the study's content.
-    """
-    later: bool = False
-    """Whether earlier versions did not write it: at its default it is left out, and digests of
-    earlier runs stay.
     """
     peers: str = ""
     """The engines that obey the key, each with the key of that program's configuration that holds
@@ -126,7 +109,7 @@ def keys(table: type[BaseModel]) -> Mapping[str, Key]:
 
     `update`, `update.epochs`.
     """
-    return dict(_keys(table, "", Key(arms="study", acts="update")))
+    return dict(_keys(table, "", Key(arms="study", affects="update")))
 
 
 def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str, Key]]:
@@ -136,7 +119,7 @@ def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str
             key,
             read=key.read or outer.read,
             arms=key.arms or outer.arms,
-            acts=key.acts or outer.acts,
+            affects=key.affects or outer.affects,
         )
         yield f"{prefix}{name}", key
         if (inner := table_of(entry.annotation)) is not None:

@@ -12,7 +12,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -39,7 +39,14 @@ BAR_WIDTH = 24
 CELL = 19
 """Columns of the bar, and of a cell that names its state and its steps."""
 WARM_STARTS = "warm starts"
-"""The stage whose cells are not counted among those that finish: they are made for runs."""
+TRIALS = "trials"
+PILOTS = "pilots"
+TRAINING = "training"
+"""The stages of a study. Warm starts are not counted among the cells that finish: they are made for
+runs.
+"""
+WARM_START_STEP = "step of a warm start"
+"""The kind of work of a warm start."""
 
 LOOKS: Mapping[str, tuple[str, str]] = {
     Phase.STARTING: ("o", "yellow"),
@@ -56,13 +63,11 @@ LOOKS: Mapping[str, tuple[str, str]] = {
 }
 """Phase or state -> its letter where many seeds share a line, and its colour."""
 NUMBERS = {
-    "reward": (False, "reward", ".3f"),
-    "clipped": (False, "clip", ".2%"),
-    "not graded": (True, "grader_errors", ".1%"),
+    "reward": ("reward", ".3f"),
+    "clipped": ("clip", ".2%"),
+    "not graded": ("grader_errors", ".1%"),
 }
-"""Columns of means: whether it takes a grader that failed to show them, the field of `Progress`,
-and the format.
-"""
+"""Columns of means: the field of `Progress`, and the format."""
 NONE_CORRECT = "no answer of its first step was correct"
 NONE_CORRECT_ADVICE = (
     "scores are 0 until an answer is correct; where rewards stay below 1 let the mean reward"
@@ -134,36 +139,74 @@ class ProgressCell:
         return f"{self.row}/{self.column}" if self.column else self.row
 
 
-def seconds_left(cells: Sequence[ProgressCell], slots: int) -> tuple[float, bool]:
-    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and
-    if that is complete.
+class Rates:
+    """Seconds per unit of each kind of work: measured, or expected and corrected by what was
+    measured.
 
-    It is incomplete as long as a stage has no measured step.
-
-    The pace of a kind of work is that of the same arm, or else the mean over arms.
+    A kind that an arm has not done yet has the mean of the arms. If no arm has done it, it has the
+    expected rate times the ratio of measured to expected time of the other kinds.
     """
-    spent: dict[Kind, tuple[float, float]] = {}
-    for cell in cells:
-        for (kind, arm), (seconds, amount) in cell.progress.spent.items():
-            for key in ((kind, arm), (kind, "")):
-                before = spent.get(key, (0.0, 0.0))
-                spent[key] = before[0] + seconds, before[1] + amount
-    rates = {key: seconds / amount for key, (seconds, amount) in spent.items() if amount}
-    total = 0.0
+
+    def __init__(self, cells: Sequence[ProgressCell], expected: Mapping[Kind, float]) -> None:
+        self._expected = expected
+        spent: dict[Kind, tuple[float, float]] = {}
+        measured = 0.0
+        predicted = 0.0
+        for cell in cells:
+            for (kind, arm), (seconds, amount) in cell.progress.spent.items():
+                for key in ((kind, arm), (kind, "")):
+                    total = spent.get(key, (0.0, 0.0))
+                    spent[key] = total[0] + seconds, total[1] + amount
+                if (rate := self._expected_rate(kind, arm)) and amount:
+                    measured += seconds
+                    predicted += rate * amount
+        self._measured = {
+            key: seconds / amount for key, (seconds, amount) in spent.items() if amount
+        }
+        self.correction = measured / predicted if predicted else 1.0
+
+    def _expected_rate(self, kind: str, arm: str) -> float | None:
+        rate = self._expected.get((kind, arm))
+        return self._expected.get((kind, arm.partition("@")[0])) if rate is None else rate
+
+    def rate(self, kind: str, arm: str) -> float | None:
+        """Seconds per unit of this work; None: neither measured nor expected."""
+        for key in ((kind, arm), (kind, "")):
+            if key in self._measured:
+                return self._measured[key]
+        expected = self._expected_rate(kind, arm)
+        return None if expected is None else expected * self.correction
+
+
+def seconds_left(
+    cells: Sequence[ProgressCell],
+    slots: int,
+    expected: Mapping[Kind, float] | None = None,
+    stage_seconds: Mapping[str, float] | None = None,
+) -> tuple[float, bool]:
+    """Seconds until the last cell ends if each of `slots` takes the next one when it is free, and
+    whether the pace of all steps is known.
+
+    `expected` has seconds per unit of work, `stage_seconds` the expected time of stages that may
+    have no cells yet.
+    """
+    rates = Rates(cells, expected or {})
+    stages = dict.fromkeys(cell.stage for cell in cells)
+    later = [seconds for stage, seconds in (stage_seconds or {}).items() if stage not in stages]
+    total = rates.correction * sum(later)
     complete = True
-    for stage in dict.fromkeys(cell.stage for cell in cells):
+    for stage in stages:
         ends: list[float] = []
         for state in (State.RUNNING, State.LOST, State.QUEUED):
-            for progress in (
-                cell.progress
-                for cell in cells
-                if cell.stage == stage and cell.progress.state is state
-            ):
+            for cell in cells:
+                if cell.stage != stage or cell.progress.state is not state:
+                    continue
                 seconds = 0.0
-                for (kind, arm), amount in progress.left.items():
-                    rate = rates.get((kind, arm), rates.get((kind, "")))
-                    complete &= rate is not None or kind.partition(" ")[0] != "step" or not amount
+                for (kind, arm), amount in cell.progress.left.items():
+                    rate = rates.rate(kind, arm)
                     seconds += amount * (rate or 0.0)
+                    if rate is None and amount and kind.startswith("step"):
+                        complete = False
                 free = heapq.heappop(ends) if len(ends) >= slots else 0.0
                 heapq.heappush(ends, free + seconds)
         total += max(ends, default=0.0)
@@ -192,6 +235,8 @@ class ProgressView:
         self._waits_for = waits_for
         self._cells: list[ProgressCell] = []
         self._slots = 1
+        self._expected: Mapping[Kind, float] = {}
+        self._stage_seconds: dict[str, float] = {}
         self._began = time.monotonic()
         self._drawn = 0.0
         self._lined = self._began
@@ -217,6 +262,15 @@ class ProgressView:
         """Show these too; a cell of the same name and stage takes the place of the earlier one."""
         by_name = {(cell.stage, cell.name): cell for cell in (*self._cells, *cells)}
         self._cells = list(by_name.values())
+
+    def expect(self, rates: Mapping[Kind, float], stage_seconds: Mapping[str, float]) -> None:
+        """Estimate what is not measured yet by these seconds per unit of work and per stage."""
+        self._expected = rates
+        self._stage_seconds = dict(stage_seconds)
+
+    def expect_stage(self, stage: str, seconds: float) -> None:
+        """Estimate a stage that has no cells yet by these seconds."""
+        self._stage_seconds[stage] = seconds
 
     def begin(self, stage: str, cells: Sequence[ProgressCell], slots: int) -> None:
         """The work on these cells begins, on so many slots."""
@@ -309,93 +363,127 @@ class ProgressView:
     def _summary(self, now: float) -> str:
         counted = [cell for cell in self._cells if cell.stage != WARM_STARTS] or self._cells
         done = sum(cell.progress.state is State.FINISHED for cell in counted)
-        seconds, complete = seconds_left(self._cells, self._slots)
-        left = (
-            f", {'about' if complete else 'more than'} {duration(seconds)} left"
-            if seconds >= 1
-            else ""
-        )
-        return f"{done} of {len(counted)} finished, {duration(now - self._began)} elapsed{left}"
+        text = f"{done} of {len(counted)} finished, {duration(now - self._began)} elapsed"
+        seconds, complete = self._left()
+        if seconds >= 1:
+            bound = "about" if complete else "more than"
+            text += f", {bound} {duration(seconds)} left"
+        return text
+
+    def _left(self) -> tuple[float, bool]:
+        return seconds_left(self._cells, self._slots, self._expected, self._stage_seconds)
+
+    def _share_done(self, now: float) -> float:
+        """The share of the whole time that has passed; of the steps if that is not known."""
+        seconds, complete = self._left()
+        elapsed = now - self._began
+        if complete and elapsed + seconds:
+            return elapsed / (elapsed + seconds)
+        done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
+        return done / max(1, sum(cell.progress.steps for cell in self._cells))
 
     def _line(self, now: float) -> str:
         running = [cell for cell in self._shown() if cell.progress.state is State.RUNNING]
-        parts = []
-        for cell in running[:RUNNING_NAMED]:
-            progress = cell.progress
-            text = (
-                f"{cell.name} {progress.doing}"
-                f" {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
-            )
-            text += "" if progress.reward is None else f", reward {progress.reward:.3f}"
-            text += "" if progress.clip is None else f", clipped {progress.clip:.2%}"
-            parts.append(
-                text
-                + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else "")
-            )
+        texts = [_cell_text(cell, now) for cell in running[:RUNNING_NAMED]]
         if len(running) > RUNNING_NAMED:
-            parts.append(f"{len(running) - RUNNING_NAMED} more running")
-        return "; ".join(
-            [*parts, *([self._waits_for] if self._waits_for else []), self._summary(now)]
-        )
+            texts.append(f"{len(running) - RUNNING_NAMED} more running")
+        if self._waits_for:
+            texts.append(self._waits_for)
+        return "; ".join([*texts, self._summary(now)])
 
     def _table(self, now: float) -> Group:
         cells = self._shown()
-        console = self._console
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
+        label_width = max(map(len, rows), default=0) + 20
+        wide = self._console.width - label_width >= len(columns) * CELL
         table = Table(
             title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False
         )
-        wide = console.width - max(map(len, rows), default=0) - 20 >= len(columns) * CELL
         for column in ["", *(columns if wide else ["seeds", "finished"])]:
             table.add_column(column, no_wrap=True)
-        known = (
-            any(cell.progress.reward is not None for cell in cells),
-            any(c.progress.grader_errors for c in cells),
-        )
-        numbers = [name for name, (shown, _, _) in NUMBERS.items() if known[shown]]
+        numbers = _number_columns(cells)
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
             by_column = {
                 cell.column or columns[0]: cell.progress for cell in cells if cell.row == row
             }
-            if wide:
-                texts = [Text() for _ in columns]
-                for column, progress in by_column.items():
-                    begun = progress.step or progress.state is State.RUNNING
-                    counts = f" {progress.step:,}/{progress.steps:,}" if begun else ""
-                    texts[columns.index(column)] = Text(
-                        progress.doing + counts, LOOKS[progress.doing][1]
-                    )
-            else:
-                letters = Text("")
-                for progress in by_column.values():
-                    letters.append(*LOOKS[progress.doing])
-                finished = sum(progress.state is State.FINISHED for progress in by_column.values())
-                texts = [letters, Text(f"{finished}/{len(by_column)}")]
-            for name in numbers:
-                _, key, form = NUMBERS[name]
-                values = [
-                    value for of in by_column.values() if (value := getattr(of, key)) is not None
-                ]
-                texts.append(Text(format(fmean(values), form) if values else ""))
-            table.add_row(row, *texts)
-        done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
-        share = done / max(1, sum(cell.progress.steps for cell in self._cells))
-        bar = Table.grid(padding=(0, 2))
+            texts = _wide_row(by_column, columns) if wide else _letter_row(by_column)
+            means = [_mean(by_column.values(), name) for name in numbers]
+            table.add_row(row, *texts, *means)
         summary = self._summary(now)
-        width = max(BAR_WIDTH // 3, min(BAR_WIDTH, console.width - len(summary) - 4))
+        width = max(BAR_WIDTH // 3, min(BAR_WIDTH, self._console.width - len(summary) - 4))
+        bar = Table.grid(padding=(0, 2))
+        share = self._share_done(now)
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
-        legend = Text()
-        for doing, (letter, style) in LOOKS.items() if not wide else ():
-            if any(cell.progress.doing == doing for cell in cells):
-                legend.append(f"{letter} {doing}  ", style)
+        legend = [] if wide else [_legend(cells)]
         details = [(cell, _detail(cell.progress, now)) for cell in cells]
         named = [
             Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail
         ]
-        return Group(table, *([] if wide else [legend]), *named[:RUNNING_NAMED], bar)
+        return Group(table, *legend, *named[:RUNNING_NAMED], bar)
+
+
+def _cell_text(cell: ProgressCell, now: float) -> str:
+    """A running cell in a plain line."""
+    progress = cell.progress
+    text = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}"
+    text += _detail(progress, now)
+    if progress.reward is not None:
+        text += f", reward {progress.reward:.3f}"
+    if progress.clip is not None:
+        text += f", clipped {progress.clip:.2%}"
+    if progress.grader_errors:
+        text += f", not graded {progress.grader_errors:.1%}"
+    return text
+
+
+def _number_columns(cells: Sequence[ProgressCell]) -> list[str]:
+    """The columns of means that have something to show."""
+    names = []
+    if any(cell.progress.reward is not None for cell in cells):
+        names += ["reward", "clipped"]
+    if any(cell.progress.grader_errors for cell in cells):
+        names.append("not graded")
+    return names
+
+
+def _mean(row: Iterable[Progress], name: str) -> Text:
+    key, form = NUMBERS[name]
+    values = [value for progress in row if (value := getattr(progress, key)) is not None]
+    return Text(format(fmean(values), form) if values else "")
+
+
+def _wide_row(by_column: Mapping[str, Progress], columns: Sequence[str]) -> list[Text]:
+    """A row whose cells name state and step."""
+    texts = []
+    for column in columns:
+        progress = by_column.get(column)
+        if progress is None:
+            texts.append(Text())
+            continue
+        begun = progress.step or progress.state is State.RUNNING
+        counts = f" {progress.step:,}/{progress.steps:,}" if begun else ""
+        texts.append(Text(progress.doing + counts, LOOKS[progress.doing][1]))
+    return texts
+
+
+def _letter_row(by_column: Mapping[str, Progress]) -> list[Text]:
+    """A row with a letter per cell."""
+    letters = Text("")
+    for progress in by_column.values():
+        letters.append(*LOOKS[progress.doing])
+    finished = sum(progress.state is State.FINISHED for progress in by_column.values())
+    return [letters, Text(f"{finished}/{len(by_column)}")]
+
+
+def _legend(cells: Sequence[ProgressCell]) -> Text:
+    legend = Text()
+    for doing, (letter, style) in LOOKS.items():
+        if any(cell.progress.doing == doing for cell in cells):
+            legend.append(f"{letter} {doing}  ", style)
+    return legend
 
 
 def _detail(progress: Progress, now: float) -> str:

@@ -39,10 +39,6 @@ LOCKED = (
 )
 """The keys of study.json that its digest covers."""
 
-SEEDS_ADDED = "seeds added: "
-ARMS_ADDED = "arms added: "
-"""How the text of an edit begins that adds arms."""
-
 Band = tuple[FiniteFloat, FiniteFloat]
 """(clip_low, clip_high)."""
 
@@ -172,20 +168,11 @@ class Declaration:
 
     @property
     def arms_added(self) -> tuple[str, ...]:
-        """The arms added after the first step, a sweep's further values among them.
-
-        Records without an earlier declaration name them in their edits.
-        """
-        if self.superseded:
-            return tuple(
-                name for name in self.arms if name not in self.superseded[0].get("arms", {})
-            )
-        noted = [
-            edit.what.removeprefix(ARMS_ADDED)
-            for edit in self.edits
-            if edit.what.startswith(ARMS_ADDED)
-        ]
-        return tuple(name for names in noted for name in names.split(", ") if name in self.arms)
+        """The arms added after the first step, a sweep's further values among them."""
+        if not self.superseded:
+            return ()
+        original = self.superseded[0].get("arms", {})
+        return tuple(name for name in self.arms if name not in original)
 
     @property
     def not_grown(self) -> tuple[str, ...]:
@@ -283,10 +270,8 @@ class Declaration:
 
     @staticmethod
     def parse(data: Any, where: object) -> "Declaration":
-        """The declaration in study.json's content. Settings that an earlier version lacked get
-        their defaults.
-
-        LabError, which begins with `where`, for other content and for that of a later version.
+        """The declaration in study.json's content. LabError, which begins with `where`, for other
+        content and for that of another version.
         """
         try:
             plain = {key: value for key, value in data.items() if value is not None}
@@ -302,12 +287,7 @@ class Declaration:
             )
             if not declared.arms or not declared.seeds:
                 raise ValueError("without arms or seeds")
-            added = declared.added if "added" in plain else added_seeds(declared.edits)
-            return replace(
-                declared,
-                added=tuple(seed for seed in declared.seeds if seed in added),
-                content_digest=digest(locked_of(data)),
-            )
+            return replace(declared, content_digest=digest(locked_of(data)))
         except ValidationError as error:
             if all(OF_A_VERSION.intersection(mistake["loc"]) for mistake in error.errors()):
                 raise LabError(
@@ -377,16 +357,6 @@ def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of study.json's content that its digest covers."""
     return {key: data[key] for key in LOCKED if key in data}
-
-
-def added_seeds(edits: Iterable[Edit]) -> tuple[int, ...]:
-    """The seeds that these edits added: version 0.1 recorded them nowhere else."""
-    lists = [
-        edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)
-    ]
-    return tuple(
-        int(seed) for numbers in lists for seed in numbers.split(",") if seed.strip().isdecimal()
-    )
 
 
 def rule_of(settings: Settings) -> str:

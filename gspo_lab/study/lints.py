@@ -62,11 +62,8 @@ WARNINGS = {
     "margin-below-noise": "binomial error of a difference of two scores",
     "no-warmup": "pilot: first step's sigma_tok .61, later .02 to .28",
     "coarse-eval": "the time is known only between two evaluations",
-    "waive-unused": "CHANGELOG.md",
 }
 WAIVABLE = tuple(ERRORS)
-REMOVED = ("rollout-logp-as-old", "undeclared-difference")
-"""Errors of earlier versions. A study may still waive them."""
 
 WIDE = 0.1
 NARROW = 1e-2
@@ -391,9 +388,6 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
 def _around(study: Study, known: ModelFacts) -> Lines:
     for task, failure in known.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
-    for name in study.waived:
-        if name in REMOVED:
-            yield "waive-unused", f"waive.{name}: this check was removed; leave the key out"
 
 
 OF_ARMS = (_range, _aggregation, _other_settings)

@@ -21,7 +21,7 @@ from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order
 from gspo_lab.study.declaration import Arm, Sweep, reference_bands
 from gspo_lab.study.dotted_keys import flat, set_dotted
-from gspo_lab.study.lints import REMOVED, WAIVABLE
+from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.overrides import command_of, set_override
 from gspo_lab.study.runtime_tables import LaunchTable, MirrorTable
 from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings, TuneTable
@@ -440,7 +440,7 @@ def _waived(value: Any, problems: list[str]) -> dict[str, str]:
         )
         return {}
     for name, reason in value.items():
-        if name not in (*WAIVABLE, *REMOVED):
+        if name not in WAIVABLE:
             problems.append(
                 f"waive.{name}: no error of that name{nearest(name, WAIVABLE)};"
                 f" {', '.join(WAIVABLE)}"

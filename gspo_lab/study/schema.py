@@ -39,6 +39,8 @@ from gspo_lab.training.objectives.presets import Objective
 from gspo_lab.training.objectives.settings import BY_CRITIC
 
 ALL = "trl verl areal"
+BUILT_IN_MODELS = ("tiny-qwen3", "tiny-qwen3-moe", "tiny-qwen3-moe-fresh", "tiny-olmoe")
+"""The models that are made here (`training.models.check.EMBEDDED` describes them)."""
 
 
 class TaskTable(BaseModel):
@@ -170,7 +172,6 @@ class RolloutTable(Table):
         bool,
         Key(
             Read(lambda run: run.rollout.sampler == "vllm", "with sampler = '{0.rollout.sampler}'"),
-            later=True,
         ),
     ] = Field(
         False,
@@ -184,7 +185,6 @@ class RolloutTable(Table):
         Key(
             Read(lambda run: run.rollout.dtype != "float32", "with rollout.dtype = 'float32'"),
             cost=True,
-            later=True,
         ),
     ] = Field(
         False,
@@ -197,7 +197,7 @@ class RolloutTable(Table):
         512, description="responses that are drawn at a time; limits the sampler's memory"
     )
     # The first responses are drawn from the starting weights whatever its value.
-    staleness: Annotated[Whole, Key(acts="update")] = Field(
+    staleness: Annotated[Whole, Key(affects="update")] = Field(
         0,
         description=(
             "how many rollout batches older the sampling weights are than the trained ones; the"
@@ -283,7 +283,8 @@ class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
     minibatches: Annotated[
-        Count, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")
+        Count,
+        Key(cost=True, adds_forward_passes=True, peers="trl verl areal=actor.ppo_n_minibatches"),
     ] = Field(
         4, description="mini-batches a rollout batch is split into; one optimizer update each"
     )
@@ -291,7 +292,7 @@ class UpdateTable(Table):
         Count,
         Key(
             cost=True,
-            passes=True,
+            adds_forward_passes=True,
             peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs",
         ),
     ] = Field(1, description="passes over a rollout batch")
@@ -328,7 +329,7 @@ class UpdateTable(Table):
                 "with kl_coef > 0 or entropy_coef > 0: all responses train",
             ),
             cost=True,
-            passes=True,
+            adds_forward_passes=True,
             peers="trl",
         ),
     ] = Field(
@@ -338,11 +339,13 @@ class UpdateTable(Table):
             " to the denominators; measures of ratios then cover the other responses"
         ),
     )
-    old_logprobs: Annotated[Literal["trainer", "sampler"], Key(cost=True, passes=True)] = Field(
-        "trainer", description="whose log-probs of the old policy the ratio uses"
-    )
+    old_logprobs: Annotated[
+        Literal["trainer", "sampler"], Key(cost=True, adds_forward_passes=True)
+    ] = Field("trainer", description="whose log-probs of the old policy the ratio uses")
     # Adapters are small beside what they stand at, at any rank.
-    lora_rank: Annotated[Whole, Key(cost=True, passes=True, dear=bool, peers="trl")] = Field(
+    lora_rank: Annotated[
+        Whole, Key(cost=True, adds_forward_passes=True, expensive_values=bool, peers="trl")
+    ] = Field(
         0,
         description=(
             "train low-rank adapters of this rank beside the linear layers, the weights frozen; 0:"
@@ -370,7 +373,6 @@ class UpdateTable(Table):
         Key(
             Read(lambda run: run.update.dtype != "float32", "with update.dtype = 'float32'"),
             cost=True,
-            later=True,
         ),
     ] = Field(
         False,
@@ -529,16 +531,23 @@ class Settings(Table):
         str,
         Key(
             arms="vary",
-            acts="start",
+            affects="start",
             cost=True,
             peers="trl=model_name_or_path verl=actor_rollout_ref.model.path areal=actor.path",
         ),
-    ] = Field("tiny-qwen3", description="a built-in model, a local folder or a Hub id")
-    task: Annotated[TaskTable, Key(acts="start", cost=True)]
+    ] = Field(
+        "tiny-qwen3",
+        description=(
+            "a built-in model, a folder or a Hub id; a folder's path starts at the study's file"
+        ),
+    )
+    task: Annotated[TaskTable, Key(affects="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(
         40, ge=1, le=10**6, description="rollout batches to train on"
     )
-    engine: Annotated[EngineTable, Key(arms="vary", cost=True, passes=True)] = EngineTable()
+    engine: Annotated[EngineTable, Key(arms="vary", cost=True, adds_forward_passes=True)] = (
+        EngineTable()
+    )
     device: Annotated[str, Key(cost=True, anywhere=True, peers=ALL)] = Field(
         "auto",
         pattern=r"^[a-z][a-z0-9_]*(:[0-9]{1,3})?$",
@@ -548,7 +557,7 @@ class Settings(Table):
         ),
     )
     routing_replay: Annotated[
-        Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")
+        Replay, Key(arms="choose", cost=True, adds_forward_passes=True, peers="trl verl")
     ] = Field(
         "none",
         description=(
@@ -556,8 +565,8 @@ class Settings(Table):
             " (R3)"
         ),
     )
-    warm_start: Annotated[WarmStart, Key(acts="start", peers=ALL)] = WarmStart()
-    rollout: Annotated[RolloutTable, Key(arms="vary", acts="sampling")] = RolloutTable()
+    warm_start: Annotated[WarmStart, Key(affects="start", peers=ALL)] = WarmStart()
+    rollout: Annotated[RolloutTable, Key(arms="vary", affects="sampling")] = RolloutTable()
     update: Annotated[UpdateTable, Key(arms="choose")] = UpdateTable()
     objective: Annotated[Objective, Key(arms="choose")] = Objective()
     critic: Annotated[CriticTable, Key(BY_CRITIC, arms="vary", peers="verl")] = CriticTable()
@@ -571,7 +580,7 @@ class Settings(Table):
         """Whether the model is made here, from a seed; others start from their checkpoint as it
         is.
         """
-        return self.model.startswith("tiny-")
+        return self.model in BUILT_IN_MODELS
 
 
 KEYS = keys(Settings)
@@ -620,7 +629,7 @@ def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
     # Of a table of options the whole counts: it has no value of its own among dotted keys.
     values = {**flat(settings), **{key: settings.get(key) for key in ("task", "engine")}}
     return {
-        name: key.dear(values.get(name)) if key.dear else values.get(name)
+        name: key.expensive_values(values.get(name)) if key.expensive_values else values.get(name)
         for name, key in KEYS.items()
         if key.cost
     }

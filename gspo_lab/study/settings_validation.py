@@ -364,7 +364,7 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         both
     ):
         return None
-    if once and (KEYS.get(key, Key()).acts == "ratio" or replays_itself or alike):
+    if once and (KEYS.get(key, Key()).affects == "ratio" or replays_itself or alike):
         return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
     return None
 

@@ -1,5 +1,6 @@
 """`Study`: the declaration in a TOML file, and the resolved `Run`s of its arms and seeds."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,16 @@ from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, completed
 from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import Settings
+
+
+def model_path(settings: Settings, base: Path) -> str:
+    """The model as loaders take it: the path of a folder, relative to `base`, or a name."""
+    if not settings.embedded:
+        with suppress(RuntimeError):  # `~someone` without a home folder
+            folder = base / Path(settings.model).expanduser()
+            if settings.model.strip() and folder.is_dir():
+                return str(folder.resolve())
+    return settings.model
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,11 @@ class Run:
     def id(self) -> str:
         """study/arm/s<seed>, which is also its folder under runs/."""
         return f"{self.study}/{self.arm}/s{self.seed}"
+
+    @property
+    def model(self) -> str:
+        """Its model as loaders take it."""
+        return model_path(self.settings, Path(self.base))
 
     def folder(self, runs: Path) -> Path:
         """Its folder."""
@@ -86,11 +102,20 @@ class Study(Declaration):
     """Programs that show the study while it runs (`exporters.TARGETS`); not declared."""
     command: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def base(self) -> Path:
+        """The folder of its file, from which its paths start."""
+        return self.path.parent.resolve()
+
+    def model(self, arm: Arm) -> str:
+        """An arm's model as loaders take it."""
+        return model_path(arm.settings, self.base)
+
     def runs(self) -> list[Run]:
         """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed
         (A B, B A, ...).
         """
-        base = str(self.path.parent.resolve())
+        base = str(self.base)
         out = []
         for turn, seed in enumerate(self.seeds):
             arms = list(self.arms.values())

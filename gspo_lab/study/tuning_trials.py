@@ -160,7 +160,7 @@ def _odd_candidates(
                 "update.epochs": settings.update.epochs,
             }
             prices = cost(settings.model_dump(mode="json"))
-            passes = {key: price for key, price in prices.items() if KEYS[key].dear}
+            passes = {key: price for key, price in prices.items() if KEYS[key].expensive_values}
             common = common or trained
             of_arm = of_arm or passes
             if keys := differing(common, trained) + differing(of_arm, passes):

@@ -84,8 +84,8 @@ def test_run_and_plan_refuse_alike(
         ("--set nonsense", "write it as --set table.key=value"),
         ("model=tiny-qwen4", "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
         ("model=no/such/folder", "no model folder 'no/such/folder'"),
-        ("model=hollow", "no weights in the model folder hollow"),
-        ("model=empty", "no config.json in the model folder empty"),
+        ("model=hollow", "hollow; wanted model.safetensors"),
+        ("model=empty", "empty; is it the folder that save_pretrained"),
         (
             "update.lora_rank=129",
             (
@@ -98,7 +98,7 @@ def test_run_and_plan_refuse_alike(
             "update.learning_rate: input should be less than or equal to 100",
         ),
         ("seeds=1000000000000000000000000000000", "seeds are more than the 10000 that make sense"),
-        ("model=mute", "no tokenizer in the model folder mute"),
+        ("model=mute", "no tokenizer in the model folder "),
         ("task=adition", "unknown task 'adition' (did you mean 'addition'?)"),
         (
             "task=aime24",

@@ -68,7 +68,7 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
     path = write_study(here)
     said = gspo_lab("run", path, "--dry-run", "--jobs", "1")
     assert said.code == 0
-    assert "seen: 4 runs, 0 finished, 4 to go on 1 workers" in said.out
+    assert "seen: 2 arms x 2 seeds: 4 runs, 1 warm start to make; about " in said.out
     assert "updates per rollout batch: 2" in said.out
     data = gspo_lab("run", path, "--dry-run", "--json", "--name", "other", "--seeds", "3,5").json
     assert [run["id"] for run in data["runs"]] == [

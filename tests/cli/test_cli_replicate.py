@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(here: Path) -> None:
     said = gspo_lab("replicate", "seen", "--dry-run")
     assert said.code == 0, said.err
     assert said.out.startswith("seen-r1 begins: seen again on seeds 2, 3")
-    assert "seen-r1: 4 runs, 0 finished, 4 to go" in said.out
+    assert "seen-r1: 2 arms x 2 seeds: 4 runs, " in said.out
     data = gspo_lab("replicate", "seen", "--dry-run", "--json").json
     assert (data["study"], data["replicates"]) == ("seen-r1", "seen")
     assert tree(here) == before
@@ -114,7 +114,7 @@ def test_a_real_study_is_replicated(here: Path) -> None:
     assert "Carried out 2 times: tiny (original), tiny-r1 (replication)." in said.out
     again = gspo_lab("replicate", "tiny.toml", "--jobs", 1)
     assert again.code == 0, again.err
-    assert "tiny-r1: 2 runs, 2 finished, 0 to go" in again.out
+    assert "tiny-r1: 2 arms x 1 seed: 2 runs, 2 finished; nothing is left" in again.out
     assert [row["replicates"] for row in gspo_lab("show", "--json").json] == [None, "tiny"]
     assert "Carried out 2 times" in gspo_lab("show", "tiny").out
     assert "replicates" in gspo_lab("show").out

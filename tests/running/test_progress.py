@@ -69,7 +69,7 @@ def test_a_cell_names_its_phase_where_there_is_room() -> None:
         "      s0              s1                s2                reward  clipped",
         "grpo  finished 60/60  sampling 12/60    evaluating 30/60   0.340    0.58%",
         "gspo  sampling 12/60  evaluating 30/60  starting 0/60      0.210    0.58%",
-        "━━━━━━━━━╸                1 of 6 finished, 4 min 10 s elapsed, about 3 min 00 s left",
+        "━━━━━━━━━━━━━╸            1 of 6 finished, 4 min 10 s elapsed, about 3 min 00 s left",
     ]
 
 
@@ -155,6 +155,21 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     start.progress.spent = {("step of a warm start", ""): (5.0, 50)}
     start.progress.left = {("step of a warm start", ""): 50}
     assert seconds_left([start, second], 2) == (5, False), "what follows is not measured yet"
+    # The warm start takes .1 s a step and was expected to take .05: all is expected to take twice.
+    expected = {
+        ("step of a warm start", ""): 0.05,
+        ("step", "b"): 3.0,
+        ("bench sums", "b"): 4.0,
+        ("start", "b"): 1.0,
+    }
+    assert seconds_left([start, second], 2, expected) == (5 + 2 * (30 + 4 + 1), True)
+    later = {"warm starts": 90.0, "pilots": 7.0}
+    assert seconds_left([start, second], 2, expected, later) == (75 + 2 * 7, True)
+    start.progress.spent = {}
+    assert seconds_left([start, second], 2, expected) == (2.5 + 35, True), "nothing is measured"
+    trial = cell("b@0.1", "s0", 0)
+    trial.progress.left = {("step", "b@0.1"): 2}
+    assert seconds_left([trial], 1, expected) == (6, True), "a trial has its arm's pace"
 
 
 def test_what_a_start_waits_for_is_told_with_its_time() -> None:

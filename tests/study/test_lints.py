@@ -288,17 +288,6 @@ def test_errors_come_first_and_a_waived_one_is_a_warning_with_its_reason(tmp_pat
     assert waived.locked()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
 
 
-def test_a_removed_error_may_still_be_waived(tmp_path: Path) -> None:
-    former = study(tmp_path, "waive.rollout-logp-as-old=measured")
-    (finding,) = lints(former, LONG)
-    assert str(finding).startswith(
-        "warn: waive-unused: waive.rollout-logp-as-old: this check was removed"
-    )
-    assert former.locked()["waive"] == {"rollout-logp-as-old": "measured"}, (
-        "the study's digest stays"
-    )
-
-
 @pytest.mark.parametrize(
     ("override", "told"),
     [

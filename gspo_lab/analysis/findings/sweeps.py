@@ -30,7 +30,7 @@ from gspo_lab.analysis.readings.runs import deciding_runs
 from gspo_lab.analysis.stats import PairedT, paired_t
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.recording.records import BAND_SCALES
 from gspo_lab.training.objectives.ratios import binds
 

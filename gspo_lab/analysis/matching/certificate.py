@@ -45,10 +45,9 @@ DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 and first responses. Without them, equal settings are only a claim."""
 JOURNALS = "journals"
 REGRADED = "regraded"
-SIGNATURE = "signature"
 UNVERIFIED = tuple(
     Check(name, Match.NOT_VERIFIED, "not verified here; gspo-lab certify does")
-    for name in (JOURNALS, REGRADED, SIGNATURE)
+    for name in (JOURNALS, REGRADED)
 )
 """The checks of a complete record, which only `gspo-lab certify` makes: they read every file again.
 """
@@ -450,8 +449,7 @@ def verify_record(
 
     `regraded`: per run id its regraded answers.
     """
-    study = matched.study
-    checks = (_journals(evidence, study), _grades(regraded), _signature(evidence, study))
+    checks = (_journals(evidence, matched.study), _grades(regraded))
     return replace(matched, of_the_study=checks)
 
 
@@ -516,19 +514,6 @@ def _grades(regraded: Mapping[str, Regraded]) -> Check:
     )
     state = Match.NOT_VERIFIED if skipped or not regraded else Match.EQUAL
     return Check(REGRADED, state, "; ".join([detail, *skipped]))
-
-
-def _signature(evidence: Evidence, study: str) -> Check:
-    """Who signed the record, and whether it is unchanged since.
-
-    LabError for a damaged signature.
-    """
-    signer, changed = audit.check_signature(evidence.runs_folder / study)
-    if signer is None:
-        return Check(SIGNATURE, Match.NOT_VERIFIED, "nobody has signed this record")
-    if changed:
-        return differs(SIGNATURE, [(part, part) for part in changed], limit=FAULTS_SHOWN)
-    return Check(SIGNATURE, Match.EQUAL, f"signed by {signer}")
 
 
 def _short(run: str) -> str:

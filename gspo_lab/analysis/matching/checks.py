@@ -4,7 +4,7 @@ settings, code, packages, device, numerics            how the runs were made
 weights, tokenizer, chat template, grader             what they started from
 prompts, first rollout, first mini-batches            what they did before the arms could differ
 benchmark items, protocol, grader, base score         how they are scored
-identity, plan, own numbers, sealed answers           whether each run's record is consistent
+identity, plan, sealed answers                        whether each run's record is consistent
 (`record_checks`)
 """
 
@@ -33,9 +33,9 @@ from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
 from gspo_lab.study.verdict_tables import score_named
 
-STARTING = tuple(name for name, key in KEYS.items() if key.acts == "start")
+STARTING = tuple(name for name, key in KEYS.items() if key.affects == "start")
 """Settings that, if declared, allow different starting models; a sweep may vary any of them."""
-SAMPLING = tuple(name for name, key in KEYS.items() if key.acts in ("start", "sampling"))
+SAMPLING = tuple(name for name, key in KEYS.items() if key.affects in ("start", "sampling"))
 """Settings that, if declared, allow different first responses."""
 WRITTEN_BY_IMPORT = ("settings", "declaration", "restarts", "benchmark protocol")
 """Checks of values that the import wrote: no worker recorded how imported runs were made."""
@@ -59,7 +59,7 @@ COVERED = (
 )
 """Facts that have a separate check."""
 COSTS = (
-    *(name for name, key in KEYS.items() if key.passes),
+    *(name for name, key in KEYS.items() if key.adds_forward_passes),
     "objective.truncated",
     "objective.turn_credit",
     "rollout.dynamic_sampling",

@@ -15,10 +15,9 @@ from gspo_lab.analysis.matching.run_pair import Check, Fault, RunPair, differs, 
 from gspo_lab.analysis.matching.trace import Trace, parse_settings
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
-from gspo_lab.recording.store.consistency import answer_digests, at_odds, first_missing
+from gspo_lab.recording.store.completeness import answer_digests, first_missing
 from gspo_lab.recording.store.traces import read_equal_norms
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
-from gspo_lab.study.declaration import rule_of
 from gspo_lab.study.dotted_keys import differing
 
 NATIVE = "native"
@@ -32,7 +31,6 @@ MEANINGS = {
         "both journals name their run and what study.json locks; no seed did what another one did"
     ),
     "plan": "every step, update and evaluation that is declared, and no other",
-    "own numbers": "clips, learning rates and counts agree with each other and the settings",
     "sealed answers": "every evaluation's answers have the digest that the run's last word holds",
 }
 
@@ -92,10 +90,8 @@ def _run_faults(
     if not named and trace.declaration is None and trace.seal is None:
         return {"identity": tuple(copied)} if copied else out
     out["identity"] = (*_identity(declared, trace, known), *copied)
-    if settings is not None and settings.engine.name == NATIVE:
-        if trace.finished:
-            out["plan"] = tuple(_plan(evidence, trace, settings, most))
-        out["own numbers"] = tuple(_numbers(evidence, trace, settings))
+    if settings is not None and settings.engine.name == NATIVE and trace.finished:
+        out["plan"] = tuple(_plan(evidence, trace, settings, most))
     if trace.finished:
         out["sealed answers"] = tuple(_sealed(evidence, trace))
     return out
@@ -217,30 +213,6 @@ def _plan(
     )
     for name in sorted(undeclared):
         yield name, f"it was asked {name}, which is not declared"
-
-
-def _numbers(evidence: Evidence, trace: Trace, settings: Settings) -> Iterator[Fault]:
-    """Recorded numbers that contradict each other or the settings."""
-    update = settings.update
-    rollout = settings.rollout
-    objective = settings.objective
-    rule = rule_of(settings)
-    values = {
-        "prompts": rollout.prompts_per_step,
-        "group_size": rollout.group_size,
-        "epochs": update.epochs,
-        "updates": update.per_rollout_batch,
-        "rate": update.learning_rate,
-        "warmup": max(update.warmup_updates, 1),
-        "kept": settings.record.rollouts,
-        "varying": rollout.varying,
-        "rounds": rollout.dynamic_sampling,
-        "replays": settings.routing_replay != "none",
-    }
-    band = [objective.clip_low, objective.clip_high]
-    same = objective.policy_loss == "clip" and trace.bands.get(rule) == band
-    for column, where in at_odds(evidence, trace.id, values, rule if same else None):
-        yield column, f"{column} contradicts the settings or other columns from {where} on"
 
 
 def _sealed(evidence: Evidence, trace: Trace) -> Iterator[Fault]:

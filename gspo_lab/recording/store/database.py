@@ -1,11 +1,8 @@
-"""Opening lab.db, for writing or for reading; bringing an older one to today's shape; saying what
-is wrong with it.
+"""Opens lab.db for writing or for reading, and says what is wrong with it.
 
-The shape is sqlite-utils' work: tables, added columns, indexes, views, the rows of `metrics` and
-`about`, and what migrations do. Structural changes are numbered (`MIGRATIONS`, counted in `PRAGMA
-user_version`, which is read without importing anything). What can merely be missing is added
-without a number whenever the description in `schema` is not the one that the file was last
-completed with.
+sqlite-utils makes tables, indexes, views and the rows of `metrics` and `about`. `PRAGMA
+user_version` holds a digest of that description: a database of another one is refused, because
+`gspo-lab records rebuild` makes it again from the journals.
 """
 
 import hashlib
@@ -13,7 +10,7 @@ import re
 import shutil
 import sqlite3
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,7 +21,6 @@ from gspo_lab.recording.store.schema import (
     ABOUT,
     INDEXES,
     METRICS,
-    SUPERSEDED_INDEXES,
     TABLES,
     VIEWS,
     TableSpec,
@@ -44,9 +40,7 @@ DAMAGED = "is damaged; the journals are not: gspo-lab records rebuild"
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode to a database of today's shape, made or migrated if need
-    be.
-    """
+    """A connection in autocommit mode to a database, which is made if there is none."""
     _need_strict()
     with (
         explained(path),
@@ -56,7 +50,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA journal_mode = WAL")
         # Offsets and rows commit together, and the journals can restore both.
         connection.execute("PRAGMA synchronous = NORMAL")
-        _bring_up_to_date(connection)
+        _create_if_empty(connection)
         if lacking := _missing_object(connection):
             raise LabError(
                 f"{path} is not whole (no {lacking}); the journals are: gspo-lab records rebuild"
@@ -70,14 +64,12 @@ def nowhere() -> Iterator[sqlite3.Connection]:
     memory does not hold.
     """
     with closing(sqlite3.connect("", isolation_level=None)) as connection:
-        _bring_up_to_date(connection)
+        _create_if_empty(connection)
         yield connection
 
 
 def copied(path: Path, to: Path) -> Path:
-    """A copy of a database, of today's shape, with all that its log holds; the original is not
-    touched.
-    """
+    """A copy of a database with all that its log holds; the original is not touched."""
     for suffix in ("", "-wal"):
         if (part := path.with_name(path.name + suffix)).is_file():
             shutil.copyfile(part, to.with_name(to.name + suffix))
@@ -93,17 +85,15 @@ def reading(path: Path) -> sqlite3.Connection:
     _need_strict()
     if not path.is_file():
         raise LabError(
-            f"no database {path}: run a study first, or make it from the run folders:"
-            " gspo-lab records rebuild"
+            f"no database {path}: run a study first, or make it from the run folders: gspo-lab"
+            " records rebuild"
         )
     with explained(path):
         connection = _connect_read_only(path)
         try:
             _refuse_foreign(connection, path)
-            if connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
-                raise LabError(
-                    f"{path} is empty or was made by an older gspo-lab: gspo-lab records rebuild"
-                )
+            if _is_empty(connection):
+                raise LabError(f"{path} is empty: gspo-lab records rebuild")
             connection.execute("BEGIN")
             connection.execute(
                 "SELECT COUNT(*) FROM about"
@@ -118,12 +108,12 @@ def beyond_reading(path: Path) -> bool:
     """Whether what lies at `path` is damaged, so that only `rebuild` helps. Looks, and changes
     nothing.
 
-    LabError where it is another program's, a newer gspo-lab's, or cannot be opened.
+    LabError where it is another program's, or cannot be opened.
     """
     with explained(path):
         try:
             with closing(_connect_read_only(path)) as connection:
-                _refuse_foreign(connection, path)
+                _refuse_other_program(connection, path)
                 return bool(connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))
         except UnicodeDecodeError:  # the damage stands in SQLite's own words for it
             return True
@@ -222,52 +212,47 @@ def _need_strict() -> None:
         )
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]
+
+
+def _refuse_other_program(connection: sqlite3.Connection, path: Path) -> None:
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if (
-        mark != APPLICATION_ID
-        and connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]
-    ):
+    if mark != APPLICATION_ID and not _is_empty(connection):
         raise LabError(f"{path} is an SQLite database, but not gspo-lab's: move it away")
-    if version > len(MIGRATIONS):
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    _refuse_other_program(connection, path)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION and not _is_empty(connection):
         raise LabError(
-            f"{path} was written by a newer gspo-lab (database version {version}, this one knows"
-            f" {len(MIGRATIONS)}): update gspo-lab"
+            f"{path} was made by another version of gspo-lab: gspo-lab records rebuild makes it"
+            " again from the journals"
         )
 
 
-def _first_shape(database: "Database") -> None:
-    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first_shape,)
-"""Each takes a database one version up. Missing tables and columns need none: they are added
-afterwards. A table that sqlite-utils transforms keeps its comments and types; if it is `clustered`,
-it must be given that again.
-"""
-
-
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == len(MIGRATIONS):
-        known = connection.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
-        if known == (_DIGEST,):
-            return
-    from sqlite_utils import (
-        Database,
-    )  # pulls in pandas where installed: 0.3 s, paid only when something is missing
+def _create_if_empty(connection: sqlite3.Connection) -> None:
+    if not _is_empty(connection):
+        return
+    from sqlite_utils import Database  # imports pandas where installed: 0.3 s
 
     database = Database(connection, execute_plugins=False)
     with transaction(connection):
-        for migrate in MIGRATIONS[version:]:
-            migrate(database)
-        _complete(database)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for table in TABLES:
+            database.execute(_create(database, table))
+        for index, (name, columns) in INDEXES.items():
+            database.table(name).create_index(columns, index)
+        for name, query in VIEWS.items():
+            database.create_view(name, query)
+        database.table("metrics").insert_all([METRICS.names, *metric_rows()])
+        database.table("about").insert_all([ABOUT.names, *ABOUT_ROWS.items()])
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _missing_object(connection: sqlite3.Connection) -> str | None:
-    """A table, column, index or view that somebody has taken out of a database of today's shape."""
+    """A table, column, index or view that somebody has taken out of a database."""
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     query = (
         "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS"
@@ -283,31 +268,6 @@ def _missing_object(connection: sqlite3.Connection) -> str | None:
         if (entry[0] not in present if entry[1] is None else entry not in columns)
     )
     return next((".".join(filter(None, entry)) for entry in absent), None)
-
-
-def _complete(database: "Database") -> None:
-    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and
-    `about`.
-    """
-    present = set(database.table_names())
-    for table in TABLES:
-        if table.name not in present:
-            database.execute(_create(database, table))
-            continue
-        known = database.table(table.name).columns_dict
-        for column in table.columns:
-            if column.name not in known:
-                database.table(table.name).add_column(column.name, column.type)
-    for index, name in SUPERSEDED_INDEXES.items():
-        database.table(name).drop_index(index, ignore=True)
-    for index, (name, columns) in INDEXES.items():
-        database.table(name).create_index(columns, index, if_not_exists=True)
-    for name, query in VIEWS.items():
-        database.create_view(name, query, replace=True)
-    database.table("metrics").insert_all([METRICS.names, *metric_rows()], truncate=True)
-    database.table("about").insert_all(
-        [ABOUT.names, *ABOUT_ROWS.items(), ("schema", _DIGEST)], replace=True
-    )
 
 
 def _create(database: "Database", table: TableSpec) -> str:
@@ -362,5 +322,7 @@ ABOUT_ROWS = {
     "not measured": "is NULL, never 0.",
 }
 
-_DIGEST = hashlib.sha256(repr((TABLES, INDEXES, VIEWS, metric_rows())).encode()).hexdigest()
-"""Of the description that a file was completed with."""
+VERSION = int(
+    hashlib.sha256(repr((TABLES, INDEXES, VIEWS, metric_rows())).encode()).hexdigest()[:7], 16
+)
+"""Identifies the description of tables, indexes, views and metrics."""

@@ -100,7 +100,7 @@ def rebuild(runs: Path) -> IngestReport:
     """Make the database again from the run folders, beside the old one, then put it in its place at
     once.
 
-    A database of another program or of a newer gspo-lab is refused; one that is damaged is kept
+    A database of another program is refused; one that is damaged is kept
     beside the new one.
     """
     target = database_of(runs)

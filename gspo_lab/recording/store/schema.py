@@ -343,7 +343,6 @@ INDEXES = {
     "answers_scored": ("answers", (*ANSWERS.key, "correct", "truncated"))
 }
 """By its name the table and the columns of each."""
-SUPERSEDED_INDEXES = {"answers_graded": "answers"}
 
 ANSWER_KEY = ", ".join(ANSWERS.key)
 REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not in ANSWERS.key]

@@ -11,6 +11,7 @@ import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences, interval
 from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
@@ -32,8 +33,6 @@ from gspo_lab.report.markup import NOT_MEASURED, format_number, h, percent
 from gspo_lab.report.section import Part, Section, bullets, grid, paragraph
 from gspo_lab.report.sections.curves import CLIPPED
 from gspo_lab.report.series import DOTS, dots_of
-from gspo_lab.report.words import decided_sentences
-from gspo_lab.report.words.verdicts import bounds, interval
 
 RULES = (
     "A run is unstable if it collapsed, regressed, or ended below half of its best score."

@@ -8,7 +8,7 @@ from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording import journal
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
-from gspo_lab.running.progress import Progress
+from gspo_lab.running.progress import WARM_START_STEP, Progress
 from gspo_lab.study import Run
 
 
@@ -185,7 +185,7 @@ class StartWatch:
     def __init__(self, folder: StartFolder) -> None:
         self._folder = folder
         self._latest: float | None = None
-        self._kind = ("step of a warm start", "")
+        self._kind = (WARM_START_STEP, "")
         self.progress = Progress(folder.request()["warm_start"]["steps"], phase=Phase.STARTING)
         self.progress.left = {self._kind: self.progress.steps}
 

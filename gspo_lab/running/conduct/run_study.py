@@ -43,6 +43,7 @@ from gspo_lab.running.conduct.worker_pool import (
 from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Launcher
 from gspo_lab.running.plan.memory_fit import require_memory
+from gspo_lab.running.plan.plan import plan_of
 from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.running.plan.preparation import found_bands, pilot, pilot_arms
 from gspo_lab.running.progress import ProgressView
@@ -79,11 +80,6 @@ def conduct(
     launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
     mirrors = {name: target(name) for name in study.mirror}
-    console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
-    if warnings:
-        named = ", ".join(dict.fromkeys(warning.name for warning in warnings))
-        command = shlex.join(["gspo-lab", "plan", str(study.path), *study.command[1:]])
-        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False)
     slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
@@ -94,6 +90,16 @@ def conduct(
         mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
         by_reward = score_named(study.verdict.primary or "").reward
         view = ProgressView(console, study.name, live=live, by_reward=by_reward)
+        planned = plan_of(study, runs, slots)
+        opening = [planned.headline, study.question]
+        if warnings:
+            names = ", ".join(dict.fromkeys(warning.name for warning in warnings))
+            command = shlex.join(["gspo-lab", "plan", str(study.path), *study.command[1:]])
+            opening.append(f"warnings: {names}; {command} explains")
+        for line in opening:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        warm_start_steps = next(iter(study.arms.values())).settings.warm_start.steps
+        view.expect(planned.expected_rates(warm_start_steps), planned.stage_seconds)
         pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
         _run_stages(study, runs, home, pool)
         pool.end()

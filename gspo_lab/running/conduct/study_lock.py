@@ -17,7 +17,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY
 from gspo_lab.recording.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
-from gspo_lab.study.declaration import ARMS_ADDED, SEEDS_ADDED, Band, locked_of, reference_bands
+from gspo_lab.study.declaration import Band, locked_of, reference_bands
 from gspo_lab.study.dotted_keys import BAND, differing
 
 SHOWN = 4
@@ -158,9 +158,9 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
 def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
     edits = []
     if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
-        edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
+        edits.append(f"seeds added: {', '.join(map(str, seeds))}")
     if added := [name for name in study.arms if name not in before.arms]:
-        edits.append(f"{ARMS_ADDED}{', '.join(added)}")
+        edits.append(f"arms added: {', '.join(added)}")
     arms: dict[str, Arm] = dict(before.arms)
     for name, arm in study.arms.items():
         if name in begun:

@@ -9,7 +9,7 @@ from pathlib import Path
 from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import gpu_memory
-from gspo_lab.study import Arm, Settings, Study
+from gspo_lab.study import Settings, Study
 from gspo_lab.tasks import build_task
 from gspo_lab.training.models.shapes import Memory, estimate, gigabytes, model_shape
 from gspo_lab.training.models.wording import options_for
@@ -56,11 +56,11 @@ def memory_fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     per_place = len(slots) / len({slot.name for slot in slots})
     memory = worker_memory(slots)
     estimates = []
-    base = study.path.parent.resolve()
     for arm in study.arms.values():
-        shape = model_shape(arm.settings.model)
+        model = study.model(arm)
+        shape = model_shape(model)
         if shape is not None:
-            prompt, response, answer = _lengths(arm, base)
+            prompt, response, answer = _lengths(arm.settings, model, study.base)
             need = estimate(
                 shape,
                 arm.settings,
@@ -111,19 +111,18 @@ def worker_memory(slots: Sequence[Slot]) -> float | None:
     return None
 
 
-def _lengths(arm: Arm, base: Path) -> tuple[int, int, int]:
+def _lengths(settings: Settings, model: str, base: Path) -> tuple[int, int, int]:
     """Tokens of the longest prompt, about, of the longest response that is trained on, and of a
     benchmark's longest.
     """
-    settings: Settings = arm.settings
-    task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
+    task = build_task(settings.task.name, options_for(settings.task, model), base)
     try:
         longest = max(len(problem.prompt) for problem in task.problems("train")[:LOOKED_AT])
     except LabError:  # its data is not here yet
         longest = UNKNOWN_PROMPT
     answers = [0]
     for bench in settings.bench:
-        options = {} if bench.task is None else options_for(bench.task, settings.model)
+        options = {} if bench.task is None else options_for(bench.task, model)
         bench_task = task if bench.task is None else build_task(bench.task.name, options, base)
         answers.append(bench.max_tokens or bench_task.max_tokens)
     response = settings.rollout.max_tokens or task.max_tokens

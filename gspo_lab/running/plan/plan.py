@@ -1,13 +1,14 @@
 """The cost of a study before it starts: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import State
+from gspo_lab.common.text import counted
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
 from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Slot
@@ -21,11 +22,28 @@ from gspo_lab.running.plan.preparation import (
     pilot_arms,
     trials_left,
 )
-from gspo_lab.running.plan.time_estimate import Pace, guessed_pace, measured_pace, run_seconds
+from gspo_lab.running.plan.time_estimate import (
+    START_SECONDS,
+    Pace,
+    guessed_pace,
+    measured_paces,
+    run_seconds,
+)
+from gspo_lab.running.progress import (
+    PILOTS,
+    TRAINING,
+    TRIALS,
+    WARM_START_STEP,
+    WARM_STARTS,
+    duration,
+)
 from gspo_lab.study import BenchTable, Run, Settings, Study
+from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
 from gspo_lab.training.models.wording import options_for
+
+GUESSED = "a guess by the model's size: it may take a third of that, or three times as much"
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,8 @@ class Plan:
     """The cost of the remaining work of a study, except where a field says otherwise."""
 
     study: str
+    arms: int
+    seeds: int
     runs: tuple[PlannedRun, ...]
     workers: int
     updates_per_step: dict[str, int]
@@ -61,22 +81,71 @@ class Plan:
     """Arms whose clip range is still to be calibrated."""
     memory: tuple[MemoryFit, ...]
     """Per arm with a model of known shape the memory of its runs."""
-    seconds: float
+    paces: dict[str, Pace]
+    """Per arm how long a step, an answer to a benchmark and a warm start take."""
+    problems: dict[str, int]
+    """Per benchmark its problems."""
+    stage_seconds: dict[str, float]
+    """Per stage its estimated time on all workers; the stages follow each other."""
     basis: str
-    """The source of `seconds`: measured runs, or a guess with its formula."""
+    """The source of the estimated time: measured runs, or a guess with its formula."""
     trials: int = 0
     """Runs on which the arms are still to choose their values."""
     trial_steps: int = 0
-    """The most steps of these; only `seconds` includes them."""
+    """The most steps of these; only the estimated time includes them."""
     looks: tuple[int, ...] = ()
     """After how many seeds the study may end, where that is declared."""
     obstacle: str | None = None
     """Why this machine cannot run it."""
 
     @property
+    def seconds(self) -> float:
+        """The estimated time of all stages."""
+        return sum(self.stage_seconds.values())
+
+    @property
     def finished(self) -> int:
         """How many runs have come to their end."""
         return sum(run.state is State.FINISHED for run in self.runs)
+
+    @property
+    def certainty(self) -> str:
+        """How far the estimated time can be trusted."""
+        measured = all(pace.measured for pace in self.paces.values())
+        return self.basis if measured else GUESSED
+
+    @property
+    def headline(self) -> str:
+        """Arms, seeds, runs, what is made before them, and the estimated time in one line."""
+        work = [counted(len(self.runs), "run")]
+        if self.finished:
+            work.append(f"{self.finished} finished")
+        for number, noun in (
+            (self.warm_starts, "warm start"),
+            (len(self.pilots), "pilot"),
+            (self.trials, "trial"),
+        ):
+            if number:
+                work.append(f"{counted(number, noun)} to make")
+        arms = counted(self.arms, "arm")
+        seeds = counted(self.seeds, "seed")
+        workers = counted(self.workers, "worker")
+        line = f"{self.study}: {arms} x {seeds}: {', '.join(work)}"
+        if self.finished == len(self.runs):
+            return f"{line}; nothing is left to train"
+        return f"{line}; about {duration(self.seconds)} on {workers} ({self.certainty})"
+
+    def expected_rates(self, warm_start_steps: int) -> dict[tuple[str, str], float]:
+        """Seconds per unit of each kind of work, as the progress view counts it."""
+        rates: dict[tuple[str, str], float] = {}
+        for arm, pace in self.paces.items():
+            rates["start", arm] = START_SECONDS
+            rates["step", arm] = pace.seconds_per_step
+            for bench, problems in self.problems.items():
+                rates[f"bench {bench}", arm] = problems * pace.seconds_per_answer
+            if warm_start_steps:
+                rates[WARM_START_STEP, ""] = pace.warm_start_seconds / warm_start_steps
+        return rates
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab plan --json` prints it."""
@@ -84,48 +153,45 @@ class Plan:
             {**asdict(fit), "total": fit.need.total, "too_little": fit.too_little}
             for fit in self.memory
         ]
-        return {**asdict(self), "memory": needs, "finished": self.finished}
+        return {
+            **asdict(self),
+            "memory": needs,
+            "finished": self.finished,
+            "seconds": self.seconds,
+            "certainty": self.certainty,
+        }
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield self.headline
+        for run in self.runs:
+            if run.steps_done:
+                yield f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}"
+        if self.looks:
+            looks = ", ".join(map(str, self.looks))
+            yield f"looks after {looks} seeds: it ends at the first that resolves it"
         updates = set(self.updates_per_step.values())
         per_arm = ", ".join(f"{arm} {count}" for arm, count in self.updates_per_step.items())
-        left = len(self.runs) - self.finished
-        looks = ", ".join(map(str, self.looks))
-        more = self.responses_max > self.responses
-        dropped = f" (up to {self.responses_max:,} where groups are dropped)" if more else ""
-        return [
-            (
-                f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on"
-                f" {self.workers} workers"
-            ),
-            *(
-                f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}"
-                for run in self.runs
-                if run.steps_done
-            ),
-            *(
-                [f"looks after {looks} seeds: it ends at the first that resolves it"]
-                if looks
-                else []
-            ),
-            f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
-            (
-                f"rollouts: {self.responses:,} responses{dropped}, at most"
-                f" {self.response_tokens_max:,} tokens"
-            ),
-            f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
-            f"warm starts to make: {self.warm_starts}",
-            f"pilots to run: {', '.join(self.pilots) or 'none'}",
-            *(
-                [f"trials to run: {self.trials}, at most {self.trial_steps:,} steps"]
-                if self.trials
-                else []
-            ),
-            *(f"memory: {fit.line()}{': too little' * fit.too_little}" for fit in self.memory),
-            f"time: about {_rounded(self.seconds)} ({self.basis})",
-            *([f"cannot be run here yet: {self.obstacle}"] if self.obstacle else []),
-        ]
+        yield f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}"
+        dropped = ""
+        if self.responses_max > self.responses:
+            dropped = f" (up to {self.responses_max:,} where groups are dropped)"
+        tokens = f"at most {self.response_tokens_max:,} tokens"
+        yield f"rollouts: {self.responses:,} responses{dropped}, {tokens}"
+        yield f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers"
+        if self.pilots:
+            yield f"pilots to run: {', '.join(self.pilots)}"
+        if self.trials:
+            yield f"trials to run: {self.trials}, at most {self.trial_steps:,} steps"
+        for fit in self.memory:
+            too_little = ": too little" if fit.too_little else ""
+            yield f"memory: {fit.line()}{too_little}"
+        yield f"time: {self.basis}"
+        if self.obstacle:
+            yield f"cannot be run here yet: {self.obstacle}"
 
 
 class Work(NamedTuple):
@@ -147,82 +213,88 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     """
     preflight(study, here=False)
     settings = next(iter(study.arms.values())).settings
-    places, missing = _places(study, settings.device, on, jobs)
-    tasks = _Tasks(study.path.parent.resolve())
+    slots, missing = _slots(study, settings.device, on, jobs)
+    planned = plan_of(study, runs, slots)
+    basis = "; ".join([*missing, planned.basis])
+    return replace(planned, basis=basis, obstacle=blocker(study))
+
+
+def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
+    """The plan of a checked study on these slots."""
+    tasks = _Tasks(study)
     home = runs / study.name
-    bands = found_bands(study, home)
-    begun = begun_arms(home)
-    waiting = [
-        pilot(study, arm)
-        for arm in pilot_arms(study)
-        if arm.name not in bands and arm.name not in begun
-    ]
-    on_gpu = places[0].kind == "gpu"
-    paces: dict[str, Pace] = {
-        arm.name: (
-            measured_pace(arm.settings, runs)
-            or guessed_pace(
-                arm.settings,
-                on_gpu=on_gpu,
-                turns=tasks.built(arm.settings.task, arm.settings.model).max_turns,
-            )
-        )
-        for arm in study.arms.values()
-    }
+    piloted = found_bands(study, home).keys() | begun_arms(home)
+    pilots = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in piloted]
+    paces = _paces(study, runs, tasks, on_gpu=slots[0].kind == "gpu")
     planned: list[PlannedRun] = []
-    left = []
-    needy = []
+    rest: list[Work] = []
+    unfinished: list[Run] = []
     for run in study.runs():
-        stands = RunFolder(run.folder(runs)).status()
-        done = min(stands.steps, run.settings.steps)
+        progress = RunFolder(run.folder(runs)).status()
+        done = min(progress.steps, run.settings.steps)
         seconds = 0.0
-        if not stands.finished:
-            work = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
+        if not progress.finished:
+            work = tasks.work(run, 0 if progress.state is State.PLANNED else done)
             seconds = run_seconds(paces[run.arm], work.steps, work.evaluation_answers)
-            left.append(work)
-            needy.append(run)
-        planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
+            rest.append(work)
+            unfinished.append(run)
+        planned.append(PlannedRun(run.id, progress.state, done, run.settings.steps, seconds))
     trials, trial_steps = trials_left(study, runs)
-    each = (
-        trial_steps / len(trials) if trials else 0.0
-    )  # the steps of one trial to go, on average: most end early
-    needed = distinct_starts([*needy, *waiting, *trials], runs)
+    needed = distinct_starts([*unfinished, *pilots, *trials], runs)
     starts = [run for folder, run in needed.items() if folder.model_folder() is None]
-    family = {run.arm: run.arm.partition("@")[0] for run in trials} | {
-        name: name for name in study.arms
-    }
+    family = {trial.arm: trial.arm.partition("@")[0] for trial in trials}
+
+    def pace(run: Run) -> Pace:
+        return paces[family.get(run.arm, run.arm)]
 
     def trial_seconds(run: Run) -> float:
-        answers = tasks.work(run.settings, 0).evaluation_answers * each / run.settings.steps
-        return run_seconds(paces[family[run.arm]], each, answers)
+        steps = trial_steps / len(trials)  # on average: most end early
+        answers = tasks.work(run, 0).evaluation_answers * steps / run.settings.steps
+        return run_seconds(pace(run), steps, answers)
 
-    stages = [
-        [paces[family[run.arm]].warm_start_seconds for run in starts],
-        list(map(trial_seconds, trials)),
-        [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
-        [run.seconds for run in planned if run.seconds],
-    ]
+    stages = {
+        WARM_STARTS: [pace(run).warm_start_seconds for run in starts],
+        TRIALS: list(map(trial_seconds, trials)),
+        PILOTS: [run_seconds(pace(run), run.settings.steps, 0) for run in pilots],
+        TRAINING: [run.seconds for run in planned if run.seconds],
+    }
     return Plan(
         study=study.name,
+        arms=len(study.arms),
+        seeds=len(study.seeds),
         runs=tuple(planned),
-        workers=len(places),
+        workers=len(slots),
         updates_per_step={
             name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()
         },
-        **{name: sum(getattr(work, name) for work in left) for name in Work._fields[1:]},
+        **{name: sum(getattr(work, name) for work in rest) for name in Work._fields[1:]},
         warm_starts=len(starts),
-        pilots=tuple(run.arm for run in waiting),
+        pilots=tuple(run.arm for run in pilots),
         trials=len(trials),
         trial_steps=trial_steps,
-        memory=tuple(memory_fits(study, places)),
-        seconds=sum(_makespan(stage, len(places)) for stage in stages),
-        basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),
+        memory=tuple(memory_fits(study, slots)),
+        paces=paces,
+        problems=tasks.problems(),
+        stage_seconds={name: _makespan(stage, len(slots)) for name, stage in stages.items()},
+        basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
         looks=tuple(study.verdict.looks or ()),
-        obstacle=blocker(study),
     )
 
 
-def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
+def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[str, Pace]:
+    """Per arm the measured pace, or a guess."""
+    arms = list(study.arms.values())
+    measured = measured_paces(arms, runs)
+    paces = {}
+    for arm in arms:
+        model = study.model(arm)
+        turns = tasks.task(arm.settings.task, model).max_turns
+        guess = guessed_pace(arm.settings, model, on_gpu=on_gpu, turns=turns)
+        paces[arm.name] = measured.get(arm.name, guess)
+    return paces
+
+
+def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
     """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a
     word about it.
     """
@@ -231,71 +303,72 @@ def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[
     except LabError:
         if on != LOCAL or not device.startswith("cuda") or visible_gpus():
             raise
-        return [Slot("gpu", "0", {}) for _ in range(jobs or 1)], [
-            "for one GPU, of which there is none here"
-        ]
+        slots = [Slot("gpu", "0", {}) for _ in range(jobs or 1)]
+        return slots, ["for one GPU, of which there is none here"]
 
 
 class _Tasks:
     """The study's tasks, each built once, and the work that settings make of them."""
 
-    def __init__(self, base: Path) -> None:
-        self._base = base
-        self._built: dict[str, Task] = {}
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._tasks: dict[str, Task] = {}
         self._work: dict[tuple[int, int], Work] = {}
 
-    def work(self, settings: Settings, done: int) -> Work:
-        """What is left behind step `done`; found once for all runs of an arm, which share their
-        settings.
-        """
+    def work(self, run: Run, done: int) -> Work:
+        """What is left behind step `done`, computed once for all runs that share settings."""
+        settings = run.settings
         key = id(settings), done
-        if key not in self._work:
-            rollout = settings.rollout
-            steps = settings.steps - done
-            responses = steps * rollout.prompts_per_step * rollout.group_size
-            most = responses * max(rollout.dynamic_sampling, 1)
-            limit = rollout.max_tokens or self.built(settings.task, settings.model).max_tokens
-            evaluations = answers = 0
-            for bench in settings.bench:
-                times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
-                samples = sum(bench.samples_at(at, settings.steps) for at in times)
-                evaluations += len(times)
-                answers += samples * self._held_out(bench, settings)
-            self._work[key] = Work(steps, responses, most, most * limit, evaluations, answers)
+        if key in self._work:
+            return self._work[key]
+        rollout = settings.rollout
+        steps = settings.steps - done
+        responses = steps * rollout.prompts_per_step * rollout.group_size
+        most = responses * max(rollout.dynamic_sampling, 1)
+        limit = rollout.max_tokens or self.task(settings.task, run.model).max_tokens
+        evaluations = 0
+        answers = 0
+        for bench in settings.bench:
+            moments = [
+                moment for moment in bench.moments(settings.steps) if moment > done or not done
+            ]
+            samples = sum(bench.samples_at(moment, settings.steps) for moment in moments)
+            evaluations += len(moments)
+            answers += samples * self._held_out(bench, settings, run.model)
+        self._work[key] = Work(steps, responses, most, most * limit, evaluations, answers)
         return self._work[key]
 
-    def _held_out(self, bench: BenchTable, settings: Settings) -> int:
-        """How many problems a benchmark asks; as many as wanted where they are not here yet to be
-        counted.
-        """
+    def problems(self) -> dict[str, int]:
+        """Per benchmark its problems."""
+        arm = next(iter(self._study.arms.values()))
+        model = self._study.model(arm)
+        return {
+            bench.name: self._held_out(bench, arm.settings, model) for bench in arm.settings.bench
+        }
+
+    def _held_out(self, bench: BenchTable, settings: Settings, model: str) -> int:
+        """The problems of a benchmark; the declared number if the data are not here yet."""
+        task = self.task(bench.task or settings.task, model)
         try:
-            available = len(
-                self.built(bench.task or settings.task, settings.model).problems("held-out")
-            )
+            available = len(task.problems("held-out"))
         except LabError:
             if bench.problems is None:
                 raise
             return bench.problems
         return min(bench.problems or available, available)
 
-    def built(self, table: Any, model: str) -> Task:
+    def task(self, table: TaskTable, model: str) -> Task:
         """The task of a table of the study, as the model is asked."""
         options = options_for(table, model)
         key = repr((table.name, sorted(options.items(), key=repr)))
-        if key not in self._built:
-            self._built[key] = build_task(table.name, options, self._base)
-        return self._built[key]
+        if key not in self._tasks:
+            self._tasks[key] = build_task(table.name, options, self._study.base)
+        return self._tasks[key]
 
 
 def _makespan(seconds: Sequence[float], workers: int) -> float:
     """When the last job ends if each worker takes the next one when it is free."""
     ends = [0.0] * workers
-    for measured in seconds:
-        heapq.heapreplace(ends, ends[0] + measured)
+    for job in seconds:
+        heapq.heapreplace(ends, ends[0] + job)
     return max(ends)
-
-
-def _rounded(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -2,7 +2,9 @@
 it.
 """
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
@@ -18,6 +20,7 @@ from gspo_lab.tasks.custom import Custom
 from gspo_lab.tasks.grader_dry_run import first_failure
 from gspo_lab.training.engines.check import check_engine, check_ready, check_tasks
 from gspo_lab.training.models.check import (
+    EMBEDDED,
     check_architecture,
     check_chat_template,
     check_eight_bit,
@@ -31,9 +34,6 @@ from gspo_lab.training.models.wording import options_for
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import check_sampler
 
-GRADER_SECONDS = 10.0
-"""A user's grader that has not graded a few short answers by then hangs."""
-
 
 def check(study: Study, *, data: bool = True) -> None:
     """Build every task and read every model of all arms and candidates, so that mistakes show
@@ -42,16 +42,18 @@ def check(study: Study, *, data: bool = True) -> None:
     `data`: published training problems are read, and a Hub's model can be had; a plan does without
     what is not here, but for a model of which nothing is known.
     """
-    base = study.path.parent.resolve()
+    base = study.base
     arms = trained_arms(study)
     # What many candidates share is looked at once.
-    tasks = {key: build_task(*table, base) for key, table in _tables(arms).items()}
-    for key in dict.fromkeys(next(iter(_tables([arm]))) for arm in arms):
+    tasks = {key: build_task(*table, base) for key, table in _tables(study, arms).items()}
+    for key in dict.fromkeys(next(iter(_tables(study, [arm]))) for arm in arms):
         trained = tasks[key]
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
     moe = {}
-    for model in dict.fromkeys(arm.settings.model for arm in arms):
+    for arm in arms:
+        _refuse_folder_elsewhere(study, arm.settings.model)
+    for model in dict.fromkeys(map(study.model, arms)):
         check_model(model, here=data)
         if data or model_shape(model) is None:
             check_hub(model)
@@ -59,7 +61,7 @@ def check(study: Study, *, data: bool = True) -> None:
         check_chat_template(model)
         moe[model] = is_moe(model)
     for model, rank in dict.fromkeys(
-        (arm.settings.model, arm.settings.update.lora_rank) for arm in arms
+        (study.model(arm), arm.settings.update.lora_rank) for arm in arms
     ):
         check_rank(model, rank)
     for run in (arm.settings for arm in arms):
@@ -81,14 +83,14 @@ def check(study: Study, *, data: bool = True) -> None:
         loss, objective = loss_of(arm.settings.objective, base)
         if broken := list(loss.refuses(objective)):
             raise LabError(f"arm.{arm.name}: objective.{broken[0]}")
-        check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables([arm])], base)
+        check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables(study, [arm])], base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
                 f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are"
                 " trained here before a study; use warm_start.steps = 0 with"
                 f" '{arm.settings.model}'"
             )
-        if arm.settings.routing_replay != "none" and moe[arm.settings.model] is False:
+        if arm.settings.routing_replay != "none" and moe[study.model(arm)] is False:
             raise LabError(
                 f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model"
                 f" '{arm.settings.model}' is dense, it has no experts to replay; use routing_replay"
@@ -96,23 +98,32 @@ def check(study: Study, *, data: bool = True) -> None:
             )
 
 
+def _refuse_folder_elsewhere(study: Study, model: str) -> None:
+    """LabError if a model's relative path leads to a folder from here and not from the study."""
+    folder = Path(model)
+    if model not in EMBEDDED and folder.is_dir() and not (study.base / folder).exists():
+        path = os.path.relpath(folder, study.base)
+        raise LabError(
+            f"model = '{model}': no such folder beside {study.path}, and paths of a study start"
+            f" there; write model = '{path}'"
+        )
+
+
 def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
     """The study's lints, with what its models and tasks say without being loaded; `data` as in
     `check`.
     """
-    base = study.path.parent.resolve()
-    settings = [arm.settings for arm in study.arms.values()]
-    moe = {settings_.model: is_moe(settings_.model) for settings_ in settings}
-    limit = build_task(
-        settings[0].task.name, options_for(settings[0].task, settings[0].model), base
-    ).max_tokens
+    base = study.base
+    first = next(iter(study.arms.values()))
+    model = study.model(first)
+    moe = {arm.settings.model: is_moe(study.model(arm)) for arm in study.arms.values()}
+    task = first.settings.task
+    limit = build_task(task.name, options_for(task, model), base).max_tokens
     problems = {}
-    for bench in settings[0].bench:
-        table = bench.task or settings[0].task
+    for bench in first.settings.bench:
+        table = bench.task or task
         try:
-            held_out = build_task(table.name, options_for(table, settings[0].model), base).problems(
-                "held-out"
-            )
+            held_out = build_task(table.name, options_for(table, model), base).problems("held-out")
         except LabError:
             if data:
                 raise
@@ -125,12 +136,12 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
                 " them"
             )
     failures: dict[str, str] = {}
-    for name, options in _tables(study.arms.values()).values():
+    for name, options in _tables(study, study.arms.values()).values():
         custom = name not in failures and isinstance(build_task(name, options, base), Custom)
-        if custom and (failure := first_failure(name, options, base, GRADER_SECONDS)):
+        if custom and (failure := first_failure(name, options, base)):
             failures[name] = failure
     known = ModelFacts(
-        moe={model: answer for model, answer in moe.items() if answer is not None},
+        moe={name: answer for name, answer in moe.items() if answer is not None},
         max_tokens=dict.fromkeys(study.arms, limit),
         problems=problems,
         grader_failures=failures,
@@ -148,12 +159,12 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
     check(study, data=here)
     arms = trained_arms(study) if here else []
     for settings in {repr(arm.settings.engine): arm.settings for arm in arms}.values():
-        check_ready(settings, study.path.parent.resolve())
+        check_ready(settings, study.base)
     for arm in arms:
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()
-    for name, options in _tables(arms).values():
+    for name, options in _tables(study, arms).values():
         check_isolation(name, options)
     for name in study.mirror if here else ():
         target(name)
@@ -176,11 +187,11 @@ def blocker(study: Study) -> str | None:
     return None
 
 
-def _tables(arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+def _tables(study: Study, arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Name and options of every task that one of the arms trains or is asked, the first's trained
     one first, by their digest."""
     tables = [
-        (table.name, options_for(table, arm.settings.model))
+        (table.name, options_for(table, study.model(arm)))
         for arm in arms
         for table in (
             arm.settings.task,

@@ -117,7 +117,6 @@ def pilot(
     data["record"] |= {"detail_every": 1, "token_detail": True}
     settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
     bands = reference_bands([settings])
-    base = str(study.path.parent.resolve())
     seed = FIRST_SEED + study.seeds[0]
     return Run(
         place or f"{study.name}/{PILOTS}",
@@ -126,7 +125,7 @@ def pilot(
         settings,
         arm.declared,
         bands,
-        base,
+        str(study.base),
     )
 
 

@@ -4,14 +4,16 @@ FLOPs.
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps
-from gspo_lab.study import Settings
+from gspo_lab.study import Arm, Settings
 from gspo_lab.study.schema import cost
 from gspo_lab.training.models.check import EMBEDDED
 from gspo_lab.training.models.shapes import model_shape
@@ -34,12 +36,13 @@ TOKENS = 48
 
 @dataclass(frozen=True)
 class Pace:
-    """`basis` says where the numbers come from."""
+    """`basis` says where the numbers come from; `measured` that runs of equal cost are recorded."""
 
     seconds_per_step: float
     seconds_per_answer: float
     warm_start_seconds: float
     basis: str
+    measured: bool = False
 
 
 def run_seconds(pace: Pace, steps: float, answers: float) -> float:
@@ -47,71 +50,92 @@ def run_seconds(pace: Pace, steps: float, answers: float) -> float:
     return START_SECONDS + steps * pace.seconds_per_step + answers * pace.seconds_per_answer
 
 
-def measured_pace(settings: Settings, runs: Path) -> Pace | None:
-    """From recorded runs whose steps cost the same by their settings; None where there is none."""
-    cost_keys = cost(settings.model_dump(mode="json"))
-    steps = []
-    samples = []
-    names = []
+def measured_paces(arms: Iterable[Arm], runs: Path) -> dict[str, Pace]:
+    """Per arm the pace of recorded runs whose steps cost the same by their settings, if any."""
     try:
         with Evidence.open(database_of(runs), runs) as evidence:
-            for study in evidence.studies():
-                known = evidence.runs(study)
-                alike = [
-                    row.run_id
-                    for row in known.itertuples()
-                    if cost(json.loads(str(row.settings))) == cost_keys
-                ]
-                if not alike:
-                    continue
-                table = read_steps(evidence, study, ["seconds_step", "seconds_rollout", "prompts"])
-                # A run's first step carries one-off costs.
-                table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(
-                    subset=["seconds_step"]
-                )
-                if len(table):
-                    steps += list(table["seconds_step"])
-                    # Of all that were asked: none of them may have trained.
-                    responses = table["prompts"] * settings.rollout.group_size
-                    samples += list((table["seconds_rollout"] / responses).dropna())
-                    names.append(study)
+            recorded = {
+                study: {
+                    str(row.run_id): cost(json.loads(str(row.settings)))
+                    for row in evidence.runs(study).itertuples()
+                }
+                for study in evidence.studies()
+            }
+            paces = {arm.name: _measured_pace(evidence, arm.settings, recorded) for arm in arms}
     except LabError:  # no database yet, or one of another version: then nothing is measured
-        return None
-    if not steps:
-        return None
+        return {}
+    return {name: pace for name, pace in paces.items() if pace is not None}
+
+
+def _measured_pace(
+    evidence: Evidence, settings: Settings, recorded: dict[str, dict[str, dict[str, Any]]]
+) -> Pace | None:
+    """The mean pace of the `recorded` runs (study -> run -> cost) that cost as much."""
     from gspo_lab.analysis.readings import average
 
-    per_step = average(steps) or 0.0
-    per_answer = average(samples) or 0.0
-    basis = f"measured on {len(steps)} steps of {', '.join(names)}"
-    return Pace(per_step, per_answer, _warm_start_seconds(settings, on_gpu=False), basis)
+    own_cost = cost(settings.model_dump(mode="json"))
+    steps: list[float] = []
+    answers: list[float] = []
+    studies: list[str] = []
+    for study, costs in recorded.items():
+        alike = [run for run, run_cost in costs.items() if run_cost == own_cost]
+        if not alike:
+            continue
+        table = read_steps(evidence, study, ["seconds_step", "seconds_rollout", "prompts"])
+        # A run's first step carries one-off costs.
+        table = table[table["run_id"].isin(alike) & (table["step"] > 0)]
+        table = table.dropna(subset=["seconds_step"])
+        if len(table):
+            steps += list(table["seconds_step"])
+            # Of all sampled prompts, since none of them may have trained.
+            responses = table["prompts"] * settings.rollout.group_size
+            answers += list((table["seconds_rollout"] / responses).dropna())
+            studies.append(study)
+    if not steps:
+        return None
+    return Pace(
+        average(steps) or 0.0,
+        average(answers) or 0.0,
+        _warm_start_seconds(settings, settings.model, on_gpu=False),
+        f"measured on {len(steps)} steps of {', '.join(studies)}",
+        measured=True,
+    )
 
 
-def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the
-    starting model 1, an update 3, one more for a loss that sees the mini-batch first; of a critic
-    its values 1, its update 3. Of up to `turns` turns each reads all before it again: here all are
-    made, and equally long."""
+def guessed_pace(settings: Settings, model: str, *, on_gpu: bool, turns: int = 1) -> Pace:
+    """A pace from 2 x active parameters x tokens per forward pass.
+
+    Sampling counts 1 pass, the old policy 1, a KL term's starting model 1, an update 3, and 1 more
+    for a loss that sees the mini-batch first; a critic 1 for its values and 3 for its update. Each
+    of up to `turns` turns reads all earlier ones again; all are assumed, of equal length.
+    """
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     response = settings.rollout.max_tokens or TOKENS
     tokens = PROMPT_TOKENS + response
     sampling = (turns * PROMPT_TOKENS + response * (turns + 1) / 2) / tokens
     drawn = "1" if turns == 1 else f"{sampling:.2g} of {turns} turns"
-    forward = 2 * active_parameters(settings.model) * tokens / speed
+    forward = 2 * active_parameters(model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
-    update = 3 + (settings.objective.loss.sees_whole)
-    with_critic = settings.objective.advantage == "gae"
-    critic, critic_text = (1 + 3 * settings.update.epochs, ", critic 4") if with_critic else (0, "")
-    before = 1 + (settings.objective.kl_coef > 0)
-    first = "old policy 1" if before == 1 else "old policy 1, starting model 1"
+    epochs = settings.update.epochs
+    passes = sampling + 1
+    first = "old policy 1"
+    if settings.objective.kl_coef > 0:
+        passes += 1
+        first += ", starting model 1"
+    update = 3 + settings.objective.loss.sees_whole
+    passes += update * epochs
+    critic = ""
+    if settings.objective.advantage == "gae":
+        passes += 1 + 3 * epochs
+        critic = ", critic 4"
     basis = (
         f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update"
-        f" {update}{critic_text}) / {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
+        f" {update}{critic}) / {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
-        responses * forward * (sampling + before + update * settings.update.epochs + critic),
+        responses * forward * passes,
         forward * sampling,
-        _warm_start_seconds(settings, on_gpu=on_gpu),
+        _warm_start_seconds(settings, model, on_gpu=on_gpu),
         basis,
     )
 
@@ -130,9 +154,8 @@ def active_parameters(model: str) -> float:
     return min((float(size) * units[unit.upper()] for size, unit in sizes), default=1e9)
 
 
-def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:
+def _warm_start_seconds(settings: Settings, model: str, *, on_gpu: bool) -> float:
     start = settings.warm_start
     tokens = start.steps * start.batch_size * (PROMPT_TOKENS + TOKENS)
-    return START_SECONDS + 6 * active_parameters(settings.model) * tokens / (
-        GPU_FLOPS if on_gpu else CPU_FLOPS
-    )
+    speed = GPU_FLOPS if on_gpu else CPU_FLOPS
+    return START_SECONDS + 6 * active_parameters(model) * tokens / speed

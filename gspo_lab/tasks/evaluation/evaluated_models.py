@@ -29,7 +29,6 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    model = run.settings.model
     dtype = run.settings.rollout.dtype
     thinking = run.settings.rollout.thinking
     places = {
@@ -37,18 +36,18 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[EvaluatedMo
         run.settings.steps: folder.final,
     }
     on = str(device_of(device))
-    weights = {step: _weights(model, place) for step, place in places.items()}
+    weights = {step: _weights(run.model, place) for step, place in places.items()}
     content = {
         "kind": "run",
         "name": run.id,
-        "model": model,
+        "model": run.settings.model,
         "dtype": dtype,
         "thinking": thinking,
         "checkpoints": {str(step): digest for step, digest in weights.items()},
     }
     subjects = []
     for step, place in places.items():
-        client = LocalModel(model, place, dtype=dtype, device=on, thinking=thinking)
+        client = LocalModel(run.model, place, dtype=dtype, device=on, thinking=thinking)
         same = f"{weights[step]} {dtype} {thinking}"
         subjects.append(EvaluatedModel(run.id, folder, run.seed, step, content, client, same))
     return subjects
@@ -58,9 +57,7 @@ def run_chats(folder: RunFolder) -> bool:
     """Whether a run used its model as a chat model, by its last checkpoint: the model's folder may
     have gone.
     """
-    return has_chat_template(
-        str(folder.final) if folder.final.is_dir() else folder.run().settings.model
-    )
+    return has_chat_template(str(folder.final) if folder.final.is_dir() else folder.run().model)
 
 
 def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto") -> EvaluatedModel:

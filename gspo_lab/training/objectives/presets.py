@@ -19,7 +19,12 @@ class _Resolved(Common):
     """An objective that knows its loss."""
 
     policy_loss: Annotated[
-        str, Key(cost=True, passes=True, dear=lambda loss: traits(loss or "clip").sees_whole)
+        str,
+        Key(
+            cost=True,
+            adds_forward_passes=True,
+            expensive_values=lambda loss: traits(loss or "clip").sees_whole,
+        ),
     ] = Field(
         "clip",
         description=(

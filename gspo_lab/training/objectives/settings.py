@@ -37,13 +37,13 @@ CORRECTED = Key(
 class Common(Table):
     """The keys that every policy loss may read (docs/reference/objectives.md has the formulas)."""
 
-    preset: Annotated[str, Key(acts="ratio", arms="vary")] = Field(
+    preset: Annotated[str, Key(affects="ratio", arms="vary")] = Field(
         "grpo", description="the preset it started from"
     )
     importance_sampling_level: Annotated[
         Level,
         Key(
-            acts="ratio",
+            affects="ratio",
             peers="trl=importance_sampling_level verl areal=actor.importance_sampling_level",
         ),
     ] = Field("token", description="one importance ratio per token, per response, or GSPO-token's")
@@ -53,10 +53,9 @@ class Common(Table):
         Key(
             Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"),
             arms="vary",
-            later=True,
         ),
     ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
-    clip: Annotated[Clip, Key(acts="ratio", peers="trl verl")] = Field(
+    clip: Annotated[Clip, Key(affects="ratio", peers="trl verl")] = Field(
         "fixed",
         description=(
             "'calibrated': clip_low and clip_high are found by a pilot and frozen before the first"
@@ -67,7 +66,7 @@ class Common(Table):
         float,
         Key(
             RANGED,
-            acts="ratio",
+            affects="ratio",
             peers="trl=epsilon verl=actor_rollout_ref.actor.clip_ratio_low areal=actor.eps_clip",
         ),
     ] = Field(0.2, gt=0, le=1, description="the ratio is clipped at 1 - clip_low")
@@ -75,7 +74,7 @@ class Common(Table):
         float,
         Key(
             RANGED,
-            acts="ratio",
+            affects="ratio",
             peers="trl=epsilon_high verl=actor_rollout_ref.actor.clip_ratio_high areal",
         ),
     ] = Field(0.27, gt=0, le=HUGE, description="the ratio is clipped at 1 + clip_high")
@@ -83,7 +82,7 @@ class Common(Table):
         float,
         Key(
             Read(lambda run: run.objective.clip != "fixed", "with clip = 'fixed'"),
-            acts="ratio",
+            affects="ratio",
             peers="trl verl",
         ),
     ] = Field(
@@ -94,7 +93,7 @@ class Common(Table):
             "share to clip on mini-batches >= 1, of active tokens (level token) or responses"
         ),
     )
-    dual_clip: Annotated[float | None, Key(acts="ratio", peers="verl areal")] = Field(
+    dual_clip: Annotated[float | None, Key(affects="ratio", peers="verl areal")] = Field(
         None,
         gt=1,
         le=HUGE,
@@ -118,7 +117,12 @@ class Common(Table):
     )
     advantage: Annotated[
         Advantage,
-        Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal"),
+        Key(
+            cost=True,
+            adds_forward_passes=True,
+            expensive_values=lambda value: value == "gae",
+            peers="trl verl areal",
+        ),
     ] = Field(
         "group-mean-std",
         description=(
@@ -131,7 +135,6 @@ class Common(Table):
         Key(
             Read(lambda run: run.objective.advantage == "gdpo", "without advantage = 'gdpo'"),
             arms="vary",
-            later=True,
         ),
     ] = Field(
         {},
@@ -139,7 +142,7 @@ class Common(Table):
             "with advantage = 'gdpo': the weights of rewards by their names; unset names have 1"
         ),
     )
-    truncated: Annotated[Truncated, Key(later=True)] = Field(
+    truncated: Annotated[Truncated, Key()] = Field(
         "train",
         description=(
             "responses that were cut at their token limit: 'train' them, 'mask' their terms in the"
@@ -175,11 +178,13 @@ class Common(Table):
         ),
     ] = Field("mean", description="how a response's one advantage follows from those of its tokens")
     # The starting model's pass is made whatever the weight.
-    kl_coef: Annotated[float, Key(cost=True, passes=True, dear=bool)] = Field(
-        0.0, ge=0, le=HUGE, description="weight of the estimate of KL(policy, starting model)"
+    kl_coef: Annotated[float, Key(cost=True, adds_forward_passes=True, expensive_values=bool)] = (
+        Field(
+            0.0, ge=0, le=HUGE, description="weight of the estimate of KL(policy, starting model)"
+        )
     )
     kl_estimate: Annotated[
-        KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"), later=True)
+        KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"))
     ] = Field(
         "k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)"
     )
@@ -203,13 +208,15 @@ class Common(Table):
         description="upper bound of the correction's ratio; unset: the published one",
     )
     # Every response then has a gradient, and is passed through the model.
-    entropy_coef: Annotated[float, Key(cost=True, passes=True, dear=bool, later=True)] = Field(
+    entropy_coef: Annotated[
+        float, Key(cost=True, adds_forward_passes=True, expensive_values=bool)
+    ] = Field(
         0.0,
         ge=0,
         le=HUGE,
         description="weight of the policy's entropy, which every token's term gains",
     )
-    off_policy_mask: Annotated[float | None, Key(later=True)] = Field(
+    off_policy_mask: Annotated[float | None, Key()] = Field(
         None,
         gt=0,
         le=HUGE,

@@ -11,6 +11,8 @@ import pytest
 from laboratory import added_later, declare, leave, source
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
+from gspo_lab.analysis.findings.sweep_sentences import laws as lines
 from gspo_lab.analysis.findings.sweeps import (
     LONGER,
     LengthMeasurement,
@@ -19,11 +21,10 @@ from gspo_lab.analysis.findings.sweeps import (
     moved_to,
 )
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
-from gspo_lab.report.words import decided_sentences, sentences
-from gspo_lab.report.words.verdicts import laws as lines
 from gspo_lab.study import Run, load_study
 
 TOML = """

@@ -350,9 +350,9 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     # What the runs were to do
     "a learning rate in one run.json": (
         spec([RUN], rate),
-        {"settings", "declaration", "identity", "own numbers"},
+        {"settings", "declaration", "identity"},
     ),
-    "a learning rate in all": (spec(RUNS, rate), {"declaration", "identity", "own numbers"}),
+    "a learning rate in all": (spec(RUNS, rate), {"declaration", "identity"}),
     "the yardstick of clipping": (
         spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])),
         {"declaration"},
@@ -368,7 +368,6 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     ),
     # Whose journal it is
     "journals of two arms exchanged": (exchanged(renamed=False), {"identity"}),
-    "the same, each renamed": (exchanged(renamed=True), {"own numbers"}),
     "runs of two seeds exchanged, folder by folder": (
         places_exchanged("gspo/s0", "gspo/s2"),
         {"identity"},
@@ -415,7 +414,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "a last step cut, yet finished": (sealed(last_step_cut, RUN), {"plan"}),
     "a last step cut in all runs": (sealed(last_step_cut), {"plan"}),
     "a last step cut, not sealed again": (chained(last_step_cut), {"plan", "journals"}),
-    "a step in the middle cut": (sealed(without("step", step=2)), {"plan", "own numbers"}),
+    "a step in the middle cut": (sealed(without("step", step=2)), {"plan"}),
     "an update cut": (sealed(without("update", step=2, minibatch=1)), {"plan"}),
     "the last evaluation cut": (sealed(without("answer", bench="sums", step=4)), {"plan"}),
     "an evaluation that was not due": (sealed(another_evaluation), {"plan"}),
@@ -470,48 +469,21 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "a prompt in both arms": (sealed(answers(prompt="1+1=")), {"regraded"}),
     "an answer's seed": (sealed(answers(sample_seed=7)), {"regraded"}),
     # What was measured
-    "a share scaled": (sealed(scaled("update", 2, "clip_fraction_tokens")), {"own numbers"}),
-    "clips scaled": (sealed(scaled("update", 2, *CLIPS)), {"own numbers"}),
     "a column scaled, not sealed again": (
         chained(scaled("update", 2, "log_ratio_max_abs")),
         {"journals"},
     ),
     "a column scaled in the database": (sql("UPDATE updates SET loss = 2 * loss"), {"journals"}),
-    "learning rates": (sealed(scaled("update", 2, "learning_rate")), {"own numbers"}),
-    "tokens doubled": (
-        sealed(doubled("tokens_sampled_total", "tokens_trained_total")),
-        {"own numbers"},
-    ),
     "tokens of one run doubled with their lengths": (
         sealed(
             doubled("tokens_sampled_total", "tokens_trained_total", "response_tokens_mean"), RUN
         ),
         {"first counts"},
     ),
-    "tokens trained halved": (sealed(scaled("step", 0.5, "tokens_trained_total")), {"own numbers"}),
     "FLOPs of one run doubled": (sealed(doubled("flops_total"), RUN), {"first counts"}),
     "FLOPs doubled in the database": (
         sql("UPDATE steps SET flops_total = 2 * flops_total"),
         {"journals"},
-    ),
-    "prompts doubled": (sealed(doubled("prompts_total")), {"own numbers"}),
-    "updates doubled": (sealed(doubled("updates_total")), {"own numbers"}),
-    "device time halved": (sealed(scaled("step", 0.5, "device_seconds_total")), {"own numbers"}),
-    "replay where none was declared": (
-        sealed(changed("step", lambda one: one.update(replay_bytes=64)), RUN),
-        {"own numbers"},
-    ),
-    "rewards of one run": (
-        sealed(
-            changed("step", lambda one: one.update(reward_mean=one["reward_mean"] + 0.01), step=3),
-            RUN,
-        ),
-        {"own numbers"},
-    ),
-    "rewards scaled": (sealed(scaled("step", 1.25, "reward_mean")), {"own numbers"}),
-    "a share above one": (
-        sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))),
-        {"own numbers"},
     ),
     # The file
     "a line deleted": (line_deleted, {"journals"}),
@@ -575,11 +547,10 @@ def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:
     assert {check.name: check.state for check in found.of_the_study} == {
         "journals": "equal",
         "regraded": "equal",
-        "signature": "not verified",
     }
     # 3 evaluations x 20 problems x 6 runs
     assert "360 answers graded again" in found.of("regraded")[0][1].detail
-    assert found.headline == "toy: matched (30 checks, 3 comparisons of two runs)"
+    assert found.headline == "toy: matched (29 checks, 3 comparisons of two runs)"
 
 
 def test_asking_more_often_where_it_decides_is_as_planned(tmp_path: Path) -> None:
@@ -618,9 +589,6 @@ def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: Se
     first = locked_of(content) | {"arms": {"grpo": content["arms"]["grpo"]}}
     grown = content | {"superseded": [first], "edits": [{"what": "a word was corrected"}]}
     assert Declaration.parse(grown, "study.json").arms_added == ("gspo",)
-    assert Declaration.parse(
-        content | {"edits": [{"what": "arms added: gspo"}]}, ""
-    ).arms_added == ("gspo",)
 
 
 def test_an_arm_that_is_taken_away_is_no_growth(lab: SealedLab) -> None:
@@ -652,13 +620,13 @@ def test_the_odds_that_a_sample_finds_what_was_changed() -> None:
 def test_a_run_whose_last_word_is_gone_is_not_finished(lab: SealedLab) -> None:
     last_word_deleted(lab)
     lab.certified()
-    assert lab.verdict()["word"] == "withheld"
+    assert lab.verdict()["word"] == "no verdict"
 
 
 def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> None:
     ADMITTED["every signature and seal taken away"][0](lab)
     found = lab.certified()
-    assert {"identity", "plan", "own numbers", "sealed answers", "journals"} <= {
+    assert {"identity", "plan", "sealed answers", "journals"} <= {
         name for name, states in found.states().items() if states[Match.UNKNOWN]
     }
-    assert lab.verdict()["word"] == "better beyond margin"
+    assert lab.verdict()["word"] == "better by more than the margin"

@@ -383,7 +383,7 @@ def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: 
     with pytest.raises(LabError, match=r"no database .*gspo-lab records rebuild"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"")
-    with pytest.raises(LabError, match="is empty or was made by an older"):
+    with pytest.raises(LabError, match="is empty: gspo-lab records rebuild"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"no database at all" * 100)
     with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):

@@ -9,7 +9,8 @@ import pytest
 from counting import ENGINE, Bench
 
 from gspo_lab.running.plan import plan, preparation
-from gspo_lab.running.plan.time_estimate import active_parameters, guessed_pace, measured_pace
+from gspo_lab.running.plan.plan import GUESSED
+from gspo_lab.running.plan.time_estimate import active_parameters, guessed_pace, measured_paces
 from gspo_lab.study.schema import BenchTable, WarmStart
 from gspo_lab.tasks import task_key
 
@@ -35,6 +36,10 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert found.basis.startswith("guess:")
     assert not bench.runs.exists(), "a plan leaves nothing behind"
     assert found.to_json()["finished"] == 0
+    assert found.headline == (
+        "count: 2 arms x 2 seeds: 4 runs, 1 warm start to make, 1 pilot to make; about 5 s on"
+        f" 2 workers ({GUESSED})"
+    )
 
 
 def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Bench) -> None:
@@ -149,8 +154,8 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     settings = (
         bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
     )
-    one = guessed_pace(settings, on_gpu=False)
-    three = guessed_pace(settings, on_gpu=False, turns=3)
+    one = guessed_pace(settings, settings.model, on_gpu=False)
+    three = guessed_pace(settings, settings.model, on_gpu=False, turns=3)
     assert one.seconds_per_answer == 2 * 6e5 * 40 / 4e10
     assert three.seconds_per_answer == pytest.approx(2.4 * one.seconds_per_answer)
     assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * one.seconds_per_step)
@@ -160,7 +165,8 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     assert "of 3 turns" in plan(study, bench.runs, jobs=1).basis
     # Sampling 1, old policy 1, an update 3; with a KL term the starting model's 1.
     overrides = ["rollout.max_tokens=24", "update.epochs=1", "objective.kl_coef=0.1"]
-    found = guessed_pace(bench.study(overrides=overrides).arms["a"].settings, on_gpu=False)
+    settings = bench.study(overrides=overrides).arms["a"].settings
+    found = guessed_pace(settings, settings.model, on_gpu=False)
     assert found.seconds_per_step == pytest.approx(6 / 5 * one.seconds_per_step)
     assert "old policy 1, starting model 1, update 3)" in found.basis
     assert "starting model" not in one.basis
@@ -173,13 +179,17 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
 
 
 def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
-    bench.conduct()
+    _, shown = bench.conduct()
+    assert "count: 2 arms x 2 seeds: 4 runs" in shown.splitlines()[0], "run begins with its plan"
+    finished = plan(bench.study(), bench.runs, jobs=2)
+    assert finished.headline == (
+        "count: 2 arms x 2 seeds: 4 runs, 4 finished; nothing is left to train"
+    )
+    assert finished.certainty == "measured on 12 steps of count"
 
     def measured(*overrides: str) -> bool:
-        return (
-            measured_pace(bench.study(overrides=overrides).arms["a"].settings, bench.runs)
-            is not None
-        )
+        arm = bench.study(overrides=overrides).arms["a"]
+        return "a" in measured_paces([arm], bench.runs)
 
     others = [
         "objective.kl_coef=0.1",

@@ -124,7 +124,7 @@ def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
 
 def task_of(run: Run, table: TaskTable) -> Task:
     """A task of the run's."""
-    return build_task(table.name, options_for(table, run.settings.model), Path(run.base))
+    return build_task(table.name, options_for(table, run.model), Path(run.base))
 
 
 ATTEMPT = "attempt.json"

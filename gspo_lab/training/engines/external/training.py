@@ -223,10 +223,9 @@ def _start_of(run: Run, made: Path) -> tuple[str, Any, tuple[int, ...], Any]:
     """Where the model lies, its tokenizer and the tokens that end a response; the model itself only
     where it is one of the lab's own, which are small: without a warm start it is written into
     `made`."""
-    name = run.settings.model
+    name = run.model
     if name not in EMBEDDED:
-        folder = Path(name).expanduser()
-        return str(folder.resolve()) if folder.is_dir() else name, *load_tokenizer(name), None
+        return name, *load_tokenizer(name), None
     warm = None if run.warm_start is None else Path(run.warm_start).resolve()
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=warm)
     if warm is None and not (made / "config.json").exists():

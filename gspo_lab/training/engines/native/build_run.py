@@ -86,9 +86,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     base = Path(run.base)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
-    model, tokenizer = load_model(
-        settings.model, dtype=dtype, device=str(device), checkpoint=warm_start
-    )
+    model, tokenizer = load_model(run.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
     # After the model: a Hub's is known to be a chat model once it is in the cache.
     task, bench_tasks, task_keys = tasks_of(run)

@@ -59,7 +59,7 @@ def tasks_of(run: Run) -> tuple[Task, dict[str, Task], dict[str, str]]:
     }
     for table in tables.values():
         check_isolation(table.name, table.options)
-    options = {name: options_for(table, settings.model) for name, table in tables.items()}
+    options = {name: options_for(table, run.model) for name, table in tables.items()}
     task = build_task(settings.task.name, options["train"], base)
     benches = {
         bench.name: (

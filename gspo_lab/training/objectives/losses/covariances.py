@@ -19,7 +19,7 @@ DIFFERS = (
     "covariances are over the whole mini-batch's tokens with A != 0; its code takes each"
     " micro-batch alone"
 )
-CLIP_COV_KEY = own_key("clip-cov", acts="update", later=True)
+CLIP_COV_KEY = own_key("clip-cov", affects="update")
 
 
 class ClipCov(Common):
@@ -111,7 +111,7 @@ CLIP_COV = Loss(
     differs=DIFFERS,
 )
 
-KL_COV_KEY = own_key("kl-cov", later=True)
+KL_COV_KEY = own_key("kl-cov")
 
 
 class KlCov(Common):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from gspo_lab.common.keys import Acts, Key, Read
+from gspo_lab.common.keys import Affects, Key, Read
 from gspo_lab.training.objectives.ratios import Batch
 from gspo_lab.training.objectives.settings import Common
 
@@ -97,10 +97,10 @@ class Loss(Generic[S]):
         return self.prepare is not None or self.select is not None
 
 
-def own_key(loss: str, acts: Acts = "ratio", *, later: bool = False) -> Key:
+def own_key(loss: str, affects: Affects = "ratio") -> Key:
     """A setting that only this loss reads."""
     read = Read(lambda run: run.objective.policy_loss == loss, f"without policy_loss = '{loss}'")
-    return Key(read=read, acts=acts, later=later)
+    return Key(read=read, affects=affects)
 
 
 def everywhere(moved: LossInputs, value: float) -> "Tensor":

@@ -84,7 +84,7 @@ SAPO = Loss(
 class Pspo(Common):
     """How much of the old policy stays."""
 
-    pspo_smoothing: Annotated[float, own_key("pspo", acts="update")] = Field(
+    pspo_smoothing: Annotated[float, own_key("pspo", affects="update")] = Field(
         0.1, ge=0, lt=1, description="the share of the old probability in the smoothed one"
     )
 

@@ -1,0 +1,57 @@
+"""All paths of a study start from the folder of its file, wherever a command is typed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_models import small_start
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.running.plan.preflight import preflight
+from gspo_lab.study import Run, load_study
+from gspo_lab.study.schema import BUILT_IN_MODELS
+from gspo_lab.training.models.check import EMBEDDED
+
+TOML = """
+question = "Where is the model?"
+model = "{model}"
+task = "addition"
+
+[arm.grpo]
+objective = "grpo"
+"""
+
+
+def test_a_relative_model_lies_beside_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "studies"
+    beside.mkdir()
+    start = small_start("tiny-qwen3")
+    assert start is not None
+    for name in ("my-model", "tiny-mine", "tiny-qwen3"):
+        shutil.copytree(start, beside / name)
+    path = beside / "where.toml"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    def study(model: str) -> Run:
+        path.write_text(TOML.format(model=model))
+        return load_study(path).runs()[0]
+
+    for name in ("my-model", "./my-model", "tiny-mine", "../studies/my-model"):
+        run = study(name)
+        assert run.model == str((beside / name).resolve())
+        assert run.to_json()["settings"]["model"] == name, "records keep what the study says"
+    assert study(str(beside / "my-model")).model == str(beside / "my-model")
+    assert study("tiny-qwen3").model == "tiny-qwen3", "a built-in model keeps its name"
+    assert study("Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
+    shutil.move(beside / "my-model", elsewhere / "my-model")
+    study("my-model")
+    with pytest.raises(LabError, match=r"write model = '\.\./elsewhere/my-model'"):
+        preflight(load_study(path), here=False)
+
+
+def test_the_schema_names_every_built_in_model() -> None:
+    assert set(BUILT_IN_MODELS) == set(EMBEDDED)
