@@ -79,6 +79,17 @@ def _edge(scores: Floats, log_values: Floats, floor: float) -> float:
     return float(log_values[-1])
 
 
+def mean_range(ranges_S2: Floats) -> tuple[float, float]:
+    """The geometric means over seeds of both ends of `ranges_near_peak`."""
+    low, high = np.exp(ranges_S2.mean(axis=0))
+    return float(low), float(high)
+
+
+def mean_score(scores_S: Floats) -> float:
+    """The mean over seeds."""
+    return float(scores_S.mean())
+
+
 def peak_is_inside(scores_SD: Floats) -> bool:
     """Whether the mean curve is highest at neither end of the grid: else the grid may hold no
     peak.
