@@ -18,8 +18,7 @@ from gspo_lab.recording.records import Record, RunStatus, from_dict
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.study import Run, Study, digest
-from gspo_lab.study.declaration import locked_of
+from gspo_lab.study import Declaration, Run, Study
 
 
 def declare(study: Study, runs: Path) -> Path:
@@ -34,28 +33,12 @@ def declare(study: Study, runs: Path) -> Path:
     return home
 
 
-def grown(path: Path, added: dict[str, Any]) -> None:
-    """study.json as a study leaves it whose content has grown by `added` after its first step."""
-    content = json.loads(path.read_text())
-    whole = json.loads(json.dumps(locked_of(content)))
-    first = json.loads(json.dumps(whole))
-    for key, entries in added.items():
-        kept = [entry for entry in first[key] if entry not in entries]
-        first[key] = {name: first[key][name] for name in kept} if key == "arms" else kept
-    content["superseded"] = [first, whole]
-    content |= {"added": added["seeds"]} if "seeds" in added else {}
-    content["digest"] = digest(locked_of(content))
-    content["edits"] = [
-        {"at": "2026-01-01", "what": f"{key} added: {', '.join(map(str, entries))}"}
-        for key, entries in added.items()
-    ]
-    path.write_text(json.dumps(content))
-    ingest(path.parents[1])
-
-
 def added_later(runs: Path, study: str, *seeds: int) -> None:
     """The study as if these of its seeds had been added after its first step."""
-    grown(runs / study / "study.json", {"seeds": list(seeds)})
+    path = runs / study / "study.json"
+    declared = Declaration.parse(json.loads(path.read_text()), path)
+    write_json(path, replace(declared, added=seeds).to_json())
+    ingest(runs)
 
 
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laboratory import added_later, declare, grown, leave, source
+from laboratory import added_later, declare, leave, source
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
@@ -152,13 +152,20 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    database = lab(tmp_path)
-    path = database.parent / "margin" / "study.json"
-    grown(path, {"arms": ["grpo@0.0003", "gspo@0.0003"]})
-    found = judged(database)
+    edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
+    found = judged(edited(lab(tmp_path), lambda study: study.update(edits=[edit])))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
+
+
+def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
+    """As in a study.json that an earlier version let grow without its list of doses."""
+    found = judged(edited(lab(tmp_path), lambda study: study["sweep"].update(doses=[1e-4, 3e-4])))
+    assert [[point.dose for point in arm.points] for arm in found.arms] == [
+        [1e-4, 3e-4, 1e-3, 3e-3]
+    ] * 2
+    assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
 
 @pytest.mark.parametrize(

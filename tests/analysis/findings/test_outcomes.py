@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gspo_lab.analysis.readings.curves import reward_curves
 from gspo_lab.analysis.readings.runs import finished_seeds
 from gspo_lab.analysis.stats.paired import items_variance
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
 from gspo_lab.report.sections.answer import limitations
@@ -226,6 +228,25 @@ def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
         2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4
     )
     assert verdict.word == "inconclusive"
+
+
+def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, seeds=5)
+    before = decided(database)
+    path = database.parent / "toy" / "study.json"
+    content = json.loads(path.read_text())
+    content["edits"] = [{"at": "2026-01-01", "what": "seeds added: 3, 4"}]
+    path.write_text(json.dumps(content))
+    rebuild(database.parent)
+    after = decided(database)
+    assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
+    assert (
+        after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
+    )
+    assert sentences(after.described)[0].startswith(
+        "Not counted: 2 pairs of other seeds (3, 4), gspo − grpo "
+    )
+    assert after.matched.lock.state == "differs as declared"
 
 
 STEPS = 5
