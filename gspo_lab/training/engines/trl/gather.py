@@ -185,9 +185,9 @@ def _measured(
     seen = Forward(
         forward.logp_BT[evaluated_M],
         None,
-        forward.natural_BSLK[evaluated_M],
-        forward.router_entropy_BSL[evaluated_M],
-        forward.seconds_replay,
+        natural_BSLK=forward.natural_BSLK[evaluated_M],
+        router_entropy_BSL=forward.router_entropy_BSL[evaluated_M],
+        seconds_replay=forward.seconds_replay,
     )
     return [(part, seen)]
 
