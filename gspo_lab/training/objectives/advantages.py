@@ -100,7 +100,6 @@ def at_last_token(reward_B: "Tensor", mask_BT: "Tensor") -> "Tensor":
     """[B, T]: each response's reward at the last token of its loss mask, 0 elsewhere and where it
     has none.
     """
-    mask_BT = mask_BT.bool()
     later_BT = mask_BT.flip(1).cumsum(dim=1).flip(1)
     return single(reward_B)[:, None] * (mask_BT & (later_BT == 1))
 
@@ -117,7 +116,6 @@ def gae(
     """
     reward_BT = single(reward_BT)
     value_BT = single(value_BT)
-    mask_BT = mask_BT.bool()
     adv_BT = reward_BT.new_zeros(reward_BT.shape)
     next_value_B = next_adv_B = reward_BT.new_zeros(len(reward_BT))
     for t in reversed(range(mask_BT.shape[1])):
@@ -177,7 +175,6 @@ def value_loss(
     value_BT = single(value_BT)
     old_value_BT = single(old_value_BT)
     return_BT = single(return_BT)
-    mask_BT = mask_BT.bool()
     error_BT = (value_BT - return_BT) ** 2
     # Inside the range the very value: a difference that rounding makes would count as clipped.
     near_BT = value_BT.clip(old_value_BT - clip, old_value_BT + clip)
@@ -192,7 +189,6 @@ def value_loss(
 def explained_variance(value_BT: "Tensor", return_BT: "Tensor", mask_BT: "Tensor") -> float | None:
     """1 - var(R - V) / var(R) over the mask's tokens: 1 where values are the returns, 0 where a
     constant would do as well. None where all returns are equal."""
-    mask_BT = mask_BT.bool()
     value_N = value_BT[mask_BT].double()
     return_N = return_BT[mask_BT].double()
     spread = float(return_N.var(correction=0)) if len(return_N) else 0.0

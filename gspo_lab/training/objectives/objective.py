@@ -230,7 +230,6 @@ def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:
     """
     import numpy as np
 
-    mask_NT = mask_NT.bool()
     mask = mask_NT.cpu().numpy()
     mask = mask[mask.any(axis=1)]
     if not len(mask):

@@ -63,7 +63,6 @@ class Recorder:
         detail: dict[str, Any] = {}
         log_ratio_BT = single(log_ratio_BT)
         adv_BT = single(adv_BT)
-        mask_BT = mask_BT.bool()
         if evaluated_B is None:
             evaluated_B = mask_BT.new_ones(len(mask_BT))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -226,7 +225,6 @@ def response_detail(
     Where advantages differ within a response, its `advantage` is their mean.
     """
     log_ratio_BT = single(log_ratio_BT)
-    mask_BT = mask_BT.bool()
     # In double precision the mean of equal numbers is that number.
     adv_B1 = sequence_mean(adv_BT.double().masked_fill(~mask_BT, 0.0), mask_BT)
     out: dict[str, list[Any]] = {
