@@ -1,0 +1,78 @@
+"""Statements fixed before the first step, each held against what was recorded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gspo_lab.analysis.claims import Estimate, judge
+from gspo_lab.analysis.readings import Source
+from gspo_lab.report import words
+from gspo_lab.report.formats import NOT_MEASURED, format_number, limits
+from gspo_lab.report.views.view import PageOnly, View
+
+BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolved": "inconclusive"}
+"""What a number says that decides nothing."""
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One declared claim with what was measured."""
+
+    name: str
+    statement: str
+    about: str
+    published: str
+    numbers: list[str]
+    figure: str
+    """The id of the figure that shows it; empty without one."""
+    word: str
+    tone: str
+    reason: str
+
+    @property
+    def here(self) -> str:
+        """What was measured, in one line."""
+        return "; ".join(self.numbers) or NOT_MEASURED
+
+
+@dataclass(frozen=True)
+class ClaimsView(View):
+    """A row per declared claim, and under each the published evidence against it."""
+
+    id = "claims"
+    title = "Claims"
+    claims: list[dict[str, Any]]
+    rows: PageOnly[list[ClaimRow]]
+    counter_evidence: PageOnly[list[tuple[str, str, str]]]
+    """A claim, a report against it, its source."""
+
+
+def claims_view(study: Source) -> ClaimsView | None:
+    """None for a study that declares no claim."""
+    if not study.declaration.claims:
+        return None
+    results = judge(study)
+    rows = []
+    against = []
+    for result in results:
+        claim = result.claim
+        beside = [f"{_estimate(part)}, {BESIDE[part.word]}" for part in result.supplementary]
+        rows.append(
+            ClaimRow(
+                claim.id,
+                claim.statement,
+                f"{claim.source} · grade {claim.grade}",
+                claim.value,
+                [*map(_estimate, result.parts), *beside],
+                claim.figure if claim.figure and result.parts else "",
+                words.short(result.verdict),
+                words.tone(result.verdict),
+                words.because(result.verdict) or "",
+            )
+        )
+        against += [(claim.id, report.text, report.source) for report in claim.counter]
+    return ClaimsView(list(map(words.claim_to_json, results)), rows, against)
+
+
+def _estimate(part: Estimate) -> str:
+    interval = f" ({limits(part.interval)})" if part.interval else ""
+    return f"{part.name}: {format_number(part.estimate)}{interval}"
