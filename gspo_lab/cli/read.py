@@ -163,7 +163,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.analysis.claims import answer
     from gspo_lab.analysis.matching.tuning_check import choices_text
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.report.sections.replications import lines
+    from gspo_lab.report.views.replications import lines
     from gspo_lab.study.tune import budget
 
     source = Source(evidence, study)

@@ -181,16 +181,25 @@ class BenchScores:
 
 
 @dataclass(frozen=True)
+class LaterEvaluation:
+    """One benchmark that `gspo-lab eval` asked after training."""
+
+    evaluation: str
+    bench: str
+    problems: Inlined[ProblemScores | None]
+    title: PageOnly[str]
+
+
+@dataclass(frozen=True)
 class ScoresView(View):
     """Every benchmark, then what `gspo-lab eval` asked later."""
 
     id = "scores"
     title = "Scores"
     benches: dict[str, BenchScores]
-    later: dict[str, dict[str, Any]]
+    later: dict[str, LaterEvaluation]
     readings: dict[str, str]
     seeds: str
-    later_problems: PageOnly[list[tuple[str, ProblemScores | None]]]
 
 
 def scores_view(study: Source) -> ScoresView:
@@ -198,19 +207,16 @@ def scores_view(study: Source) -> ScoresView:
     counted = decision(study).runs
     benches = {bench: _bench(study, bench, counted) for bench in sorted(benches_of(study))}
     later = {}
-    shown = []
     for benchmark in evaluated_benchmarks(study):
-        if not benchmark.evaluation:
-            continue
-        problems = _by_problem(study, benchmark)
-        shown.append((benchmark.title, problems))
-        later[slug(benchmark.key)] = {
-            "evaluation": benchmark.evaluation,
-            "bench": benchmark.bench,
-            "problems": problems,
-        }
+        if benchmark.evaluation:
+            later[slug(benchmark.key)] = LaterEvaluation(
+                benchmark.evaluation,
+                benchmark.bench,
+                _by_problem(study, benchmark),
+                benchmark.title,
+            )
     readings = {name: f"score.{name}" for name in READINGS}
-    return ScoresView(benches, later, readings, counted.label(), shown)
+    return ScoresView(benches, later, readings, counted.label())
 
 
 def _bench(study: Source, bench: str, counted: Seeds) -> BenchScores:

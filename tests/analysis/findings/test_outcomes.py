@@ -22,8 +22,8 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
-from gspo_lab.report.sections.answer import limitations
-from gspo_lab.report.words import flags
+from gspo_lab.report.views.grounds import flags
+from gspo_lab.report.views.limits import limitations
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, Settings, Study, load_study
 from gspo_lab.training.models.check import EMBEDDED

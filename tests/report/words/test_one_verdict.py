@@ -29,9 +29,10 @@ from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import signed
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import words
-from gspo_lab.report.markup import between
-from gspo_lab.report.sections.answer import grounds
-from gspo_lab.report.verdict_details import facts
+from gspo_lab.report.formats import between
+from gspo_lab.report.page import section_html
+from gspo_lab.report.views.grounds import grounds_view
+from gspo_lab.report.views.verdicts import facts
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run
 
@@ -69,7 +70,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
         verdict = verdicts(found)["gspo"]
         score = decision(found).verdicts["gspo"]
         terminal = "\n".join(verdict_lines(found, answer(found)))
-        section = grounds(found)
+        section = grounds_view(found)
         ground = answer(found).ground
         tones = {
             arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()
@@ -79,7 +80,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(
         ARMS[1:], ("less stable", "worse")
     )
-    fold = "".join(map(str, section.body))
+    fold = section_html(section)
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
     even = 0.4 / 0.3 - 0.1 / 0.4
     odd = 0.45 / 0.35 - 0.1 / 0.45
