@@ -333,7 +333,7 @@ def claims(
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.runs import not_counted as not_counted_of
     from gspo_lab.common.reason import sentences
-    from gspo_lab.report.words import claim_to_json
+    from gspo_lab.report.views.claims import claim_to_json
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)

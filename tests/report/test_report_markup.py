@@ -47,7 +47,7 @@ def test_text_of_data_is_escaped_and_markup_is_not_escaped_twice() -> None:
 def test_no_template_can_write_a_missing_number(output: Output, missing: float | None) -> None:
     """Whatever a template writes is formatted: by name, in a table, in a list, through a filter."""
     template = """{{ x }} {{ row.x }} {{ x | number }} {{ x | percent }} {{ x | signed }}
-        {{ paragraph(x) }} {{ bullets([x]) }} 
+        {{ paragraph(x) }} {{ bullets([x]) }}
         {{ table([[x, row]], ["a", ("b", "1.x", "number")]) }}"""
     text = written(template, output, x=missing, row={"x": missing})
     assert text.count("not measured") == 9

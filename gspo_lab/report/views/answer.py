@@ -10,18 +10,19 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.common.states import State
 from gspo_lab.common.text import listed
-from gspo_lab.report import words
 from gspo_lab.report.formats import format_number
 from gspo_lab.report.views.arms import ArmsTable, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
-from gspo_lab.report.views.replications import linked
+from gspo_lab.report.views.replications import became, linked
 from gspo_lab.report.views.verdicts import head, numbers, summary
 from gspo_lab.report.views.view import PageOnly, View
 
@@ -77,11 +78,11 @@ def answer_view(study: Source) -> AnswerView:
     verdicts = list(verdicts_of(study).values())
     wider = new_problems(study) if verdicts else {}
     executions = all_executions(study)
-    denied = " ".join(map(words.became, executions.contradicted))
+    denied = " ".join(map(became, executions.contradicted))
     statement, limits = _statement(study, answered)
     by_arm = []
     for verdict in verdicts:
-        by_arm.append((words.sentence(verdict), numbers(verdict, wider.get(verdict.subject))))
+        by_arm.append((sentence(verdict), numbers(verdict, wider.get(verdict.subject))))
     comparisons = {}
     for arm, verdict in decided.verdicts.items():
         comparisons[arm] = summary(verdict, wider.get(arm))
@@ -93,10 +94,10 @@ def answer_view(study: Source) -> AnswerView:
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
     details = [shown if alone else f"{text} {shown}" for text, shown in by_arm]
     ending = [matching, f"{replicated}." if replicated else ""]
-    lines = filter(None, [*words.lines(answered), denied, *details, *ending])
+    lines = filter(None, [*answered.lines, denied, *details, *ending])
     return AnswerView(
         question=study.declaration.question,
-        answer=words.answer_to_json(answered),
+        answer=answered.to_json(),
         baseline=decided.baseline,
         primary=decided.primary,
         runs=dict(Counter(run.state for run in runs_of(study))),
@@ -106,7 +107,7 @@ def answer_view(study: Source) -> AnswerView:
         verdicts={verdict.subject: head(verdict) for verdict in verdicts},
         comparisons=comparisons,
         steadiness={arm: summary(verdict) for arm, verdict in steadiness.items()},
-        headline=f"{words.headline(verdicts) if verdicts else ''} {denied}".strip(),
+        headline=f"{headline(verdicts) if verdicts else ''} {denied}".strip(),
         ranking=_ranking(study),
         statement=f"{statement} {denied}".strip(),
         limits=limits,
@@ -124,9 +125,9 @@ def answer_view(study: Source) -> AnswerView:
 
 def _statement(study: Source, answered: StudyAnswer) -> tuple[str, str]:
     """The answer's sentence, and what limits it. Of a sweep: first how its rules compare."""
-    statement, *limits = words.answer_sentences(answered)
+    statement, *limits = answered.sentences
     decided = decision(study)
-    families = words.decided_sentences(decided) if decided.doses else []
+    families = decided_sentences(decided) if decided.doses else []
     if statement == " ".join(families):
         *limits, statement = families
     return statement, " ".join(limits)
@@ -137,7 +138,7 @@ def _ranking(study: Source) -> dict[str, Any] | None:
     if ranking is None:
         return None
     reading = f"score.{study.declaration.primary}.final"
-    return ranking.to_json() | {"sentence": words.best_arms(ranking), "reading": reading}
+    return ranking.to_json() | {"sentence": ranking.sentence, "reading": reading}
 
 
 def time_left(study: Source) -> str:

@@ -17,7 +17,7 @@ from gspo_lab.analysis.stats import Verdict
 from gspo_lab.common.text import level
 from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 from gspo_lab.report.views.drawing import Drawing, count_unstable, half_width
-from gspo_lab.report.words import short, tone
+from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides
 
 
@@ -182,9 +182,9 @@ def _word(verdict: Verdict, answer: StudyAnswer) -> tuple[str, str]:
     """The word of a verdict and its look."""
     if answer.word == "all collapsed":
         return "collapsed", str(tone(verdict))
-    if verdict.word != "withheld":
-        return short(verdict), str(tone(verdict))
-    word = "not yet" if answer.word == "running" else short(verdict)
+    if verdict.word != "no verdict":
+        return verdict.word, str(tone(verdict))
+    word = "not yet" if answer.word == "running" else verdict.word
     return word, "against" if answer.colour == "red" else str(tone(verdict))
 
 

@@ -11,6 +11,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison
 from gspo_lab.analysis.stats import simulation_cells as cells
 from gspo_lab.analysis.stats.simulation_cells import UNEVEN, Method
+from gspo_lab.analysis.stats.verdict import EQUIVALENT
 from gspo_lab.report.views.view import PageOnly, View
 
 MUST_FAIL = "must fail"
@@ -74,7 +75,7 @@ def calibration_lines(
     if len(looks) > 1:
         about = "over all looks (after 5 and 8 seeds)"
         lines.append(_row_line(looks[-1], alpha, cells.LOOKED, about))
-    if any(verdict.word == "practically equivalent" for verdict in verdicts):
+    if any(verdict.word == EQUIVALENT for verdict in verdicts):
         lines.append(_equivalence_line(n, alpha))
     return [line for line in lines if line]
 

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gspo_lab.analysis.claims import Estimate, judge
+from gspo_lab.analysis.claims import Estimate, Result, judge
 from gspo_lab.analysis.readings import Source
-from gspo_lab.report import words
 from gspo_lab.report.formats import NOT_MEASURED, format_number, limits
+from gspo_lab.report.views.verdicts import tone
 from gspo_lab.report.views.view import PageOnly, View
-
-BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolved": "inconclusive"}
-"""What a number says that decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def claims_view(study: Source) -> ClaimsView | None:
     against = []
     for result in results:
         claim = result.claim
-        beside = [f"{_estimate(part)}, {BESIDE[part.word]}" for part in result.supplementary]
+        beside = [f"{_estimate(part)}, {part.word}" for part in result.supplementary]
         rows.append(
             ClaimRow(
                 claim.id,
@@ -64,13 +61,40 @@ def claims_view(study: Source) -> ClaimsView | None:
                 claim.value,
                 [*map(_estimate, result.parts), *beside],
                 claim.figure if claim.figure and result.parts else "",
-                words.short(result.verdict),
-                words.tone(result.verdict),
-                words.because(result.verdict) or "",
+                result.word,
+                tone(result.verdict),
+                result.verdict.because,
             )
         )
         against += [(claim.id, report.text, report.source) for report in claim.counter]
-    return ClaimsView(list(map(words.claim_to_json, results)), rows, against)
+    return ClaimsView(list(map(claim_to_json, results)), rows, against)
+
+
+NUMBERS = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "word", "detectable")
+"""The fields of an estimate that the JSON has."""
+
+
+def claim_to_json(result: Result) -> dict[str, Any]:
+    """A claim's result for the report's JSON and for scripts."""
+    unstable = {arm: {"runs": runs, "of": n} for arm, (runs, n) in result.unstable.items()}
+    return {
+        **result.claim.as_data(),
+        "word": result.word,
+        "reason": result.verdict.because,
+        "codes": [reason.code for reason in result.reasons],
+        "declared": result.declared,
+        "arms": dict(result.roles),
+        "unstable_runs": unstable,
+        "p": result.p,
+        "p_adjusted": result.p_adjusted,
+        "parts": list(map(_number, result.parts)),
+        "also": list(map(_number, result.supplementary)),
+    }
+
+
+def _number(part: Estimate) -> dict[str, Any]:
+    values = {name: getattr(part, name) for name in NUMBERS}
+    return values | {"note": part.reason and part.reason.text}
 
 
 def _estimate(part: Estimate) -> str:

@@ -9,7 +9,6 @@ from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.readings import Source, average
 from gspo_lab.report.formats import NONE, between, format_number, signed
 from gspo_lab.report.views.view import PageOnly, View
-from gspo_lab.report.words import label
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def study_comparison(sources: Sequence[Source]) -> ComparisonView:
             interval = between(low, high, None, verdict.margin)
             pairs = verdict.paired.n if verdict.paired else 0
             shown = signed(verdict.estimate)
-            rows.append([study.label, label(verdict), shown, interval, str(pairs)])
+            rows.append([study.label, verdict.label, shown, interval, str(pairs)])
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)
         counted = [run for run in ended if decision(study).runs.has(run)]

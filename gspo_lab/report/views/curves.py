@@ -10,6 +10,7 @@ from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.sentences import unstable_counts
 from gspo_lab.analysis.findings.training_curves import AXES, course
 from gspo_lab.analysis.readings import Source, summarise
 from gspo_lab.analysis.readings.answers import benches as benches_of
@@ -320,19 +321,6 @@ def _few(study: Source, counts: dict[str, tuple[int, int]]) -> dict[str, tuple[i
     return {**named, "the other arms": (unstable, sum(judged for _, judged in remaining))}
 
 
-def unstable_counts(counts: dict[str, tuple[int, int]]) -> str:
-    """Unstable and judged runs by arm: "Unstable, of 7: grpo 3, gspo 1"; each arm's number of runs
-    where these differ."""
-    sizes = {judged for _, judged in counts.values()}
-    if len(sizes) == 1:
-        listed = ", ".join(f"{arm} {unstable}" for arm, (unstable, _) in counts.items())
-        return f"Unstable, of {sizes.pop()}: {listed}"
-    listed = ", ".join(
-        f"{arm} {unstable} of {judged}" for arm, (unstable, judged) in counts.items()
-    )
-    return f"Unstable: {listed}"
-
-
 def arm_pair(study: Source) -> tuple[str, str] | None:
     """The baseline and the arm that the study is about: GSPO's, else its first treatment. None for
     a sweep and one arm."""
@@ -358,7 +346,7 @@ def score_difference(study: Source) -> str:
     verdict = decided.contrast
     if verdict is None and arms is not None:
         verdict = decided.verdicts.get(arms[1])
-    if verdict is None or verdict.estimate is None or verdict.word == "withheld":
+    if verdict is None or verdict.estimate is None or verdict.word == "no verdict":
         return ""
     ends = verdict.interval or (None, None)
     numbers = difference(verdict.estimate, ends, verdict.level, verdict.margin)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.matching import Certificate
@@ -19,9 +21,9 @@ from gspo_lab.analysis.matching.run_pair import Match
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
-from gspo_lab.report import words
 from gspo_lab.report.formats import NONE, NOT_MEASURED, between
 from gspo_lab.report.views.calibration import calibration_lines, keeps_alpha
 from gspo_lab.report.views.replications import linked
@@ -82,7 +84,7 @@ def grounds_view(study: Source) -> GroundsView:
         subject = verdict.subject
         columns[subject] = facts(verdict, len(decided.seeds), wider.get(subject))
         missing = decided.missing.get(subject, ())
-        texts.append(f"{words.sentence(verdict)} {notes(verdict, missing)}")
+        texts.append(f"{sentence(verdict)} {notes(verdict, missing)}")
     rows = []
     for name in next(iter(columns.values()), {}):
         rows.append([name, *(column.get(name, NONE) for column in columns.values())])
@@ -122,12 +124,12 @@ def _rule(study: Source) -> str:
     """The declared rule of the verdict, and what a reader must know of single runs."""
     decided = decision(study)
     if not verdicts_of(study):
-        return " ".join(words.sentences(decided.described))
+        return " ".join(sentences(decided.described))
     last = last_evaluations(study.declaration.verdict.last)
     return (
         f"Decided on {decided.primary}: a run's score is {last} at the planned end; a pair is two"
         f" runs with the same seed; {decided.baseline} is the baseline."
-        f" {' '.join(words.flags(decided))}"
+        f" {' '.join(flags(decided))}"
     ).strip()
 
 
@@ -250,7 +252,7 @@ def progress_of(study: Source) -> str:
         )
     counts = count_unstable_runs(study)
     if counts.finished:
-        sentences.append(words.unstable_runs(counts))
+        sentences.append(counts.sentence())
     return " ".join(sentences)
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from gspo_lab.analysis.findings.executions import (
     Execution,
@@ -11,16 +11,19 @@ from gspo_lab.analysis.findings.executions import (
     VerdictReplication,
     all_executions,
 )
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import seeds_text
+from gspo_lab.analysis.stats.random_effects import CombinedEstimate, ReplicationOutcome
 from gspo_lab.common.text import MINUS, counted, difference
 from gspo_lab.report.formats import NONE, format_number
 from gspo_lab.report.views.curves import pair
 from gspo_lab.report.views.drawing import Drawing, half_width
 from gspo_lab.report.views.verdicts import summary
 from gspo_lab.report.views.view import PageOnly, View
-from gspo_lab.report.words import became, decided_sentences, label, short
-from gspo_lab.report.words.verdicts import OUTCOMES, precision_note
+
+OUTCOMES = get_args(ReplicationOutcome)
+"""What can become of a verdict, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ def replications_view(study: Source) -> ReplicationsView | None:
     if names is not None and names[1] in arms:
         arms = [names[1], *(arm for arm in arms if arm != names[1])]
     replications = _in_order(executions)
-    fates = [became(word) for word in replications if word.fate != "held"]
+    fates = [became(word) for word in replications if word.fate != "confirmed"]
     if replications and not fates:
         fates = ["Every later execution confirmed the verdicts of those before it."]
     words = []
     for word in executions.replications:
         fields = {name: getattr(word, name) for name in ("arm", "by", "later", "fate")}
-        words.append(fields | {"word": word.verdict.word, "label": label(word.verdict)})
+        words.append(fields | {"word": word.verdict.word, "label": word.verdict.label})
     return ReplicationsView(
         [_data(execution) for execution in executions.executions],
         {arm: _together(executions, arm) for arm in arms},
@@ -133,7 +136,7 @@ def _row(execution: Execution, arm: str, reach: float) -> ExecutionRow:
         ends = (None, None) if paired is None else (paired.low, paired.high)
         dots = () if paired is None else tuple(paired.differences)
         drawn = Drawing(arm, reach, verdict.estimate, *ends, dots, verdict.margin)
-    return ExecutionRow(name, arm, seeds, drawn, short(verdict), label(verdict))
+    return ExecutionRow(name, arm, seeds, drawn, verdict.word, verdict.label)
 
 
 def linked(executions: Executions) -> str | None:
@@ -148,7 +151,7 @@ def linked(executions: Executions) -> str | None:
     if not executions.replications:
         return text
     fates = Counter(word.fate for word in executions.replications)
-    counts = [f"{fates[fate] or 'none'} {name}" for fate, name in reversed(OUTCOMES.items())]
+    counts = [f"{fates[fate] or 'none'} {fate}" for fate in reversed(OUTCOMES)]
     total = counted(len(executions.replications), "verdict")
     return f"{text}; of {total}: {', '.join(counts)}"
 
@@ -173,6 +176,25 @@ def lines(study: Source) -> list[str]:
         combined.append(f"{arm}, executions combined ({times}): {numbers}{spread}.")
     fates = map(became, _in_order(executions))
     return [f"{summarised}.", *fates, *combined, *_carried(executions)]
+
+
+def became(word: VerdictReplication) -> str:
+    """A verdict of one execution, and what a later one makes of it."""
+    by = "in" if word.fate == "confirmed" else "by"
+    return f"{word.by}: {word.verdict.label}; {word.fate} {by} {word.later}."
+
+
+def precision_note(estimate: CombinedEstimate) -> str:
+    """What so many executions can show."""
+    if estimate.k == 1:
+        return "The executions share their seeds: each seed counts once, by its mean over them."
+    if estimate.k > 2:
+        return f"{estimate.k} executions on seeds of their own."
+    return (
+        "Two executions on seeds of their own: the combined interval is wide, because one"
+        " difference says almost nothing about how executions vary. They can contradict each other,"
+        " and hardly confirm."
+    )
 
 
 def _relation(execution: Execution) -> str:
@@ -200,7 +222,7 @@ def _times(executions: Executions, arm: str, sets: int) -> str:
 
 def _in_order(executions: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
-    return sorted(executions.replications, key=lambda word: list(OUTCOMES).index(word.fate))
+    return sorted(executions.replications, key=lambda word: OUTCOMES.index(word.fate))
 
 
 def _carried(executions: Executions) -> Iterator[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences
 from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
@@ -38,8 +39,6 @@ from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.report.views.curves import CLIPPED
 from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
-from gspo_lab.report.words import decided_sentences
-from gspo_lab.report.words.verdicts import bounds
 
 RULES = (
     "A run is unstable if it collapsed, regressed, or ended below half of its best score."

@@ -1,16 +1,30 @@
 """What a verdict rests on, as data and in sentences."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal
 
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.stats import Comparison, PairedT, TwoWay, Verdict
 from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
+from gspo_lab.analysis.stats.verdict import NOT_SHOWN_BEYOND, ONE_SEED_TURNS
 from gspo_lab.common.text import MINUS, capital, counted, difference, level
 from gspo_lab.report.formats import NOT_MEASURED, between, format_number, signed
 from gspo_lab.report.views.calibration import uneven_line
-from gspo_lab.report.words import because, label, reason_text, sentence
 
 LIMITS = ("estimate", "low", "high")
+Tone = Literal["decided", "leaning", "worse", "open", "missing"]
+
+
+def tone(verdict: Verdict) -> Tone:
+    """How the word of a verdict looks: never favourable where it speaks against its subject."""
+    if verdict.word == "not testable here":
+        return "missing"
+    if not verdict.resolved:
+        return "open"
+    if verdict.direction < 0:
+        return "worse"
+    return "leaning" if verdict.word in NOT_SHOWN_BEYOND else "decided"
 
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
@@ -65,9 +79,9 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     texts = []
     for note in compared.notes:
         # That one seed turns the sign already stands in a score's sentence.
-        if compared is not verdict or note.code != "one seed turns the sign":
-            texts.append(reason_text(note))
-    if compared.word == "not resolved" and compared.more_seeds:
+        if compared is not verdict or note.code != ONE_SEED_TURNS:
+            texts.append(note.text)
+    if compared.word == "inconclusive" and compared.more_seeds:
         more = counted(compared.more_seeds, "more seed")
         texts.append(f"about {more} would settle it at the spread seen, itself uncertain")
     if compared is verdict and (uneven := uneven_line(compared)) is not None:
@@ -118,7 +132,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
 
 def _adjusted(verdict: Comparison) -> str | None:
     """The wider interval of a verdict that shares its error rate with others."""
-    if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
+    if verdict.interval is None or verdict.word == "no verdict" or verdict.level >= verdict.alpha:
         return None
     return f"{between(*verdict.interval, None, verdict.margin)} ({level(verdict.level)})"
 
@@ -138,12 +152,12 @@ def head(verdict: Verdict) -> dict[str, Any]:
     names = ("question", "subject", "baseline", "word", "direction", "estimate", "level")
     return {
         **_fields(verdict, names),
-        "label": label(verdict),
+        "label": verdict.label,
         "sentence": sentence(verdict),
-        "about": reason_text(verdict.about).strip() if verdict.about else None,
+        "about": verdict.about and verdict.about.text,
         "rests_on": verdict.interval,
-        "reason": because(verdict),
-        "reasons": [reason.code for reason in verdict.reasons],
+        "reason": verdict.because or None,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
         "reading": f"{verdict.question}.difference",
     }
 
@@ -153,7 +167,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     if isinstance(verdict, StabilityVerdict):
         drop = _fields(verdict.drop.paired, LIMITS)
         return head(verdict) | {
-            "fell": verdict.unstable,
+            "unstable": verdict.unstable,
             "p": verdict.p,
             "loses_less": drop | {"margin": verdict.margin, "word": verdict.drop.word},
             "loses_less_points": _fields(verdict.points, LIMITS),
@@ -185,7 +199,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "arms_judged_together": verdict.family,
         "looks": verdict.rule.looks if len(verdict.rule.looks) > 1 else (),
         "smallest_detectable_range": verdict.detectable_range,
-        "notes": [*map(reason_text, verdict.notes), *filter(None, [uneven])],
+        "notes": [*(note.text for note in verdict.notes), *filter(None, [uneven])],
     }
 
 

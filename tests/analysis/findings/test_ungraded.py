@@ -13,13 +13,12 @@ from synthetic_lab import make_lab
 
 from gspo_lab.analysis.claims import judge
 from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.decision_notes import flags, ungraded
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import flags
-from gspo_lab.report.words.verdicts import ungraded
 from gspo_lab.study import Run
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]

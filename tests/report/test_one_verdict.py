@@ -28,11 +28,10 @@ from gspo_lab.analysis.stats.verdict import Verdict, VerdictLabel
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import signed
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report import words
 from gspo_lab.report.formats import between
 from gspo_lab.report.page import section_html
 from gspo_lab.report.views.grounds import grounds_view
-from gspo_lab.report.views.verdicts import facts
+from gspo_lab.report.views.verdicts import facts, tone
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run
 
@@ -72,9 +71,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
         terminal = "\n".join(verdict_lines(found, answer(found)))
         section = grounds_view(found)
         ground = answer(found).ground
-        tones = {
-            arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()
-        }
+        tones = {arm: (verdict.word, tone(verdict)) for arm, verdict in verdicts(found).items()}
     counts = ", ".join(["grpo 5", "gspo 0", *(f"{arm} 5" for arm in ARMS[1:])])
     assert f"Unstable, of 5: {counts}." in ground
     assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(
