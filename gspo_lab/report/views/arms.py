@@ -15,7 +15,7 @@ from gspo_lab.analysis.readings import Source, average, summarise
 from gspo_lab.analysis.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats import Verdict
 from gspo_lab.common.text import level
-from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
+from gspo_lab.report.formats import NONE, NOT_MEASURED, format_number, percent
 from gspo_lab.report.views.drawing import Drawing, count_unstable, half_width
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides
@@ -45,18 +45,32 @@ class ArmRow:
         return not self.word
 
     @property
-    def path(self) -> tuple[str, str]:
-        """A small line from start over best to final, and its summit, in a box of 40 x 14."""
-        scores = [self.start, self.best, self.final]
-        known = [score for score in scores if score is not None]
+    def scores(self) -> str:
+        """Its scores as text, those that were measured."""
+        if not self.is_arm:
+            return NONE
+        known = [score for score in (self.start, self.best, self.final) if score is not None]
+        return ", ".join(map(format_number, known)) or NOT_MEASURED
+
+    @property
+    def cells(self) -> list[str]:
+        """Its row without a drawing."""
+        name = f"{self.subject} against {self.second}" if self.second else self.subject
+        numbers = [cell or NONE for cell in (self.unstable, self.clipped, self.spent)]
+        return [name, self.scores, self.difference_text, *numbers, self.word]
+
+    @property
+    def course(self) -> str:
+        """The points of a small line from start over best to final, in a box of 40 x 14."""
+        known = [score for score in (self.start, self.best, self.final) if score is not None]
         if len(known) < 3:
-            return "", ""
+            return ""
         low = min(known)
         reach = max(known) - low or 1.0
         points = []
         for x, score in zip((2, 20, 38), known, strict=True):
             points.append(f"{x},{12 - 10 * (score - low) / reach:.1f}")
-        return " ".join(points), points[-1]
+        return " ".join(points)
 
     @property
     def difference_text(self) -> str:
