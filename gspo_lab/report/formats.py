@@ -219,6 +219,17 @@ def short_text(text: Any) -> str:
     return f"{written[:SHORT]} … ({len(written):,} characters)"
 
 
+def turns_text(turns_json: str) -> str:
+    """What the model wrote by turns, each with its reward where it has one: the text has the
+    replies among them.
+    """
+    texts = []
+    for turn in json.loads(turns_json):
+        reward = f" ({turn['reward']:g})" if "reward" in turn else ""
+        texts.append(f"{turn['text']}{reward}")
+    return " · ".join(texts)
+
+
 def fenced(lines: Iterable[str]) -> Markup:
     """Lines as a block of code, in a fence that none of them can close, inert as HTML too."""
     code = "\n".join(visible(line).replace("<", "&lt;") for line in lines)
@@ -240,5 +251,6 @@ FILTERS = {
     "fenced": fenced,
     "cut_text": cut_text,
     "short_text": short_text,
+    "turns": turns_text,
 }
 """The filters of every template."""

@@ -181,7 +181,8 @@ def document(
         links=_contents(articles, front),
         axes=_axes(articles),
         legend=[{"name": arm, "dashes": _dashes(colour)} for arm, colour in arms.items()],
-        front=_front(front),
+        front=front,
+        body=section_html,
         articles=written,
         figures=figures.script(),
         watch_seconds=watch_seconds,
@@ -216,14 +217,6 @@ def _article(article: Article, figures: Figures, prefix: str) -> Markup:
     draw = functools.partial(figures.html, prefix=prefix, study=article.title)
     body = functools.partial(section_html, draw=draw)
     return _linked(_render("article.html.j2", article=article, prefix=prefix, body=body), prefix)
-
-
-def _front(sections: Sequence[View]) -> Markup:
-    written = []
-    for section in sections:
-        heading = f'<section id="{section.id}" class="printed"><h2>{section.title}</h2>'
-        written.append(Markup(f"{heading}{section_html(section)}</section>"))
-    return Markup("\n").join(written)
 
 
 def section_html(view: View, draw: Any = None) -> Markup:

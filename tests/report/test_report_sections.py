@@ -32,7 +32,7 @@ from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.report.formats import HEAD, TAIL, marked
+from gspo_lab.report.formats import HEAD, TAIL, marked, turns_text
 from gspo_lab.report.plotly_json import LIGHT
 from gspo_lab.report.views.calibration import (
     calibration_line,
@@ -40,7 +40,7 @@ from gspo_lab.report.views.calibration import (
     record,
     uneven_line,
 )
-from gspo_lab.report.views.transcripts import BUDGET, turns_text
+from gspo_lab.report.views.transcripts import BUDGET
 from gspo_lab.report.views.updates import skipping
 from gspo_lab.report.views.verdicts import numbers, summary
 from gspo_lab.report.views.view import to_json

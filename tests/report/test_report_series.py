@@ -347,7 +347,7 @@ not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)}
         ({"steps": 20}, "0 of 6 runs were unstable.", [], ""),
         (
             {"steps": 4},
-            "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.",
+            "0 of 6 runs were unstable. 6 too short to be judged by the reward.",
             [],
             "",
         ),

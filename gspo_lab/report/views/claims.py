@@ -11,34 +11,14 @@ from gspo_lab.report.views.view import PageOnly, View
 
 
 @dataclass(frozen=True)
-class ClaimRow:
-    """One declared claim with what was measured."""
-
-    name: str
-    statement: str
-    about: str
-    published: str
-    numbers: list[str]
-    figure: str
-    """The id of the figure that shows it; empty without one."""
-    word: str
-    tone: str
-    reason: str
-
-    @property
-    def here(self) -> str:
-        """What was measured, in one line."""
-        return "; ".join(self.numbers) or NOT_MEASURED
-
-
-@dataclass(frozen=True)
 class ClaimsView(View):
     """A row per declared claim, and under each the published evidence against it."""
 
     id = "claims"
     title = "Claims"
     claims: list[dict[str, Any]]
-    rows: PageOnly[list[ClaimRow]]
+    rows: PageOnly[list[dict[str, Any]]]
+    """Each claim with what was measured, for a table."""
     counter_evidence: PageOnly[list[tuple[str, str, str]]]
     """A claim, a report against it, its source."""
 
@@ -53,18 +33,17 @@ def claims_view(study: Source) -> ClaimsView | None:
     for result in results:
         claim = result.claim
         beside = [f"{_estimate(part)}, {part.word}" for part in result.supplementary]
+        numbers = [*map(_estimate, result.parts), *beside]
         rows.append(
-            ClaimRow(
-                claim.id,
-                claim.statement,
-                f"{claim.source} · grade {claim.grade}",
-                claim.value,
-                [*map(_estimate, result.parts), *beside],
-                claim.figure if claim.figure and result.parts else "",
-                result.word,
-                tone(result.verdict),
-                result.verdict.because,
-            )
+            {
+                "claim": claim,
+                "numbers": numbers,
+                "here": "; ".join(numbers) or NOT_MEASURED,
+                "figure": claim.figure if result.parts else "",
+                "word": result.word,
+                "tone": tone(result.verdict),
+                "reason": result.verdict.because,
+            }
         )
         against += [(claim.id, report.text, report.source) for report in claim.counter]
     return ClaimsView(list(map(claim_to_json, results)), rows, against)

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared
@@ -245,7 +247,10 @@ def stable_chart(study: Source) -> Chart | None:
         counts[arm] = (sum(run.unstable for run in runs), len(runs))
         steps = [unstable_from(run, last) for run in runs]
         departures[arm] = sorted(step for step in steps if step is not None)
-    finding = unstable_counts(_few(study, counts))
+    named = counts
+    if len(counts) > FEW_ARMS:
+        named = {"all arms": tuple(np.sum(list(counts.values()), axis=0).tolist())}
+    finding = unstable_counts(named)
     label = decision(study).runs.label()
     if any(counts[arm][0] for arm in counts) and not _dated(judged):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))
@@ -308,17 +313,6 @@ def _stable_at_the_end(counts: dict[str, tuple[int, int]], finding: str, note: s
         reading="stable",
         finding=finding,
     )
-
-
-def _few(study: Source, counts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Unstable and judged runs by arm; of many arms those of the pair, and the others' sum."""
-    arms = arm_pair(study)
-    if len(counts) <= FEW_ARMS or arms is None:
-        return counts
-    named = {arm: counts[arm] for arm in arms if arm in counts}
-    remaining = [count for arm, count in counts.items() if arm not in arms]
-    unstable = sum(count for count, _ in remaining)
-    return {**named, "the other arms": (unstable, sum(judged for _, judged in remaining))}
 
 
 def arm_pair(study: Source) -> tuple[str, str] | None:

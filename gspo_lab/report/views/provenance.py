@@ -307,8 +307,25 @@ class TuningView(View):
     missing: str = ""
     """The name of trials that are not in this database."""
     figures: PageOnly[dict[str, Chart]] = field(default_factory=dict)
-    rows: PageOnly[tuple[tuple[str, str, int, str, str], ...]] = ()
-    """Arm, candidate, steps, score, what became of it."""
+    keys: PageOnly[dict[str, list[str]]] = field(default_factory=dict)
+    """By arm the keys that it chose."""
+
+    @property
+    def rows(self) -> list[tuple[str, str, int, str, str]]:
+        """Every candidate, round by round: arm, values, steps, score, what became of it."""
+        rows = []
+        for tuning_round in self.rounds:
+            for arm, results in tuning_round["arms"].items():
+                kept = sum(result["kept"] for result in results)
+                for result in results:
+                    values = [f"{key} = {format_value(result[key])}" for key in self.keys[arm]]
+                    fate = "goes on" if result["kept"] else "left behind"
+                    if result["kept"] and kept == 1:
+                        fate = "chosen"
+                    score = "last" if result["score"] is None else f"{result['score']:.3f}"
+                    fate = result["died"] or fate
+                    rows.append((arm, ", ".join(values), tuning_round["steps"], score, fate))
+        return rows
 
 
 def tuning_view(study: Source) -> TuningView | None:
@@ -320,13 +337,11 @@ def tuning_view(study: Source) -> TuningView | None:
         return TuningView(None)
     trials = trials_of(study)
     seeds = ", ".join(map(str, tune.seeds))
-    rows: list[tuple[str, str, int, str, str]] = []
     rounds: list[dict[str, Any]] = []
     charts = []
     if trials is not None:
         rounds = _rounds(tune, trials)
         for arm in tune.candidates:
-            rows += _candidates(tune, trials, arm)
             charts.append(_trials_chart(tune, trials, arm))
     return TuningView(
         {arm: tune.values(arm) for arm in tune.candidates},
@@ -341,7 +356,7 @@ def tuning_view(study: Source) -> TuningView | None:
         schedule(tune),
         "" if trials is not None else str(tune.trials),
         by_id(*charts),
-        tuple(rows),
+        {arm: tune.keys(arm) for arm in tune.candidates},
     )
 
 
@@ -366,23 +381,6 @@ def _trials_chart(tune: Tune, trials: Trials, arm: str) -> Chart:
         finding=f"{arm} chose {label(tune.values(arm))}",
         reading=f"trial.{tune.metric}",
     )
-
-
-def _candidates(tune: Tune, trials: Trials, arm: str) -> list[tuple[str, str, int, str, str]]:
-    rows = []
-    for place, values in enumerate(tune.candidates[arm]):
-        settings = ", ".join(f"{key} = {format_value(value)}" for key, value in values.items())
-        for tuning_round in trials.rounds:
-            result = tuning_round.results.get(arm, {}).get(place)
-            if result is None:
-                continue
-            promoted = tuning_round.promoted[arm]
-            fate = "goes on" if place in promoted else "left behind"
-            if promoted == [place]:
-                fate = "chosen"
-            score = "last" if result.score is None else f"{result.score:.3f}"
-            rows.append((arm, settings, tuning_round.steps, score, result.failure or fate))
-    return rows
 
 
 def _rounds(tune: Tune, trials: Trials) -> list[dict[str, Any]]:

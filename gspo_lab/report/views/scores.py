@@ -30,7 +30,8 @@ from gspo_lab.report.views.view import Inlined, PageOnly, View
 
 READINGS = (
     "final",
-    "final_counted_wrong",
+    "counted_wrong",
+    "best",
     "start",
     "gain",
     "latest",
@@ -45,36 +46,13 @@ READINGS = (
 
 
 @dataclass(frozen=True)
-class RunScore:
-    """One run on one benchmark."""
-
-    state: str
-    start: float | None
-    final: float | None
-    latest: float | None
-    carried: int
-    errors: int
-    collapse_step: int | None
-    collapse_cause: str | None
-    final_counted_wrong: float | None
-
-    @property
-    def text(self) -> str:
-        """Its final score, or its state with its latest one."""
-        if self.final is not None:
-            return format_number(self.final)
-        latest = "" if self.latest is None else f", at {format_number(self.latest)}"
-        return f"({self.state}{latest})"
-
-
-@dataclass(frozen=True)
 class ArmScores:
     """One arm on one benchmark; means are of the runs that the verdict rests on."""
 
     final: float | None
     start: float | None
     gain: float | None
-    seeds: dict[int, RunScore]
+    seeds: dict[int, RunOutcome]
     unstable: PageOnly[str]
     finished: PageOnly[str]
     counted_wrong: PageOnly[float | None]
@@ -82,42 +60,17 @@ class ArmScores:
     @property
     def each(self) -> str:
         """Every seed's score."""
-        return ", ".join(run.text for run in self.seeds.values()) or "not begun"
+        return ", ".join(map(_score_text, self.seeds.values())) or "not begun"
 
     @property
     def each_counted_wrong(self) -> str:
         """Every seed's score where what was not graded counts as wrong."""
-        return ", ".join(format_number(run.final_counted_wrong) for run in self.seeds.values())
+        return ", ".join(format_number(run.counted_wrong) for run in self.seeds.values())
 
     @property
     def errors(self) -> int:
         """Answers that were not graded."""
         return sum(run.errors for run in self.seeds.values())
-
-
-@dataclass(frozen=True)
-class Level:
-    """An arm's mean score, with intervals for other runs and for other problems too, and pass@k."""
-
-    avg: float
-    new_seeds: tuple[float, float] | None
-    new_seeds_and_problems: tuple[float, float] | None
-    passed: dict[int, float]
-    texts: tuple[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Its numbers under the names of the report's JSON."""
-        return {
-            "avg": self.avg,
-            "new_seeds": self.new_seeds,
-            "new_seeds_and_problems": self.new_seeds_and_problems,
-            "pass": self.passed,
-        }
-
-    @property
-    def row(self) -> list[str]:
-        """Its cells in the table of arms."""
-        return [format_number(self.avg), *self.texts, *map(format_number, self.passed.values())]
 
 
 @dataclass(frozen=True)
@@ -240,30 +193,24 @@ def _bench(study: Source, bench: str, counted: Seeds) -> BenchScores:
 
 def _arm(runs: list[RunOutcome], seeds: Seeds, planned: int) -> ArmScores:
     counted = [run for run in runs if seeds.has(run)]
-    by_seed = {}
-    for run in runs:
-        stability = run.stability
-        by_seed[run.seed] = RunScore(
-            run.state,
-            run.start,
-            run.final,
-            run.latest,
-            run.carried,
-            run.errors,
-            None if stability is None else stability.collapse,
-            None if stability is None else stability.cause,
-            run.counted_wrong,
-        )
     finished = sum(run.state == State.FINISHED for run in runs)
     return ArmScores(
         average(run.final for run in counted),
         average(run.start for run in counted),
         average(run.gain for run in counted),
-        by_seed,
+        {run.seed: run for run in runs},
         count_unstable(counted),
         f"{finished} of {planned}",
         average(run.counted_wrong for run in counted),
     )
+
+
+def _score_text(run: RunOutcome) -> str:
+    """A run's final score, or its state with its latest one."""
+    if run.final is not None:
+        return format_number(run.final)
+    latest = "" if run.latest is None else f", at {format_number(run.latest)}"
+    return f"({run.state}{latest})"
 
 
 def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores | None:
@@ -278,14 +225,14 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores |
     ks = [k for k in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k < samples]
     if samples > 1:
         ks.append(samples)
-    levels = {arm: _level(block, alpha, ks) for arm, block in graded.items()}
+    levels = {arm: _level(arm, block, alpha, ks) for arm, block in graded.items()}
     problems = len(next(iter(graded.values())).problems)
     spread = " of the last evaluations" if len(benchmark.steps) > 1 else ""
     answers = "1 answer" if samples == 1 else f"{samples} answers"
     return ProblemScores(
         samples,
         problems,
-        {arm: level.to_json() for arm, level in levels.items()},
+        {arm: data for arm, (data, _) in levels.items()},
         _differences(study, graded),
         benchmark.title,
         f"{benchmark.title}: {problems} problems, {answers} each, mean{spread}. New seeds: other"
@@ -297,23 +244,29 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores |
             "interval, new problems too",
             *(f"pass@{k}" for k in ks),
         ],
-        [[arm, *level.row] for arm, level in levels.items()],
+        [row for _, row in levels.values()],
     )
 
 
-def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> Level:
+def _level(
+    arm: str, block: GradedAnswers, alpha: float, ks: list[int]
+) -> tuple[dict[str, Any], list[str]]:
+    """An arm's mean score, with intervals for other runs and for other problems too, and pass@k; as
+    data and as a row."""
     seeds = paired_t(block.score_S, alpha, scale=1.0)
     crossed = two_way(block.rate_SI, alpha, scale=1.0)
     right = block.correct_SEI.ravel().astype(int)
     answers = block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
-    return Level(
-        seeds.estimate or 0.0,
-        _ends(seeds),
-        _ends(crossed),
-        passed,
-        (_share_interval(seeds), _share_interval(crossed)),
-    )
+    mean = seeds.estimate or 0.0
+    data = {
+        "avg": mean,
+        "new_seeds": _ends(seeds),
+        "new_seeds_and_problems": _ends(crossed),
+        "pass": passed,
+    }
+    intervals = [_share_interval(seeds), _share_interval(crossed)]
+    return data, [arm, format_number(mean), *intervals, *map(format_number, passed.values())]
 
 
 def _share_interval(test: PairedT | TwoWay) -> str:

@@ -165,33 +165,22 @@ def _summary(study: Source, spent: dict[str, int | None]) -> str:
 
 def _counts(runs: list[RunOutcome]) -> str:
     judged = [run for run in runs if run.stability_judged]
-    sentences = [f"Whether runs were unstable is {NOT_JUDGED}."]
-    if judged:
-        unstable = sum(run.unstable for run in judged)
-        sentences = [f"{unstable} of {len(judged)} runs were unstable{_ways(judged)}."]
-    if short := sum(not run.judged for run in runs):
-        verb = "have" if short > 1 else "has"
-        sentences.append(f"{short} {verb} too few steps for the reward to be judged.")
-    return " ".join(sentences)
-
-
-def _ways(runs: list[RunOutcome]) -> str:
-    """In which way runs were unstable: ": 1 collapsed, 2 regressed"."""
-    unstable = sum(run.unstable for run in runs)
-    collapsed = sum(run.collapsed for run in runs)
-    halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in runs)
-    regressed = unstable - collapsed - halved
-    ways = []
-    if collapsed:
-        ways.append(f"{collapsed} collapsed")
-    if regressed:
-        ways.append(f"{regressed} regressed")
-    if halved == 1:
-        ways.append("1 because it ended below half of its best score")
-    elif halved:
-        whole = "" if ways else "all "
-        ways.append(f"{whole}{halved} because they ended below half of their best score")
-    return f": {', '.join(ways)}" if ways else ""
+    if not judged:
+        return f"Whether runs were unstable is {NOT_JUDGED}."
+    unstable = sum(run.unstable for run in judged)
+    collapsed = sum(run.collapsed for run in judged)
+    halved = sum(run.ended_below_half and not (run.collapsed or run.regressed) for run in judged)
+    ways = {
+        "collapsed": collapsed,
+        "regressed": unstable - collapsed - halved,
+        "ended below half of the best score": halved,
+    }
+    listed = ", ".join(f"{count} {way}" for way, count in ways.items() if count)
+    text = f"{unstable} of {len(judged)} runs were unstable: {listed}."
+    if not unstable:
+        text = f"0 of {len(judged)} runs were unstable."
+    short = sum(not run.judged for run in runs)
+    return text if not short else f"{text} {short} too short to be judged by the reward."
 
 
 def _first_signals(runs: dict[str, UnstableRun]) -> str:

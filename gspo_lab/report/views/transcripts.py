@@ -1,6 +1,5 @@
 """All arms' answers to the same problems, side by side, chosen by a rule that the page states."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,22 +42,6 @@ class TranscriptItem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One arm's first answer to a problem."""
-
-    arm: str
-    correct: int | None
-    text: str | None
-    extracted: str | None
-    reason: str | None
-    error: str | None
-    turns: str | None
-    tokens: float | None
-    truncated: bool
-    reward: float | None
-
-
-@dataclass(frozen=True)
 class Transcript:
     """One problem with every arm's answer."""
 
@@ -66,7 +49,8 @@ class Transcript:
     item: TranscriptItem
     prompts: list[str]
     references: list[str]
-    answers: list[Answer]
+    answers: list[dict[str, Any]]
+    """Every arm's first answer as the database has it."""
 
 
 @dataclass(frozen=True)
@@ -151,34 +135,7 @@ def _transcript(item: TranscriptItem, rows: list[dict[str, Any]], anchor: str) -
     references = dict.fromkeys(
         str(row["reference"]) for row in rows if row["reference"] is not None
     )
-    return Transcript(anchor, item, list(prompts), list(references), list(map(_answer, rows)))
-
-
-def _answer(row: dict[str, Any]) -> Answer:
-    turns = row.get("turns")
-    return Answer(
-        arm=row["arm"],
-        correct=row["correct"],
-        text=row["text"],
-        extracted=row["extracted"],
-        reason=row["reason"],
-        error=row["error"],
-        turns=None if turns is None else turns_text(turns),
-        tokens=row["tokens"],
-        truncated=bool(row["truncated"]),
-        reward=row["reward"],
-    )
-
-
-def turns_text(turns_json: str) -> str:
-    """What the model wrote by turns, each with its reward where it has one: the text has the
-    replies among them.
-    """
-    texts = []
-    for turn in json.loads(turns_json):
-        reward = f" ({turn['reward']:g})" if "reward" in turn else ""
-        texts.append(f"{turn['text']}{reward}")
-    return " · ".join(texts)
+    return Transcript(anchor, item, list(prompts), list(references), rows)
 
 
 def chosen(frame: pd.DataFrame, order: Sequence[str]) -> list[TranscriptItem]:

@@ -90,7 +90,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert told["not_graded"] == {"grpo": 0, "gspo": 127}
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
-        "final_counted_wrong"
+        "counted_wrong"
     ] == pytest.approx(17 / 60, rel=1e-5)
 
 
