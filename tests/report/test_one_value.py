@@ -238,6 +238,7 @@ COUNTS = {
         "carried",
         "errors",
         "collapse",
+        "window",
         "regression",
         "scores",
         "steps",

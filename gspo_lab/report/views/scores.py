@@ -32,6 +32,7 @@ READINGS = (
     "final",
     "counted_wrong",
     "best",
+    "best_evaluation",
     "start",
     "gain",
     "latest",
