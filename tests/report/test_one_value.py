@@ -239,6 +239,7 @@ COUNTS = {
         "errors",
         "collapse",
         "window",
+        "peak",
         "regression",
         "scores",
         "steps",

@@ -6,8 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared
@@ -249,7 +247,8 @@ def stable_chart(study: Source) -> Chart | None:
         departures[arm] = sorted(step for step in steps if step is not None)
     named = counts
     if len(counts) > FEW_ARMS:
-        named = {"all arms": tuple(np.sum(list(counts.values()), axis=0).tolist())}
+        unstable, judged_runs = map(sum, zip(*counts.values(), strict=True))
+        named = {"all arms": (unstable, judged_runs)}
     finding = unstable_counts(named)
     label = decision(study).runs.label()
     if any(counts[arm][0] for arm in counts) and not _dated(judged):
