@@ -21,7 +21,7 @@ from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.keys import table_of
 from gspo_lab.recording.records import RECORDS, Record, is_time
 from gspo_lab.recording.store.schema import field_columns
-from gspo_lab.report.verdict_details import record
+from gspo_lab.report.views.calibration import record
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
