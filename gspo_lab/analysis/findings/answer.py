@@ -135,6 +135,17 @@ class StudyAnswer:
         """The answer for a terminal and a digest."""
         return self.text, self.ground, f"Next: {self.command}"
 
+    def to_json(self) -> dict[str, str]:
+        """The answer as the report's JSON and `gspo-lab run --json` have it."""
+        return {
+            "word": self.word,
+            "colour": self.colour,
+            "label": self.label,
+            "said": self.text,
+            "rests_on": self.ground,
+            "next": self.command,
+        }
+
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
     """The answer by the declared rule.
