@@ -37,7 +37,8 @@ def added_later(runs: Path, study: str, *seeds: int) -> None:
     """The study as if these of its seeds had been added after its first step."""
     path = runs / study / "study.json"
     edit = {"at": "2026-01-01", "what": f"seeds added: {', '.join(map(str, seeds))}"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
+    content = {**json.loads(path.read_text()), "added": list(seeds), "edits": [edit]}
+    path.write_text(json.dumps(content))
     ingest(runs)
 
 

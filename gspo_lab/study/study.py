@@ -96,6 +96,8 @@ class Study(Declaration):
     """
 
     path: Path
+    file_seeds: tuple[int, ...] = field(default=(), compare=False)
+    """The seeds that the file itself declares."""
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
     """For launchers; not declared."""
     mirror: tuple[str, ...] = field(default=(), compare=False)
