@@ -152,8 +152,12 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
-    found = judged(edited(lab(tmp_path), lambda study: study.update(edits=[edit])))
+
+    def add(study: dict[str, Any]) -> None:
+        arms = {name: arm for name, arm in study["arms"].items() if "@0.0003" not in name}
+        study["superseded"] = [{**study, "arms": arms}]
+
+    found = judged(edited(lab(tmp_path), add))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
