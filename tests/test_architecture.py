@@ -32,6 +32,7 @@ FLOORS: dict[str, int] = {
         (
             "common.atomic_files",
             "common.keys",
+            "common.reason",
             "running.progress",
             "common.registry",
             "recording.records",

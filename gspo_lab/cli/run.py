@@ -166,7 +166,6 @@ def _carry_out(
     `also` names the original of a replication, whose report is written again.
     """
     from gspo_lab.recording.store import ingest
-    from gspo_lab.report.words import lines
     from gspo_lab.running.conduct import conduct
     from gspo_lab.running.conduct import outcome as outcome_of
 
@@ -187,7 +186,7 @@ def _carry_out(
     if json:
         print_json(outcome.to_json())
     else:
-        text, why, next_command = lines(outcome.answer)
+        text, why, next_command = outcome.answer.lines
         console.print(f"\n{text}", style="bold", markup=False, highlight=False)
         console.print(f"{why}\n", markup=False, highlight=False)
         console.print(outcome.table())

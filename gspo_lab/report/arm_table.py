@@ -33,7 +33,7 @@ from gspo_lab.report.markup import (
     unbroken,
 )
 from gspo_lab.report.section import Both
-from gspo_lab.report.words import short, tone
+from gspo_lab.report.words import tone
 from gspo_lab.study.contrast import formula, sides
 
 HEAD = (
@@ -183,11 +183,11 @@ def count_unstable(runs: Sequence[RunOutcome]) -> str:
 
 def _judged(study: Source, row: Verdict, answer: StudyAnswer, wide: float) -> tuple[Html, Html]:
     """The cells of the difference and of the verdict, which stands in its subject's row."""
-    text = short(row)
+    text: str = row.word
     look = str(tone(row))
     if answer.word == "all collapsed":
         text = "collapsed"
-    elif row.word == "withheld":
+    elif row.word == "no verdict":
         text = "not yet" if answer.word == "running" else text
         look = "against" if answer.colour == "red" else look
     word = h("strong", text, class_=f"word {look}")

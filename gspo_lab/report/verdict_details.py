@@ -5,18 +5,20 @@ measured error rates.
 import functools
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison, TwoWay, Verdict
 from gspo_lab.analysis.stats import simulation_cells as cells
 from gspo_lab.analysis.stats.simulation_cells import UNEVEN, Method
 from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
+from gspo_lab.analysis.stats.verdict import EQUIVALENT, ONE_SEED_TURNS
 from gspo_lab.common.text import MINUS, capital, counted, difference, level
 from gspo_lab.report.markup import NOT_MEASURED, between, format_number, h, signed, table
 from gspo_lab.report.section import Section, folded
-from gspo_lab.report.words import because, label, reason_text, sentence
 
 
 def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
@@ -69,9 +71,9 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     compared = comparison(verdict)
     paired = compared.paired
     # That one seed turns the sign already stands in a score's sentence.
-    told = "one seed turns the sign" if compared is verdict else ""
-    out = [reason_text(note) for note in compared.notes if note.code != told]
-    if compared.word == "not resolved" and compared.more_seeds:
+    told = ONE_SEED_TURNS if compared is verdict else ""
+    out = [note.text for note in compared.notes if note.code != told]
+    if compared.word == "inconclusive" and compared.more_seeds:
         more = counted(compared.more_seeds, "more seed")
         out.append(f"about {more} would settle it at the spread seen, itself uncertain")
     if compared is verdict and (uneven := uneven_line(compared)) is not None:
@@ -118,7 +120,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
 
 
 def _adjusted(verdict: Comparison) -> str | None:
-    if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
+    if verdict.interval is None or verdict.word == "no verdict" or verdict.level >= verdict.alpha:
         return None
     return f"{between(*verdict.interval, None, verdict.margin)} ({level(verdict.level)})"
 
@@ -139,12 +141,12 @@ def head(verdict: Verdict) -> dict[str, Any]:
     names = ("question", "subject", "baseline", "word", "direction", "estimate", "level")
     return {
         **_fields(verdict, names),
-        "label": label(verdict),
+        "label": verdict.label,
         "sentence": sentence(verdict),
-        "about": reason_text(verdict.about).strip() if verdict.about else None,
+        "about": verdict.about and verdict.about.text,
         "rests_on": verdict.interval,
-        "reason": because(verdict),
-        "reasons": [reason.code for reason in verdict.reasons],
+        "reason": verdict.because or None,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
         "reading": f"{verdict.question}.difference",
     }
 
@@ -162,8 +164,8 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
             "loses_less_points": _fields(verdict.points, limits),
             "final": _fields(verdict.final, limits),
         }
-        fell = [list(proportion) for proportion in verdict.unstable]
-        return {**head(verdict), "fell": fell, "p": verdict.p, "loses_less": drop, **final}
+        unstable = [list(proportion) for proportion in verdict.unstable]
+        return {**head(verdict), "unstable": unstable, "p": verdict.p, "loses_less": drop, **final}
     verdict = comparison(verdict)
     paired = verdict.paired
     uneven = uneven_line(verdict)
@@ -193,7 +195,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "unstable": (
             None if verdict.unstable is None else [list(counts) for counts in verdict.unstable]
         ),
-        "notes": [*map(reason_text, verdict.notes), *([uneven] if uneven else [])],
+        "notes": [*(note.text for note in verdict.notes), *([uneven] if uneven else [])],
     }
 
 
@@ -266,7 +268,7 @@ def calibration_lines(
         lines.append(
             _row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)")
         )
-    if any(verdict.word == "practically equivalent" for verdict in verdicts):
+    if any(verdict.word == EQUIVALENT for verdict in verdicts):
         lines.append(_equivalence_line(n, alpha))
     return [line for line in lines if line]
 

@@ -98,12 +98,12 @@ CASES = {
     "equivalent": Case(
         TWO_ARMS + "[verdict]\nmargin = 0.3\n",
         {"seeds": 5, "change": scored(rising)},
-        "equivalent",
+        "equivalent within the margin",
         "green",
     ),
-    "not-resolved": Case(FOUR_ARMS, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
+    "not-resolved": Case(FOUR_ARMS, {"seeds": 5, "change": scored(noisy)}, "inconclusive", "grey"),
     "regime-not-reached": Case(
-        FOUR_ARMS + STABILITY, {"seeds": 5, "change": scored(rising)}, "regime not reached", "grey"
+        FOUR_ARMS + STABILITY, {"seeds": 5, "change": scored(rising)}, "no unstable runs", "grey"
     ),
     "all-collapsed": Case(
         FOUR_ARMS,
@@ -111,11 +111,13 @@ CASES = {
         "all collapsed",
         "red",
     ),
-    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red", OTHER_TORCH),
+    "not-matched": Case(
+        TWO_ARMS, {"seeds": 5, "change": other_torch}, "no verdict", "red", OTHER_TORCH
+    ),
     "one-failed": Case(
         TWO_ARMS,
         {"end": one_failed},
-        "withheld",
+        "no verdict",
         "red",
         "runs are missing, 2 of 3 pairs are complete",
     ),
@@ -143,12 +145,12 @@ CASES = {
         "3 of 5 pairs are complete",
     ),
     "contrast": Case(
-        FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"
+        FOUR_ARMS + CONTRAST, {"seeds": 5, "change": scored(noisy)}, "inconclusive", "grey"
     ),
     "sweep": Case(
         SWEEP,
         {"seeds": 3, "steps": 20, "change": scored(rising, lambda run: "@0.01" in run.arm)},
-        "not resolved",
+        "inconclusive",
         "grey",
         "50 % collapse point at",
     ),

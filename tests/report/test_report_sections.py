@@ -346,7 +346,7 @@ def test_each_word_quotes_its_own_row() -> None:
     }
     alone = decide_all(tight[:1], Rule(0.02))
     among = decide_all(tight, Rule(0.02, looks=(5, 8)))
-    assert [one.word for one in (*alone, *among)] == ["practically equivalent"] * 4
+    assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
     plain, equivalent = calibration_lines(alone)
     assert plain == calibration_line(5, 0.05)
     worst = rates["seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin"]

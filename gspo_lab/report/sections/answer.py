@@ -12,13 +12,16 @@ from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.matched import starting_limits, study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import count_unstable_runs, stability_verdicts
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.matching.run_pair import Match
 from gspo_lab.analysis.readings import FINISHED, Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level, listed
 from gspo_lab.report import words
@@ -86,26 +89,26 @@ def answer(study: Source) -> Section | None:
         data["steadiness"] = {
             arm: summary(verdict) for arm, verdict in stability_verdicts(study).items()
         }
-        data["headline"] = f"{words.headline(verdicts)} {denied}".strip()
+        data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
     if (ranking := ranked_of(study)) is not None:
         reading = f"score.{decided.primary}.final"
         data["ranking"] = {
             **ranking.to_json(),
-            "sentence": words.best_arms(ranking),
+            "sentence": ranking.sentence,
             "reading": reading,
         }
-    statement, *limits = words.answer_sentences(answered)
-    families = words.decided_sentences(decided) if decided.doses else []
+    statement, *limits = answered.sentences
+    families = decided_sentences(decided) if decided.doses else []
     if statement == " ".join(families):  # of a sweep: first how its rules compare
         *limits, statement = families
     below = h("small", unbroken(" ".join(limits))) if limits else None
     card = h(
         "div",
-        h("p", words.chip(answered), class_="chip"),
+        h("p", answered.label, class_="chip"),
         h("p", unbroken(f"{statement} {denied}".strip()), below, class_="headline"),
-        h("p", unbroken(f"{words.ground_text(answered)} {time_left(study)}".strip())),
+        h("p", unbroken(f"{answered.ground} {time_left(study)}".strip())),
         h("p", do_not_conclude(study), class_="soft"),
         h(
             "p",
@@ -117,21 +120,20 @@ def answer(study: Source) -> Section | None:
     )
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
     of_arms = [
-        (words.sentence(verdict), numbers(verdict, wider.get(verdict.subject)))
-        for verdict in verdicts
+        (sentence(verdict), numbers(verdict, wider.get(verdict.subject))) for verdict in verdicts
     ]
     details = [of for text, of in of_arms] if alone else [f"{text} {of}" for text, of in of_arms]
     matched = f"{badge_text(decided.matched)}. {progress}"
     shown = (
-        *words.lines(answered),
+        *answered.lines,
         *([denied] if denied else []),
         *details,
         matched,
         *([f"{link}."] if link else []),
     )
-    first = " ".join(filter(None, (*words.answer_sentences(answered), denied)))
+    first = " ".join(filter(None, (*answered.sentences, denied)))
     markdown = [
-        f"**{plain(first)}** {plain(words.ground_text(answered))}",
+        f"**{plain(first)}** {plain(answered.ground)}",
         plain(do_not_conclude(study)),
         "\n".join(f"- **{plain(text)}** {plain(of)}" for text, of in of_arms),
         plain(" ".join(filter(None, (f"Matching: {matched}", link)))),
@@ -209,7 +211,7 @@ def grounds(study: Source) -> Section | None:
             body.append(
                 h(
                     "p",
-                    f"{words.sentence(verdict)}"
+                    f"{sentence(verdict)}"
                     f" {notes(verdict, decided.missing.get(verdict.subject, ()))}",
                 )
             )
@@ -224,7 +226,7 @@ def grounds(study: Source) -> Section | None:
             seeds = ", ".join(map(str, at.by_seed))
             ranks.append([at.arm, format_number(at.mean), str(at.place), places, seeds])
         body.append(grid(RANKS, ranks, caption))
-    rule = " ".join(words.sentences(decided.described))
+    rule = " ".join(sentences(decided.described))
     if verdicts:
         rule = (
             f"Decided on {decided.primary}: a run's score is"
@@ -313,7 +315,7 @@ def progress_of(study: Source) -> str:
             f" {', '.join(failed)} of them."
         )
     return (
-        f"{text} {words.unstable_runs(count_unstable_runs(study))}"
+        f"{text} {count_unstable_runs(study).sentence()}"
         if count_unstable_runs(study).finished
         else text
     )
@@ -524,8 +526,6 @@ INTRODUCTION = (
     " the declared claims; one run never decides, and no seed that was added later counts. Only the"
     " primary score carries the study's verdict."
 )
-BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolved": "inconclusive"}
-"""What a number says that decides nothing."""
 HEAD = ("claim", "its source says", "here", "verdict", "reason")
 
 
@@ -563,8 +563,8 @@ def claims(study: Source) -> Section | None:
 
 
 def _verdict(result: Result) -> tuple[Html, str]:
-    word = h("strong", words.short(result.verdict), class_=f"word {words.tone(result.verdict)}")
-    return word, words.because(result.verdict) or ""
+    word = h("strong", result.word, class_=f"word {words.tone(result.verdict)}")
+    return word, result.verdict.because
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:
@@ -580,9 +580,7 @@ def _row(result: Result) -> tuple[Html | str, ...]:
 
 
 def _parts(result: Result) -> list[str]:
-    beside = [
-        f"{_estimate(estimate)}, {BESIDE[estimate.word]}" for estimate in result.supplementary
-    ]
+    beside = [f"{_estimate(estimate)}, {estimate.word}" for estimate in result.supplementary]
     return [*map(_estimate, result.parts), *beside]
 
 

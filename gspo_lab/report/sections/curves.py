@@ -11,6 +11,7 @@ from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.sentences import unstable_counts
 from gspo_lab.analysis.findings.training_curves import AXES, course
 from gspo_lab.analysis.readings import FINISHED, Source, average, read, runs
 from gspo_lab.analysis.readings.answers import benches as benches_of
@@ -33,7 +34,6 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
-from gspo_lab.report.words.verdicts import unstable_counts
 from gspo_lab.study.contrast import side_names
 
 BAND = (
@@ -290,7 +290,7 @@ def score_difference(study: Source) -> str:
     about = arm_pair(study)
     decided = decision(study)
     verdict = decided.contrast or (None if about is None else decided.verdicts.get(about[1]))
-    if verdict is None or verdict.estimate is None or verdict.word == "withheld":
+    if verdict is None or verdict.estimate is None or verdict.word == "no verdict":
         return ""
     numbers = difference(
         verdict.estimate, verdict.interval or (None, None), verdict.level, verdict.margin

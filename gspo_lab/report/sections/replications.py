@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from gspo_lab.analysis.findings.executions import (
     Execution,
@@ -10,8 +10,10 @@ from gspo_lab.analysis.findings.executions import (
     VerdictReplication,
     all_executions,
 )
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import seeds_text
+from gspo_lab.analysis.stats.random_effects import ReplicationOutcome
 from gspo_lab.common.text import MINUS, counted, difference
 from gspo_lab.report.arm_table import axis_half_width, drawn
 from gspo_lab.report.markup import (
@@ -27,8 +29,7 @@ from gspo_lab.report.markup import (
 from gspo_lab.report.section import Both, CollapsibleSection, Part, Section, paragraph
 from gspo_lab.report.sections.curves import pair
 from gspo_lab.report.verdict_details import summary
-from gspo_lab.report.words import became, decided_sentences, label, short
-from gspo_lab.report.words.verdicts import OUTCOMES, precision_note
+from gspo_lab.report.words import became, precision_note
 
 HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (
@@ -38,6 +39,8 @@ ABOUT = (
     " freedom fewer than executions). Executions that share seeds count once, by each seed's mean."
     " Each verdict follows its own execution's rule. The combined estimate has none."
 )
+
+OUTCOMES = get_args(ReplicationOutcome)
 
 
 def replications(study: Source) -> Section | None:
@@ -49,7 +52,7 @@ def replications(study: Source) -> Section | None:
     fates = _in_order(executions)
     arms = _arms(executions)
     about = pair(study)
-    shown = [became(word) for word in fates if word.fate != "held"]
+    shown = [became(word) for word in fates if word.fate != "confirmed"]
     if fates and not shown:
         shown = ["Every later execution confirmed the verdicts of those before it."]
     first = about[1] if about is not None and about[1] in arms else next(iter(arms), "")
@@ -63,7 +66,7 @@ def replications(study: Source) -> Section | None:
         },
         "words": [
             {name: getattr(replication, name) for name in ("arm", "by", "later", "fate")}
-            | {"word": replication.verdict.word, "label": label(replication.verdict)}
+            | {"word": replication.verdict.word, "label": replication.verdict.label}
             for replication in executions.replications
         ],
     }
@@ -123,8 +126,8 @@ def _rows(executions: Executions, arm: str) -> Iterator[ExecutionRow]:
             verdict.estimate,
             ends,
             dots,
-            short(verdict),
-            label(verdict),
+            verdict.word,
+            verdict.label,
             verdict.margin,
         )
     if (both := executions.combined(arm)) is not None:
@@ -174,10 +177,10 @@ def linked(executions: Executions) -> str | None:
     )
     fates = Counter(each.fate for each in executions.replications)
     total = len(executions.replications)
-    first, *others = (
-        f"{fates[fate] or 'none'} {text}" for fate, text in reversed(OUTCOMES.items())
-    )
-    counts = f"of {counted(total, 'verdict')}: {first}, {', '.join(others)}" if total else ""
+    counts = ""
+    if total:
+        shares = [f"{fates[fate] or 'none'} {fate}" for fate in reversed(OUTCOMES)]
+        counts = f"of {counted(total, 'verdict')}: {', '.join(shares)}"
     times = sum(execution.counts for execution in executions.executions)
     return f"Carried out {times} time{'s' * (times > 1)}: {names}" + (
         f"; {counts}" if counts else ""
@@ -227,7 +230,7 @@ def _times(executions: Executions, arm: str, seeds: int) -> str:
 
 def _in_order(executions: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
-    return sorted(executions.replications, key=lambda word: list(OUTCOMES).index(word.fate))
+    return sorted(executions.replications, key=lambda word: OUTCOMES.index(word.fate))
 
 
 def _carried(executions: Executions) -> Iterator[str]:

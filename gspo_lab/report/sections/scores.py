@@ -40,7 +40,6 @@ from gspo_lab.report.markup import (
     table,
 )
 from gspo_lab.report.section import CollapsibleSection, Part, Section, grid, paragraph
-from gspo_lab.report.words import label
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = [
@@ -395,7 +394,7 @@ def study_comparison(sources: Sequence[Source]) -> Section:
             verdicts.append(
                 [
                     link,
-                    label(verdict),
+                    verdict.label,
                     signed(verdict.estimate),
                     between(low, high, None, verdict.margin),
                     str(pairs),

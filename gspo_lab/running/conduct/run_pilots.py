@@ -36,8 +36,8 @@ from gspo_lab.running.progress import ProgressView
 from gspo_lab.study import Arm, Run, Settings, Study
 from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import flat, under
+from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.presets import PRESETS
-from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_share
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 DROPPED_STEPS = 2

@@ -11,13 +11,13 @@ from laboratory import added_later, declare, leave, source
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences, doses
 from gspo_lab.analysis.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
-from gspo_lab.report.words import decided_sentences, sentences
-from gspo_lab.report.words.verdicts import doses
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, load_study
 
@@ -142,7 +142,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         report = render([found])
         shown = verdict_lines(found, said)
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
-    assert said.word != "withheld"
+    assert said.word != "no verdict"
     (described,) = sentences(told.described)
     assert described == "Not counted: 16 runs of other seeds (2, 3)."
     assert described in shown

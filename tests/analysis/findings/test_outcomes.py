@@ -10,6 +10,7 @@ from gspo_lab.analysis.findings.decision import Decision, decision
 from gspo_lab.analysis.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.analysis.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.analysis.readings.answers import tallies as tallies_of
@@ -17,10 +18,11 @@ from gspo_lab.analysis.readings.curves import reward_curves
 from gspo_lab.analysis.readings.runs import finished_seeds
 from gspo_lab.analysis.stats.paired import items_variance
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
 from gspo_lab.report.sections.answer import limitations
-from gspo_lab.report.words import decided_sentences, flags, reason_text, sentences
+from gspo_lab.report.words import flags
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, Settings, Study, load_study
 from gspo_lab.training.models.check import EMBEDDED
@@ -224,7 +226,7 @@ def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
     assert verdict.paired.high == pytest.approx(
         2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4
     )
-    assert verdict.word == "not resolved"
+    assert verdict.word == "inconclusive"
 
 
 def test_added_seeds_do_not_decide(tmp_path: Path) -> None:
@@ -324,7 +326,8 @@ def test_a_verdict_says_of_which_starts_it_is(
     tmp_path: Path, was: str, now: str, seeds: int, words: str, limit: str | None
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
-    assert (reason_text(found) if (found := starting_models(declared)) else "") == words
+    limited = starting_models(declared)
+    assert (f" {limited.text}" if limited else "") == words
     assert [
         line for line in limitations(declared) if line in starting_limits(declared)
     ] == starting_limits(declared)

@@ -18,7 +18,6 @@ from gspo_lab.analysis.findings.run_outcomes import stabilities
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.store import ingest
 from gspo_lab.recording.store.records import read_steps
-from gspo_lab.report import words
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -80,8 +79,8 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
             assert bring(tmp_path, "csv", log, *options).code == 0
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "x"))
-    assert said.word == "withheld"
-    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.answer_text(said)
+    assert said.word == "no verdict"
+    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in said.text
     assert said.command == "import complete logs of every run", "its answers cannot be graded here"
 
 

@@ -29,7 +29,7 @@ def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path
     assert (said["estimate"], said["low"], said["high"]) == pytest.approx(
         (0.0050, -0.0036, 0.0136), abs=5e-5
     )
-    assert said["word"] == "not resolved"
+    assert said["word"] == "inconclusive"
 
 
 def test_arms_of_a_sweep_can_be_imported_again(tmp_path: Path) -> None:

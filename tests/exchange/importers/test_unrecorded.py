@@ -19,7 +19,6 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import first_settled
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import ingest
-from gspo_lab.report import words
 from gspo_lab.report.lab import Study
 from gspo_lab.study.declaration import digest, locked_of
 from gspo_lab.study.import_origin import filled
@@ -79,14 +78,14 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence = words.answer_text(said)
+    sentence = said.text
     verdict = "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
-    assert words.ground_text(said).endswith(
+    assert said.ground.endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
-    assert frame[["collapsed", "fell"]].isna().all(axis=None)
+    assert frame[["collapsed", "unstable"]].isna().all(axis=None)
     assert (
         "All 16 runs are finished. Whether runs were unstable is not judged: too few evaluations"
         in page
@@ -101,7 +100,7 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert (
-        words.answer_text(said)
+        said.text
         == "Not answered: whether runs were unstable is not judged: too few evaluations and"
         " training steps."
     )

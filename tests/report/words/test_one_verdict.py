@@ -14,11 +14,18 @@ from synthetic_lab import TWO_ARMS, make_lab, right
 import gspo_lab
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.readings import Source
-from gspo_lab.analysis.stats import Comparison, Reason, Rule, Scores, decide_all
+from gspo_lab.analysis.stats import (
+    Comparison,
+    Rule,
+    Scores,
+    decide_all,
+)
 from gspo_lab.analysis.stats.ranking import ranking
 from gspo_lab.analysis.stats.verdict import Verdict, VerdictLabel
+from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import signed
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import words
@@ -63,7 +70,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
         score = decision(found).verdicts["gspo"]
         terminal = "\n".join(verdict_lines(found, answer(found)))
         section = grounds(found)
-        ground = words.ground_text(answer(found))
+        ground = answer(found).ground
         tones = {
             arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()
         }
@@ -88,10 +95,10 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
         frame = lab.study("toy").verdicts().set_index("arm")
     assert frame.loc["gspo", "estimate"] == verdict.estimate
     assert data["verdicts"]["gspo"]["estimate"] == pytest.approx(verdict.estimate, abs=1e-4)
-    assert data["verdicts"]["gspo"]["label"] == frame.loc["gspo", "label"] == words.label(verdict)
+    assert data["verdicts"]["gspo"]["label"] == frame.loc["gspo", "label"] == verdict.label
     for text in (fold, terminal, report.html, report.markdown):
-        assert words.sentence(verdict) in text
-        assert words.sentence(score) not in text, "the score is not the question"
+        assert sentence(verdict) in text
+        assert sentence(score) not in text, "the score is not the question"
     for text in (fold, report.html, report.markdown):
         assert signed(verdict.estimate, 0.1) in text
     assert "+1.075 (" in terminal
@@ -110,7 +117,11 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     said = "gspo worse than grpo by more than the margin"
     with gspo_lab.open(database.parent) as lab:
         row = lab.study("toy").verdicts().iloc[0]
-    assert (row["label"], row["direction"], row["word"]) == (said, -1, "better beyond margin")
+    assert (row["label"], row["direction"], row["word"]) == (
+        said,
+        -1,
+        "worse by more than the margin",
+    )
     assert row["estimate"] == pytest.approx(-0.4)
     report = rendered(database, "toy")
     data = json.loads(report.json)["studies"]["toy"]["replications"]
@@ -120,7 +131,8 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     ]
     assert len(rows) == 2
     assert all(f"| {said} |" in line for line in rows)
-    assert "better beyond margin" not in report.html + report.markdown
+    for wrong in ("gspo better than", "gspo is better than"):
+        assert wrong not in report.html + report.markdown
 
 
 def verdict_on(differences: Sequence[Sequence[float]]) -> list[Comparison]:
@@ -138,7 +150,7 @@ def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
     assert (first.word, first.paired.low is not None and first.paired.low > 0) == (
-        "not resolved",
+        "inconclusive",
         True,
     )
     shown = between(*first.interval, None, first.margin)
@@ -162,29 +174,35 @@ def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
         "c": (2, 3),
     }
     assert (
-        words.best_arms(found)
+        found.sentence
         == "Any of a or b may be the best of the 3 arms: 1 of 3 pairs of arms differ over 3 seeds."
     )
 
 
 CODES: list[tuple[VerdictLabel, int]] = [
-    ("better beyond margin", 1),
-    ("better beyond margin", -1),
-    ("practically equivalent", 0),
-    ("better, size not resolved against the margin", -1),
+    ("better by more than the margin", 1),
+    ("worse by more than the margin", -1),
+    ("equivalent within the margin", 0),
+    ("better, not shown to exceed the margin", 1),
+    ("worse, not shown to exceed the margin", -1),
     ("more stable", 1),
     ("less stable", -1),
-    ("as stable", 0),
+    ("equally stable", 0),
+    ("inconclusive", 0),
+    ("no verdict", 0),
+]
+CLAIMED: list[tuple[VerdictLabel, int]] = [
     ("supported", 1),
     ("contradicted", -1),
+    ("inconclusive", 0),
     ("not testable here", 0),
-    ("not resolved", 0),
-    ("withheld", 0),
 ]
 
 
-@pytest.mark.parametrize(("word", "direction"), CODES)
-@pytest.mark.parametrize("baseline", ["grpo", None])
+@pytest.mark.parametrize(
+    ("word", "direction", "baseline"),
+    [*((*code, "grpo") for code in CODES), *((*code, None) for code in CLAIMED)],
+)
 def test_every_label_and_sentence_names_its_subject(
     word: VerdictLabel, direction: int, baseline: str | None
 ) -> None:
@@ -193,14 +211,14 @@ def test_every_label_and_sentence_names_its_subject(
         subject="gspo",
         baseline=baseline,
         word=word,
-        direction=direction,
         estimate=None,
         interval=None,
         level=0.05,
-        reasons=(Reason("not matched", {"why": "other weights"}),),
+        reasons=(Reason("not-matched", "other weights"),),
     )
-    for text in (words.label(verdict), words.sentence(verdict), words.headline([verdict, verdict])):
+    for text in (verdict.label, sentence(verdict), headline([verdict, verdict])):
         assert "gspo" in text
+        assert verdict.direction == direction
         assert baseline is None or baseline in text
         assert "{" not in text
         assert ("better" in text) <= (direction > 0)

@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: P
     # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two
     # moments of 4 each
     assert said.startswith("too little memory: grpo: about ")
-    assert "GB (weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in said
+    assert ", weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in said
     assert "a share of main memory of" in said
     assert said.endswith("or go on all the same with --ignore-memory-check")
 

@@ -24,7 +24,7 @@ def learn(one: TrainableModel, updates: int) -> None:
     for _ in range(updates):
         loss = one.model(input_ids=ids, labels=ids).loss
         loss.backward()
-        one.move(float(loss.detach()))
+        one.step(float(loss.detach()))
 
 
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[TrainableModel, TrainableModel]:

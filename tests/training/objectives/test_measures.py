@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from measuring import ratio_measures
+from measuring import numbers
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.training.objectives import PRESETS, ratio_metrics, response_detail
-from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_share
+from gspo_lab.training.objectives import PRESETS, response_detail
+from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.ratios import Level
 
 LN = math.log
@@ -31,7 +31,7 @@ ALL = torch.ones(3, dtype=torch.bool)
 
 def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> dict[str, Any]:
     settings = PRESETS["grpo"].replace(importance_sampling_level=level, **changes)
-    return ratio_measures(L, MASK, ADV, evaluated_B, settings, BANDS)
+    return numbers(L, MASK, ADV, evaluated_B, settings, BANDS)
 
 
 def test_token_rule() -> None:
@@ -55,9 +55,11 @@ def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
     # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its
     # gradient is lost as well.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
-    took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
-    took["dual_clipped_BT"][1, 0] = True
-    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
+    dual_BT = MASK & False
+    dual_BT[1, 0] = True
+    clipped_BT = MASK & (ADV > 0) & (L.exp() > 1.27)
+    metrics = {"clip_fraction_tokens": clipped_BT, "dual_clip_fraction_tokens": dual_BT}
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)
     assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
     assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
 
@@ -67,7 +69,7 @@ def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
     # 0.5 for one inside.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, {"clip_fraction_tokens": clipped_BT})
     assert (
         out["would_clip_fraction_tokens_grpo"]
         == out["clip_fraction_tokens"]
@@ -105,13 +107,14 @@ def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_n
 
 
 def test_nothing_evaluated_is_not_measured() -> None:
-    out = ratio_measures(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
+    out = numbers(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
     assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (
         0,
         3,
         0.0,
     )
-    assert not {name for name in out if name.startswith(("log_ratio", "ess", "chi2", "stale"))}
+    prefixes = ("log_ratio", "ess", "chi2", "stale")
+    assert {out[name] for name in out if name.startswith(prefixes)} == {None}
 
 
 def test_spread() -> None:
@@ -137,7 +140,7 @@ def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample
     far: float,
 ) -> None:
     """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
-    out = ratio_measures(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
+    out = numbers(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
     assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
     assert (out["chi2_tokens"], out["stale_k1"], out["log_ratio_max_abs"]) == (-1.0, -far, -far)
 

@@ -138,8 +138,8 @@ class TrainableModel:
             self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
             accumulate_tied_gradient(model)
 
-    def forget_gradient(self) -> None:
-        """No gradient, and no memory for one: sampling needs that."""
+    def zero_grad(self) -> None:
+        """Free the gradient and its memory, which sampling needs."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def zero_gradient(self) -> None:
@@ -163,7 +163,7 @@ class TrainableModel:
         if not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
             self.scale /= 2
             self._since_overflow = 0
-            self.forget_gradient()
+            self.zero_grad()
             return False
         torch._foreach_div_(gradients, self.scale)
         self._since_overflow += 1
@@ -171,7 +171,7 @@ class TrainableModel:
             self.scale *= 2
         return True
 
-    def move(self, loss: float) -> OptimizerStep:
+    def step(self, loss: float) -> OptimizerStep:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not
         finite, no step.
         """
@@ -184,7 +184,7 @@ class TrainableModel:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
-        self.forget_gradient()
+        self.zero_grad()
         self.updates += 1
         return OptimizerStep(grad_norm, rate, finite and self.all_finite())
 
@@ -215,4 +215,4 @@ class TrainableModel:
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
-        self.scale, self._since_overflow = state.get("scale", (self.scale, 0))
+        self.scale, self._since_overflow = state["scale"]

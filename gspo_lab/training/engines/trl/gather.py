@@ -161,10 +161,8 @@ def updated(
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    which = MinibatchRows(batch.index, index, rows_M, fresh=False)
-    objective = course.parts.updater.objective
-    done = UpdateResult(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
-    done.loss = float(out.loss)
+    minibatch = MinibatchRows(batch.index, index, rows_M, fresh=False)
+    done = UpdateResult(minibatch, out.log_ratio_BT, out.metrics, {"loss": float(out.loss)})
     if taps:
         done.forwards = _measured(experience, rows_M, forward)
     return done
