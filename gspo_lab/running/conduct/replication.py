@@ -175,19 +175,12 @@ def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaratio
         raise LabError(
             f"{original.name} has used seed {first - 1}: no {count} fresh seeds are left beyond it"
         )
-    return replace(
-        original,
-        name=name,
-        seeds=tuple(range(first, first + count)),
-        added=(),
-        arms={arm.name: _with_new_start(arm, first) for arm in original.arms.values()},
+    return original.derive(
+        name,
+        [_with_new_start(arm, first) for arm in original.arms.values()],
+        range(first, first + count),
         replicates=Replicates(original.name, identity(original)),
-        commands=(),
-        created="",
-        edits=(),
-        superseded=(),
-        digest=None,
-        content_digest=None,
+        reference_bands=original.reference_bands,
     )
 
 
