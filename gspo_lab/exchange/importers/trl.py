@@ -7,84 +7,108 @@ resumed in another folder, its rows replace earlier rows of the same steps. Rows
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import (
-    Log,
-    RunSpec,
-    check_file,
-    merge_rows,
-    numbers,
-    parse_int,
-)
+from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
-SUMMARY = "train_runtime"
-"""A key of the last row of a finished run, which holds totals instead of a step's numbers."""
+MODEL_NAMES = ("_name_or_path", "base_model_name_or_path")
 NOT_METRICS = ("step", "epoch")
 MOST_BYTES = 1 << 30
 """Largest size of a history: a JSON file must fit into memory."""
 
 
+@dataclass(frozen=True)
+class _State:
+    """A `trainer_state.json`: its rows, each with a step, and how far the trainer has come."""
+
+    history: Sequence[Mapping[str, Any]]
+    done: int
+    planned: int | None
+
+
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The history in the file, or in the last checkpoint of the folder and of its sub-folders."""
     files = _files(path)
-    histories = [_history(file) for file in files]
+    notes: list[str] = []
+    states = [_state(file) for file in files]
     joined: list[Mapping[str, Any]] = []
-    notes = []
-    for file, history in zip(files, histories, strict=True):
-        first = history[0]["step"] if history else joined[-1]["step"] + 1 if joined else 0
-        earlier = [row for row in joined if row["step"] < first]
-        if joined and not earlier and history[0] != joined[0]:
-            raise LabError(
-                f"{file}: it begins anew at step {first}, with other numbers than {files[0]}:"
-                " another run"
-            )
-        if earlier:
-            replaced = len(joined) - len(earlier)
-            notes.append(
-                f"{file.parent.name}/{file.name} goes on at step {first}, over {replaced} rows"
-            )
-        joined = [*earlier, *history]
-    if any(SUMMARY in row for row in joined):
-        notes.append("the summary of the whole run, its last row, is left out")
-        joined = [row for row in joined if SUMMARY not in row]
+    for file, state in zip(files, states, strict=True):
+        joined = _join(joined, state.history, file, files[0], notes)
     steps = sorted({row["step"] for row in joined if "loss" in row})
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     if gaps and max(gaps) > 1:
-        notes.append(
-            f"rows are means over {'up to ' * (len(gaps) > 1)}{max(gaps)} updates (logging_steps)"
+        most = f"up to {max(gaps)}" if len(gaps) > 1 else f"{max(gaps)}"
+        notes.append(f"rows are means over {most} updates (logging_steps)")
+    config, more_files = _config(files[-1].parent, notes)
+    rows = [
+        (row["step"], {name: row[name] for name in row if name not in NOT_METRICS})
+        for row in joined
+    ]
+    return Log(
+        "trl",
+        rows,
+        [*files, *more_files],
+        settings=config,
+        notes=notes,
+        planned=states[-1].planned,
+        reached=states[-1].done,
+    )
+
+
+def _join(
+    joined: list[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]],
+    file: Path,
+    earliest: Path,
+    notes: list[str],
+) -> list[Mapping[str, Any]]:
+    """The rows with those of a run that resumed in another folder, in place of rows of its steps.
+
+    LabError if the history is another run's.
+    """
+    if not joined or not history:
+        return [*joined, *history]
+    begin = history[0]["step"]
+    earlier = [row for row in joined if row["step"] < begin]
+    if not earlier and history[0] != joined[0]:
+        raise LabError(
+            f"{file}: it begins anew at step {begin}, with other numbers than {earliest}: another"
+            " run"
         )
-    config, more = _config(files[-1].parent)
-    rows = ((row["step"], numbers(row, NOT_METRICS)) for row in joined)
-    return Log("trl", merge_rows(rows, str(path)), [*files, *more], settings=config, notes=notes)
+    if earlier:
+        replaced = len(joined) - len(earlier)
+        notes.append(
+            f"{file.parent.name}/{file.name} goes on at step {begin}, over {replaced} rows"
+        )
+    return [*earlier, *history]
 
 
-def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
+def _config(folder: Path, notes: list[str]) -> tuple[dict[str, Any], list[Path]]:
     """The trainer's arguments and the model's name in a checkpoint, and the files that hold
     them.
     """
-    read = []
-    config = dict[str, Any]()
-    arguments = training_arguments(folder / ARGUMENTS)
-    if arguments is not None:
-        read.append(folder / ARGUMENTS)
-        config |= arguments
+    files: list[Path] = []
+    config: dict[str, Any] = {}
+    if (folder / ARGUMENTS).is_file():
+        arguments = training_arguments(folder / ARGUMENTS)
+        if arguments is None:
+            notes.append(f"{ARGUMENTS} cannot be read; its settings are not known")
+        else:
+            files.append(folder / ARGUMENTS)
+            config |= arguments
     for name in ("config.json", "adapter_config.json"):
         if (folder / name).is_file():
             model = read_config(folder / name)
-            config |= {
-                key: model[key]
-                for key in ("_name_or_path", "base_model_name_or_path")
-                if model.get(key)
-            }
-            read.append(folder / name)
-    return config, read
+            config |= {key: model[key] for key in MODEL_NAMES if model.get(key)}
+            files.append(folder / name)
+    return config, files
 
 
 def _files(path: Path) -> list[Path]:
@@ -115,8 +139,8 @@ def _checkpoint(folder: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def _history(file: Path) -> list[dict[str, Any]]:
-    """The rows, each with a step. LabError if another program wrote the file."""
+def _state(file: Path) -> _State:
+    """The content of a state file. LabError if another program wrote it."""
     check_file(file, f"a {STATE}")
     if file.stat().st_size > MOST_BYTES:
         raise LabError(f"{file}: larger than {MOST_BYTES >> 30} GiB, which no {STATE} is")
@@ -131,4 +155,10 @@ def _history(file: Path) -> list[dict[str, Any]]:
         )
     for row in history:
         row["step"] = parse_int(row.get("step"), str(file))
-    return history
+    done = content.get("global_step")
+    planned = content.get("max_steps")
+    return _State(
+        history,
+        done if isinstance(done, int) else 0,
+        planned if isinstance(planned, int) and planned > 0 else None,
+    )
