@@ -21,7 +21,6 @@ from gspo_lab.exchange.importers.build_declaration import StatedStudy, parse_sta
 from gspo_lab.exchange.importers.config import check_alike, read_config
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.import_transaction import ImportedRun, ImportTransaction
-from gspo_lab.exchange.importers.metric_names import guess_program
 from gspo_lab.exchange.importers.run_specs import (
     ITEMS,
     SOURCES,
@@ -142,13 +141,11 @@ def _notes(runs: Sequence[ImportedRun]) -> list[str]:
 
 def _not_understood(run: ImportedRun) -> Iterator[str]:
     strange = [name for name, metric in run.origin.metrics.items() if not metric]
-    if not strange:
-        return
-    guess = guess_program(run.origin.metrics)
-    hint = "--map assigns them"
-    if guess and guess != run.origin.program:
-        hint = f"they look like those of {guess}: --logged-by {guess}"
-    yield f"kept under its own name only, not understood: {few(strange)}; {hint}"
+    if strange:
+        yield (
+            f"kept under its own name only, not understood: {few(strange)}; --map assigns them, or"
+            " --logged-by names their program"
+        )
 
 
 def _unequal_evaluations(done: Done) -> Iterator[str]:

@@ -20,7 +20,7 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
 from gspo_lab.recording.records import StepRecord, UpdateRecord
-from gspo_lab.study.dotted_keys import BAND, set_dotted
+from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
@@ -28,6 +28,7 @@ TABLE = Path(__file__).with_name("names.toml")
 MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
 """Keys of `--map` that are not columns."""
 OURS = "gspo-lab"
+COMMON = "common"
 
 
 def _columns(record: type, *kinds: str) -> frozenset[str]:
@@ -42,22 +43,6 @@ WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
 """Columns that are counts."""
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
-COMMON: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)
-    ),
-    **dict.fromkeys(("clip", "clip_range", "clip_ratio", "eps_clip", "epsilon"), BAND),
-    **dict.fromkeys(
-        ("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)
-    ),
-    **dict.fromkeys(
-        ("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)
-    ),
-    **dict.fromkeys(("clip_low", "clip_ratio_low", "eps_clip_low"), ("objective.clip_low",)),
-    **dict.fromkeys(("clip_high", "clip_ratio_high", "eps_clip_high"), ("objective.clip_high",)),
-    "temperature": ("rollout.temperature",),
-}
-"""Common configuration keys of unknown programs, and the settings that they name."""
 VALIDATION = (
     "val-*",
     "val/*",
@@ -178,7 +163,7 @@ class MetricNames:
         """A program's settings, by its dotted keys, as the lab's dotted settings.
 
         Values that the lab's setting cannot have are left out. For an unknown program the table
-        with most of its keys is used, else COMMON.
+        with most of its keys is used, else that of common keys.
         """
         table = self.table if "settings" in self.table else _table_of(logged)
         values = table.get("values", {})
@@ -195,13 +180,13 @@ class MetricNames:
 
 
 def _table_of(config: Collection[str]) -> Mapping[str, Any]:
-    """The table of the program with most of these keys, at least three; else COMMON."""
+    """The table of the program with most of these keys, at least three; else of common keys."""
     counts = {
         name: len(table.get("settings", {}).keys() & set(config))
         for name, table in tables().items()
     }
     best = max(counts, key=lambda name: counts[name])
-    return tables()[best] if counts[best] >= ENOUGH_NAMES else {"settings": COMMON}
+    return tables()[best] if counts[best] >= ENOUGH_NAMES else _content()[COMMON]
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -236,9 +221,15 @@ def metric_names(
 
 
 @cache
+def _content() -> dict[str, Any]:
+    """The content of `names.toml`."""
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+@cache
 def tables() -> dict[str, Any]:
     """The tables of all programs, with the settings that the lab's keys name as theirs."""
-    programs = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    programs = {name: table for name, table in _content().items() if name != COMMON}
     for key, entry in KEYS.items():
         for program, name in entry.names.items():
             if name:
@@ -246,40 +237,21 @@ def tables() -> dict[str, Any]:
     return programs
 
 
-def guess_program(metrics: Collection[str]) -> str | None:
-    """The program whose table knows most of these names, if it knows at least three."""
-    counts = _known_names(metrics)
-    best = max(counts, key=lambda program: counts[program])
-    return best if counts[best] >= ENOUGH_NAMES else None
-
-
 def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
     """The one program whose names a log has: at least three, and one with a slash.
 
     Names without a slash (`reward`, `entropy`) are many programs'. `step_name` is the log's name
-    of the step, which counts too.
+    of the step, which counts too. Of very many names only some are looked at.
     """
-    counts = _known_names(metrics)
-    counts.pop(OURS)
-    for program in counts:
-        axes = tables()[program].get("axes", ())
-        counts[program] += step_name in axes
-    best = max(counts, key=lambda program: counts[program])
-    unique = list(counts.values()).count(counts[best]) == 1
-    if counts[best] < ENOUGH_NAMES or not unique:
-        return None
-    own = metric_names(best, {}, {})
-    distinct = [name for name in metrics if "/" in name and _is_known(own, name)]
-    return best if distinct else None
-
-
-def _known_names(metrics: Collection[str]) -> dict[str, int]:
-    """Per program how many of these names its table knows; of very many names only of some."""
-    some = sorted(metrics)[:MOST_NAMES]
-    return {
-        program: sum(_is_known(metric_names(program, {}, {}), name) for name in some)
-        for program in tables()
-    }
+    counts: dict[str, int] = {}
+    for program, table in tables().items():
+        names = metric_names(program, {}, {})
+        known = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
+        if program != OURS and any("/" in name for name in known):
+            counts[program] = len(known) + (step_name in table.get("axes", ()))
+    best = max(counts.values(), default=0)
+    programs = [program for program, count in counts.items() if count == best]
+    return programs[0] if best >= ENOUGH_NAMES and len(programs) == 1 else None
 
 
 def _is_known(names: MetricNames, name: str) -> bool:

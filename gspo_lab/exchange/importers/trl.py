@@ -1,12 +1,11 @@
 """TRL, and any trainer of transformers: `trainer_state.json`, in a checkpoint or an output folder.
 
 Each checkpoint holds the complete history up to it, so only the last checkpoint is read. If a run
-resumed in another folder, its rows replace earlier rows of the same steps. Rows are means over
+resumed in another folder, both are read. Rows are means over
 `logging_steps` updates.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,8 +38,10 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     notes: list[str] = []
     states = [_state(file) for file in files]
     joined: list[Mapping[str, Any]] = []
-    for file, state in zip(files, states, strict=True):
-        joined = _join(joined, state.history, file, files[0], notes)
+    for state in states:
+        # The state of a run that resumed holds the complete history, or only its own part.
+        is_complete = joined and state.history and state.history[0] == joined[0]
+        joined = [*([] if is_complete else joined), *state.history]
     steps = sorted({row["step"] for row in joined if "loss" in row})
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     if gaps and max(gaps) > 1:
@@ -60,34 +61,6 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         planned=states[-1].planned,
         reached=states[-1].done,
     )
-
-
-def _join(
-    joined: list[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]],
-    file: Path,
-    earliest: Path,
-    notes: list[str],
-) -> list[Mapping[str, Any]]:
-    """The rows with those of a run that resumed in another folder, in place of rows of its steps.
-
-    LabError if the history is another run's.
-    """
-    if not joined or not history:
-        return [*joined, *history]
-    begin = history[0]["step"]
-    earlier = [row for row in joined if row["step"] < begin]
-    if not earlier and history[0] != joined[0]:
-        raise LabError(
-            f"{file}: it begins anew at step {begin}, with other numbers than {earliest}: another"
-            " run"
-        )
-    if earlier:
-        replaced = len(joined) - len(earlier)
-        notes.append(
-            f"{file.parent.name}/{file.name} goes on at step {begin}, over {replaced} rows"
-        )
-    return [*earlier, *history]
 
 
 def _config(folder: Path, notes: list[str]) -> tuple[dict[str, Any], list[Path]]:
@@ -117,26 +90,21 @@ def _files(path: Path) -> list[Path]:
         return [check_file(path, f"a {STATE}, a checkpoint or an output folder")]
     if (path / STATE).is_file():
         return [path / STATE]
-    last = _last_checkpoint(path)
-    if last is not None:
-        return [last]
-    folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
-    resumed = [state for folder in folders if (state := _last_checkpoint(folder))]
+    folders = (path, *sorted(folder for folder in path.iterdir() if folder.is_dir()))
+    resumed = [max(states, key=_number) for folder in folders if (states := _checkpoints(folder))]
     if not resumed:
         raise LabError(f"{path}: neither it nor a checkpoint-N in it holds a {STATE}")
-    return sorted(resumed, key=lambda file: _checkpoint(file.parent))
+    return resumed[:1] if resumed[0].parent.parent == path else sorted(resumed, key=_number)
 
 
-def _last_checkpoint(folder: Path) -> Path | None:
-    states = [
-        file for file in folder.glob(f"checkpoint-*/{STATE}") if _checkpoint(file.parent) >= 0
-    ]
-    return max(states, key=lambda file: _checkpoint(file.parent), default=None)
+def _checkpoints(folder: Path) -> list[Path]:
+    return [file for file in folder.glob(f"checkpoint-*/{STATE}") if _number(file) >= 0]
 
 
-def _checkpoint(folder: Path) -> int:
-    match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-    return int(match[1]) if match else -1
+def _number(file: Path) -> int:
+    """The number of a file's checkpoint; -1 in a folder of another name."""
+    number = file.parent.name.removeprefix("checkpoint-")
+    return int(number) if number.isdigit() else -1
 
 
 def _state(file: Path) -> _State:

@@ -117,8 +117,8 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
         "begins again at step 1, after step 3: two runs in one log",
     ),
     "tensorboard: nothing there": (None, "", None, "no event file (*tfevents*) in it"),
-    "tensorboard: empty": (written, EVENTS, b"", "its event files hold no scalar"),
-    "tensorboard: begun": (folder_of, "tb", [], "its event files hold no scalar"),
+    "tensorboard: empty": (written, EVENTS, b"", NO_NUMBER),
+    "tensorboard: begun": (folder_of, "tb", [], NO_NUMBER),
     "tensorboard: another's": (
         written,
         EVENTS,

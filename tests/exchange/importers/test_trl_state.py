@@ -143,7 +143,7 @@ def test_a_resume_elsewhere_is_joined_and_another_run_is_not(tmp_path: Path) -> 
     later = trainer_state(
         tmp_path / "out" / "b" / "checkpoint-8" / "trainer_state.json", trl_rows(range(4, 9), 1.0)
     )
-    assert "checkpoint-8/trainer_state.json goes on at step 4, over 3 rows" in one(
+    assert "goes back from step 6 to 4 (resumed?): of one step the later number counts" in one(
         tmp_path, tmp_path / "out", *GSPO
     )
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx(
@@ -153,7 +153,7 @@ def test_a_resume_elsewhere_is_joined_and_another_run_is_not(tmp_path: Path) -> 
     line = refused(
         tmp_path, "trl", tmp_path / "out", "--study", "x", "--arm", "gspo", "--seed", 1, *GSPO
     )
-    assert "begins anew at step 1, with other numbers than" in line
+    assert "begins again at step 1, after step 6: two runs in one log" in line
 
 
 def test_a_run_that_is_imported_again_is_replaced(tmp_path: Path) -> None:
