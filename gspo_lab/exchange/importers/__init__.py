@@ -18,7 +18,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers import build_declaration as declarations
 from gspo_lab.exchange.importers.base import RunSpec, few
 from gspo_lab.exchange.importers.build_declaration import StatedStudy, parse_stated_study
-from gspo_lab.exchange.importers.config import check_alike, read_config
+from gspo_lab.exchange.importers.config import read_config
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.import_transaction import ImportedRun, ImportTransaction
 from gspo_lab.exchange.importers.run_specs import (
@@ -96,11 +96,6 @@ def import_runs(
             settings = {**earlier.get(log.arm, {}), **stated.of(log.arm)}
             at_end = transaction.end(log.arm, log.seed)
             converted = read_log(log, base, settings, at_end)
-            others = transaction.configs(log.arm, (seed for _, seed in imported))
-            others += [
-                (f"{arm}/s{seed}", other.config) for arm, seed, other in done if arm == log.arm
-            ]
-            check_alike(log.arm, f"{log.arm}/s{log.seed}", converted.config, others)
             transaction.stage_run(log.arm, log.seed, converted, log.source)
             done.append((log.arm, log.seed, converted))
         changed = [run.id for run in transaction.runs if run.state != "unchanged"]

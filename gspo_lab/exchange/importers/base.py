@@ -199,17 +199,10 @@ def match_pattern(pattern: str, text: str) -> dict[str, str] | None:
 
     `match_pattern("out/{arm}-s{seed}", "out/gspo-s3")` is `{"arm": "gspo", "seed": "3"}`.
     """
-    groups: set[str] = set()
-    expression = ""
-    for part in re.split(r"(\{arm\}|\{seed\}|\*)", pattern):
-        name = part[1:-1]
-        if part not in ("{arm}", "{seed}"):
-            expression += "[^/]*" if part == "*" else re.escape(part)
-        elif name in groups:
-            expression += f"(?P={name})"
-        else:
-            groups.add(name)
-            kind = r"[^/]+?" if name == "arm" else r"\d+"
-            expression += f"(?P<{name}>{kind})"
+    expression = re.escape(pattern).replace(r"\*", "[^/]*")
+    for name, kind in (("arm", "[^/]+?"), ("seed", r"\d+")):
+        hole = re.escape(f"{{{name}}}")
+        expression = expression.replace(hole, f"(?P<{name}>{kind})", 1)
+        expression = expression.replace(hole, f"(?P={name})")
     match = re.fullmatch(expression, text)
     return None if match is None else match.groupdict()

@@ -71,13 +71,13 @@ def _plain(value: Any) -> Any:
 
 
 def check_alike(
-    arm: str, name: str, config: Mapping[str, Any], others: Iterable[tuple[str, Mapping[str, Any]]]
+    arm: str, name: str, config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """LabError if a run's configuration differs from that of another run of its arm.
 
-    `others` are their names and configurations.
+    `others` are their configurations by name.
     """
-    for other, earlier in others:
+    for other, earlier in others.items():
         shared = config.keys() & earlier.keys()
         odd = differing({key: earlier[key] for key in shared}, {key: config[key] for key in shared})
         if odd:

@@ -164,6 +164,8 @@ class Conversion:
                 "numbers before the first step of training are left out, scores excepted:"
                 f" {few(sorted(self._untrained))}"
             )
+        if self._interval > 1 and self.names.table.get("averaged"):
+            notes.append(f"rows are means over up to {self._interval} steps")
         if self.stopped:
             notes.append(
                 f"the run stopped at step {max(self.log.reached, self.steps)} of {self.planned}"

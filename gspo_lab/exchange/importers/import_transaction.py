@@ -16,6 +16,7 @@ from gspo_lab.common.atomic_files import sha256_of, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY
 from gspo_lab.common.states import STARTED, State
+from gspo_lab.exchange.importers.config import check_alike
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.secrets import without_home
 from gspo_lab.recording.journal import Journal, JournalReader, from_end
@@ -82,19 +83,6 @@ class ImportTransaction:
                 return max(1, next(ends, 1))
         return 1
 
-    def configs(self, arm: str, imported_now: Iterable[int]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Name and configuration of each run of an arm that another import brought."""
-        replaced = {f"s{seed}" for seed in imported_now}
-        homes = sorted(
-            self._live.joinpath(arm).glob("s*"), key=lambda home: (len(home.name), home.name)
-        )
-        origins = [
-            (home.name, _origin(RunFolder(home)))
-            for home in homes
-            if home.name not in replaced and RunFolder(home).journal.exists()
-        ]
-        return [(f"{arm}/{name}", origin.config) for name, origin in origins if origin is not None]
-
     def stage_run(self, arm: str, seed: int, converted: Conversion, source: str) -> None:
         """Write one run's records beside the study.
 
@@ -120,23 +108,25 @@ class ImportTransaction:
     def commit(self, declaration: Declaration) -> None:
         """Write study.json and every run.json, and move the journals into the study.
 
-        LabError if a journal is gone.
+        LabError if a journal is gone, or two runs of an arm have different configurations.
         """
-        changed = [run.id for run in self.runs if run.state != "unchanged"]
-        for name in changed:
-            if not RunFolder(self._beside / name.partition("/")[2]).journal.exists():
-                raise LabError(f"{name}: its journal is gone from {self._beside}; import it again")
-        self._live.mkdir(parents=True, exist_ok=True)
-        write_json(self._live / STUDY, declaration.to_json())
+        changed = {run.id for run in self.runs if run.state != "unchanged"}
+        specified: list[tuple[Run, RunFolder, RunFolder]] = []
         for arm, entry in declaration.arms.items():
+            configs: dict[str, Mapping[str, Any]] = {}
             for seed in declaration.seeds:
+                name = f"{self._study}/{arm}/s{seed}"
                 live = self._folder(self._live, arm, seed)
-                beside = self._folder(self._beside, arm, seed)
-                moved = f"{self._study}/{arm}/s{seed}" in changed
-                source = beside if moved else live
-                origin = _origin(source) if source.journal.exists() else None
+                source = self._folder(self._beside, arm, seed) if name in changed else live
+                origin = _origin(source)
+                if origin is None and name in changed:
+                    raise LabError(
+                        f"{name}: its journal is gone from {self._beside}; import it again"
+                    )
                 if origin is None:
                     continue
+                check_alike(arm, name, origin.config, configs)
+                configs[name] = origin.config
                 run = Run(
                     self._study,
                     arm,
@@ -147,9 +137,13 @@ class ImportTransaction:
                     origin=origin,
                     known=entry.known,
                 )
-                live.specify(run.to_json(), imported=True)
-                if moved:
-                    beside.journal.replace(live.journal)
+                specified.append((run, source, live))
+        self._live.mkdir(parents=True, exist_ok=True)
+        write_json(self._live / STUDY, declaration.to_json())
+        for run, source, live in specified:
+            live.specify(run.to_json(), imported=True)
+            if source != live:
+                source.journal.replace(live.journal)
 
     def _clear(self) -> None:
         """Delete everything but the lock."""

@@ -28,6 +28,7 @@ SOURCES = {
 }
 """Kind of log -> the module that reads it."""
 INSIDE = "{arm}/s{seed}"
+INSIDE_RUN = re.compile(r"(?P<arm>.+)/s(?P<seed>\d+)")
 """The usual pattern of the names of runs inside a file, as the columns arm and seed give it."""
 HOLES = re.compile(r"[{*]")
 
@@ -150,9 +151,8 @@ def _runs_inside(
     pattern = spec.name or INSIDE
     odd = []
     for run in inside:
-        named = match_pattern(pattern, run)
-        if named is None and spec.name is None and run:
-            named = _last_part_is_seed(run)
+        usual = INSIDE_RUN.fullmatch(run)
+        named = match_pattern(spec.name, run) if spec.name else usual and usual.groupdict()
         if named is None:
             odd.append(run or "rows without arm, seed or run")
             continue
@@ -168,12 +168,6 @@ def _runs_inside(
             f"not imported from {path.name}: {few(odd, 8)}; it does not fit '{pattern}'"
             " (--run-pattern)"
         )
-
-
-def _last_part_is_seed(run: str) -> dict[str, str] | None:
-    """Arm and seed of `ARM/s<seed>` where the arm itself has a slash."""
-    match = re.fullmatch(r"(.+)/s(\d+)", run)
-    return {"arm": match[1], "seed": match[2]} if match else None
 
 
 def _arm_and_seed(stated: Mapping[str, Any], path: Path, spec: RunSpec) -> tuple[str, int]:

@@ -8,7 +8,6 @@ resumed in another folder, both are read. Rows are means over
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,6 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         # The state of a run that resumed holds the complete history, or only its own part.
         is_complete = joined and state.history and state.history[0] == joined[0]
         joined = [*([] if is_complete else joined), *state.history]
-    steps = sorted({row["step"] for row in joined if "loss" in row})
-    gaps = {later - earlier for earlier, later in pairwise(steps)}
-    if gaps and max(gaps) > 1:
-        most = f"up to {max(gaps)}" if len(gaps) > 1 else f"{max(gaps)}"
-        notes.append(f"rows are means over {most} updates (logging_steps)")
     config, more_files = _config(files[-1].parent, notes)
     rows = [
         (row["step"], {name: row[name] for name in row if name not in NOT_METRICS})

@@ -132,7 +132,7 @@ def test_a_reward_that_is_not_finite_is_no_update(tmp_path: Path) -> None:
 
 def test_rows_are_told_to_be_means_over_their_interval(tmp_path: Path) -> None:
     path = trainer_state(tmp_path / "trainer_state.json", trl_rows(range(10, 50, 10)))
-    assert "rows are means over 10 updates (logging_steps)" in one(tmp_path, path, *GSPO)
+    assert "rows are means over up to 10 steps" in one(tmp_path, path, *GSPO)
 
 
 def test_a_resume_elsewhere_is_joined_and_another_run_is_not(tmp_path: Path) -> None:
