@@ -136,19 +136,18 @@ def import_logs(
         }
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
         options: dict[str, object] = {
+            "source": source,
+            "path": path,
             "arm": arm,
             "seed": seed,
             "name": run_pattern,
             "program": logged_by,
-        }
-        options |= {
-            "source": source,
-            "path": path,
             "config": config,
             "map": columns,
             "bench": bench,
+            "ignore": ignored or [],
+            "score": scores,
         }
-        options |= {"ignore": ignored or [], "score": scores}
         settings = _settings(overrides)
         rule = {
             key.removeprefix(RULE): settings.pop(key)

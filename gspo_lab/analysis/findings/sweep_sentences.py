@@ -3,7 +3,6 @@
 from gspo_lab.analysis.findings.decision import Decision
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.sweeps import (
-    PUBLISHED,
     QUANTITIES,
     ArmResponse,
     DoseResponse,
@@ -46,23 +45,12 @@ def doses(response: DoseResponse) -> list[str]:
 
 
 def laws(lengths: Lengths) -> list[str]:
-    """The laws of the spread of log s, and the prediction, line by line."""
-    lines = [
+    """The laws of the spread of log s, line by line."""
+    return [
         f"{law.family}: {QUANTITIES[law.quantity]} ~ L^{interval(law.exponent)}"
         for law in lengths.laws
         if law.quantity in ("spread", "averaging")
     ]
-    for prediction in lengths.predicted:
-        published = f"{100 * PUBLISHED['gspo']:g} % were published"
-        if prediction.share.low is not None and prediction.share.high is not None:
-            inside = prediction.share.low <= PUBLISHED["gspo"] <= prediction.share.high
-            published += ", inside the interval" if inside else ", outside the interval"
-        share = (
-            f"predicted share clipped by GSPO at {prediction.length:,.0f} tokens:"
-            f" {interval(prediction.share)}"
-        )
-        lines.append(f"{share}; {published}")
-    return lines
 
 
 def interval(test: PairedT, digits: int = 3) -> str:

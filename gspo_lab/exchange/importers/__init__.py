@@ -85,14 +85,15 @@ def import_runs(
 
     LabError for the first log that cannot be imported.
     """
-    resolved = resolve_run_specs(specs, base)
-    imported = {(log.arm, log.seed) for log in resolved.logs if log.spec.source != ITEMS}
+    notes: list[str] = []
+    logs = resolve_run_specs(specs, base, notes)
+    imported = {(log.arm, log.seed) for log in logs if log.spec.source != ITEMS}
     existing = declarations.existing_import(runs, stated.name)
     before = declarations.without_replaced(existing, imported)
     earlier = declarations.earlier_settings(before)
     with ImportTransaction(runs, stated.name).open() as transaction:
         done: Done = []
-        for log in resolved.logs:
+        for log in logs:
             settings = {**earlier.get(log.arm, {}), **stated.of(log.arm)}
             at_end = transaction.end(log.arm, log.seed)
             converted = read_log(log, base, settings, at_end)
@@ -103,8 +104,8 @@ def import_runs(
         declared = declarations.declaration(before, stated, done, news)
         if declared != existing or changed:
             transaction.commit(declared)
-        notes = [*resolved.notes, *_notes(transaction.runs), *_unequal_evaluations(done)]
-        return Imported(stated.name, tuple(transaction.runs), tuple(notes))
+        notes += [*_notes(transaction.runs), *_unequal_evaluations(done)]
+        return Imported(stated.name, tuple(transaction.runs), tuple(dict.fromkeys(notes)))
 
 
 def read_log(log: RunLog, base: Path, settings: dict[str, object], at_end: int = 1) -> Conversion:
@@ -151,7 +152,10 @@ def _unequal_evaluations(done: Done) -> Iterator[str]:
             by_bench.setdefault(bench, {})[f"{arm}/s{seed}"] = steps
     for bench, runs in by_bench.items():
         everything = set.union(*runs.values())
-        lacking = {name: sorted(everything - steps) for name, steps in runs.items()}
-        holes = [f"{name} {few(map(str, steps))}" for name, steps in lacking.items() if steps]
+        holes = [
+            f"{name} {few(map(str, sorted(everything - steps)))}"
+            for name, steps in runs.items()
+            if everything - steps
+        ]
         if holes:
             yield f"{bench}: steps of other runs without a score in {few(holes)}"

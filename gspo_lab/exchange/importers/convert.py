@@ -292,17 +292,17 @@ class Conversion:
 
     def _check_names(self) -> None:
         """LabError where the log has no number under a name that the import states."""
-        if missing := self.names.mapped.keys() - self.metrics.keys():
-            raise LabError(
-                f"{self.where}: no number under {', '.join(sorted(missing))}, which --map"
-                f" names; it has {few(sorted(self.metrics), 20) or 'none'}"
-            )
         scored = {name for name in self.benches.values() if name}
-        if missing := self.names.scored.keys() - scored:
-            raise LabError(
-                f"{self.where}: no number under {', '.join(sorted(missing))}, the score to read;"
-                f" it has {few(sorted(self.metrics), 20) or 'none'}"
-            )
+        lacking = {
+            "which --map names": self.names.mapped.keys() - self.metrics.keys(),
+            "the score to read": self.names.scored.keys() - scored,
+        }
+        for what, names in lacking.items():
+            if names:
+                raise LabError(
+                    f"{self.where}: no number under {few(sorted(names))}, {what}; it has"
+                    f" {few(sorted(self.metrics), 20) or 'none'}"
+                )
 
     def origin(self, source: str) -> Origin:
         """The program that recorded the run, and the meaning of its numbers.

@@ -5,7 +5,7 @@ the run's rows, new answers its answers.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
@@ -224,27 +224,19 @@ def _records_to_keep(
 
     Rows leave answers, and answers leave rows.
     """
-    nothing: tuple[Iterator[Record], None] = (iter(()), None)
     if earlier is None:
-        return nothing
+        return iter(()), None
     replaces_answers = converted.has_no_rows
-
-    def remains(line: Mapping[str, Any]) -> bool:
-        is_answer: bool = line["kind"] == AnswerRecord.kind
-        return is_answer != replaces_answers
-
-    lines = _records(earlier.journal, remains)
+    # line by line: a log may be longer than memory
+    lines = (
+        line
+        for line in JournalReader(earlier.journal)
+        if "state" not in line and (line["kind"] == AnswerRecord.kind) != replaces_answers
+    )
     head = next(lines, None)
     if head is None:
-        return nothing
+        return iter(()), None
     return (from_dict(line) for line in chain([head], lines)), origin
-
-
-def _records(
-    journal: Path, remains: Callable[[Mapping[str, Any]], bool]
-) -> Iterator[dict[str, Any]]:
-    """A journal's records of some kinds, line by line: a log may be longer than memory."""
-    return (line for line in JournalReader(journal) if "state" not in line and remains(line))
 
 
 def _same_records(journal: Path, other: Path) -> bool:

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import few, parse_number
-from gspo_lab.exchange.importers.secrets import is_secret_name
+from gspo_lab.exchange.importers.base import MOST_STEPS, few, parse_number
+from gspo_lab.exchange.importers.secrets import is_secret_name, word_set
 
 ROWS_AT_ONCE = 1 << 10
 """Rows that one SQLite call inserts."""
 ROUNDED_ZERO = re.compile(r"-?0\.00+")
 """A zero that was printed with a fixed number of decimals."""
-MISSING = frozenset(("n/a", "na", "none", "null", "-", "--", "?", "missing", "#n/a"))
+MISSING = word_set("n/a na none null - -- ? missing #n/a")
 """Texts for a missing number, which a note may repeat."""
 
 Number = float | str
@@ -51,7 +51,7 @@ class MetricBuffer:
         self._texts: dict[str, tuple[int, Any, int]] = {}
         """Per name with a text in place of a number: its first step and text, and how many."""
         self._pending: list[tuple[int, str]] = []
-        self._lowest = 0
+        self._lowest = MOST_STEPS
         self._top = -1
         self._rising = True
         self._finite = False
@@ -69,18 +69,11 @@ class MetricBuffer:
         """The names of the metrics."""
         return set(self._first)
 
-    @property
-    def last_step(self) -> int:
-        """The highest step that counts; -1 without a row."""
-        return max(self._last.values(), default=-1)
-
     def add(self, step: int, entries: Mapping[str, Any]) -> None:
         """Add a row's numbers; its other entries are left out."""
         row = self._numbers(step, entries)
         if not row:
             return
-        if self._top < 0:
-            self._lowest = step
         if step <= self._top:
             self._check_order(step, row)
         self._rising = self._rising and step >= self._top
@@ -109,8 +102,7 @@ class MetricBuffer:
                 row[name] = value
             else:
                 row[name] = number
-                self._finite = self._finite or math.isfinite(number)
-        self._finite = self._finite or any(isinstance(value, str) for value in row.values())
+            self._finite = self._finite or math.isfinite(number or 0)
         return row
 
     def _check_order(self, step: int, row: Mapping[str, Number]) -> None:

@@ -19,6 +19,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
+from gspo_lab.exchange.importers.secrets import word_set
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
@@ -43,22 +44,9 @@ WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
 """Columns that are counts."""
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
-VALIDATION = (
-    "val-*",
-    "val/*",
-    "val_*",
-    "valid/*",
-    "validation/*",
-    "eval/*",
-    "eval_*",
-    "eval-*",
-    "test/*",
-    "test_*",
-    "*best@*",
-    "*maj@*",
-    "*std@*",
-    "*num_turns*",
-    "timing_s/testing",
+VALIDATION = word_set(
+    "val-* val/* val_* valid/* validation/* eval/* eval_* eval-* test/* test_* *best@* *maj@* *std@*"
+    " *num_turns* timing_s/testing"
 )
 """Names of an evaluation's numbers, which never count as training."""
 ENOUGH_NAMES = 3
@@ -186,7 +174,7 @@ def _table_of(config: Collection[str]) -> Mapping[str, Any]:
         for name, table in tables().items()
     }
     best = max(counts, key=lambda name: counts[name])
-    return tables()[best] if counts[best] >= ENOUGH_NAMES else _content()[COMMON]
+    return tables()[best] if counts[best] >= ENOUGH_NAMES else dict(_content()[COMMON])
 
 
 def _fits(name: str, value: Any) -> bool:

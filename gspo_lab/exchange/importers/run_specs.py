@@ -49,14 +49,6 @@ class RunLog:
         return f"{self.path} ({self.run})" if self.run else str(self.path)
 
 
-@dataclass(frozen=True)
-class RunLogs:
-    """The logs of an import, and sentences on what it does not take or renames."""
-
-    logs: list[RunLog]
-    notes: list[str]
-
-
 def reader_of(spec: RunSpec) -> LogReader:
     """The module that reads this source. LabError for an unknown source."""
     require_known("source", spec.source, SOURCES)
@@ -83,13 +75,12 @@ def parse_run_spec(table: Mapping[str, Any], where: str) -> RunSpec:
     return spec
 
 
-def resolve_run_specs(specs: Sequence[RunSpec], base: Path) -> RunLogs:
-    """The logs of every spec, items last.
+def resolve_run_specs(specs: Sequence[RunSpec], base: Path, notes: list[str]) -> list[RunLog]:
+    """The logs of every spec, items last; `notes` say what is not taken or renamed.
 
     LabError if a log has no arm or seed, if two logs have the same, or if two arms differ only in
     upper and lower case.
     """
-    notes: list[str] = []
     logs = [_legal(log, notes) for spec in specs for log in _logs_of(spec, base, notes)]
     claimed: dict[tuple[str, int, bool], RunLog] = {}
     spelled: dict[str, str] = {}
@@ -106,8 +97,7 @@ def resolve_run_specs(specs: Sequence[RunSpec], base: Path) -> RunLogs:
                 f"{log.source}: arms {spelling} and {log.arm} differ only in upper and lower case;"
                 " write one arm alike everywhere"
             )
-    logs.sort(key=lambda log: log.spec.source == ITEMS)
-    return RunLogs(logs, list(dict.fromkeys(notes)))
+    return sorted(logs, key=lambda log: log.spec.source == ITEMS)
 
 
 def _legal(log: RunLog, notes: list[str]) -> RunLog:

@@ -69,7 +69,7 @@ def is_secret_name(name: str, value: Any = 0) -> bool:
             return True
         if word in ("token", "tokens") and isinstance(value, str) and owner not in TEXT_TOKENS:
             return words[-1] == word
-    return words[-1:] == ["key"] and isinstance(value, str) and has_random_run(value)
+    return False
 
 
 def is_personal_name(name: str) -> bool:

@@ -25,16 +25,8 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
-    """One run of the project. LabError if two runs have its name."""
+    """One run of the project."""
     with _open(path) as database:
-        columns = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}
-        if "run_id" in columns:
-            query = "SELECT COUNT(DISTINCT run_id) FROM metrics WHERE run_name = ?"
-            [(count,)] = database.execute(query, (run,))
-            if count > 1:
-                raise LabError(
-                    f"{path}: {count} runs in it are named '{run}'; rename or delete all but one"
-                )
         config = _config(database, run)
     return Log(spec.program or "trackio", _rows(path, run), (path,), settings=config)
 

@@ -6,8 +6,7 @@ resumed in another folder, both are read. Rows are means over
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,6 @@ MOST_BYTES = 1 << 30
 """Largest size of a history: a JSON file must fit into memory."""
 
 
-@dataclass(frozen=True)
-class _State:
-    """A `trainer_state.json`: its rows, each with a step, and how far the trainer has come."""
-
-    history: Sequence[Mapping[str, Any]]
-    done: int
-    planned: int | None
-
-
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The history in the file, or in the last checkpoint of the folder and of its sub-folders."""
     files = _files(path)
@@ -38,9 +28,11 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     states = [_state(file) for file in files]
     joined: list[Mapping[str, Any]] = []
     for state in states:
+        history = state["log_history"]
         # The state of a run that resumed holds the complete history, or only its own part.
-        is_complete = joined and state.history and state.history[0] == joined[0]
-        joined = [*([] if is_complete else joined), *state.history]
+        if joined and history and history[0] == joined[0]:
+            joined.clear()
+        joined += history
     config, more_files = _config(files[-1].parent, notes)
     rows = [
         (row["step"], {name: row[name] for name in row if name not in NOT_METRICS})
@@ -52,8 +44,8 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         [*files, *more_files],
         settings=config,
         notes=notes,
-        planned=states[-1].planned,
-        reached=states[-1].done,
+        planned=_count(states[-1], "max_steps"),
+        reached=_count(states[-1], "global_step") or 0,
     )
 
 
@@ -101,8 +93,8 @@ def _number(file: Path) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def _state(file: Path) -> _State:
-    """The content of a state file. LabError if another program wrote it."""
+def _state(file: Path) -> dict[str, Any]:
+    """The content of a state file, each row with a step. LabError if another program wrote it."""
     check_file(file, f"a {STATE}")
     if file.stat().st_size > MOST_BYTES:
         raise LabError(f"{file}: larger than {MOST_BYTES >> 30} GiB, which no {STATE} is")
@@ -117,10 +109,10 @@ def _state(file: Path) -> _State:
         )
     for row in history:
         row["step"] = parse_int(row.get("step"), str(file))
-    done = content.get("global_step")
-    planned = content.get("max_steps")
-    return _State(
-        history,
-        done if isinstance(done, int) else 0,
-        planned if isinstance(planned, int) and planned > 0 else None,
-    )
+    return content
+
+
+def _count(state: Mapping[str, Any], key: str) -> int | None:
+    """A number of steps; None where none is stated."""
+    count = state.get(key)
+    return count if isinstance(count, int) and count > 0 else None

@@ -225,33 +225,27 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
             " export it again, or name the column of steps: --map step=NAME"
         )
     log.step_name = axis
-    counts = dict.fromkeys(("rows", "spread"), 0)
+    rows = 0
+    means = 0
     for where, entry in entries(path):
         values = {metric: entry[name] for name, metric in columns.items() if entry.get(name)}
         if not values:
             continue
-        counts["rows"] += 1
-        counts["spread"] += any(_spreads(entry, name) for name in columns)
+        rows += 1
+        means += any(_spreads(entry, name) for name in columns)
         yield parse_int(entry[axis], where), values
-    _check_group(path, run, counts, log)
+    if run.lower().startswith(GROUPED) or 2 * means > rows:
+        raise LabError(
+            f"{path}: '{run}' is a mean over several runs (its __MIN and __MAX differ), and no"
+            " run of one seed: switch off grouping in W&B and export the chart again"
+        )
+    if means:
+        log.notes.append(
+            f"{means} of {rows} rows are means over several steps (__MIN and __MAX differ)"
+        )
 
 
 def _spreads(entry: Mapping[str, Any], name: str) -> bool:
     """Whether a number stands for several, by the columns of their least and largest."""
     low, high = (parse_number(entry.get(f"{name}{bound}")) for bound in BOUNDS)
     return low is not None and high is not None and low < high
-
-
-def _check_group(path: Path, run: str, counts: Mapping[str, int], log: Log) -> None:
-    """LabError where a column is the mean of a group of runs, which is no run."""
-    grouped = run.lower().startswith(GROUPED)
-    if grouped or 2 * counts["spread"] > counts["rows"]:
-        raise LabError(
-            f"{path}: '{run}' is a mean over several runs (its __MIN and __MAX differ), and no"
-            " run of one seed: switch off grouping in W&B and export the chart again"
-        )
-    if counts["spread"]:
-        log.notes.append(
-            f"{counts['spread']} of {counts['rows']} rows are means over several steps (__MIN and"
-            " __MAX differ)"
-        )

@@ -11,7 +11,7 @@ import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
-from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences, interval
+from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences
 from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
@@ -286,15 +286,6 @@ RULE = (
     " over that of l_t the exponent −1/2; the expected l_t is −KL at every length, a drift that"
     " averaging does not shrink."
 )
-EXTRAPOLATED = (
-    "Extrapolated seed by seed from the longest answers: their log s, spread by that seed's law,"
-    " the drift as it is, both moved so far that GRPO's range clips the published {share} ({moved}"
-    " times as far as here)."
-)
-NOT_EXTRAPOLATED = (
-    "Nothing is extrapolated: GRPO's range from a quarter to four times its width does not clip the"
-    " published share on every seed, or a seed lacks a length."
-)
 
 
 def lengths(study: Source) -> Section | None:
@@ -322,14 +313,10 @@ def lengths(study: Source) -> Section | None:
                 by_seed,
             )
         )
-    moved = NOT_EXTRAPOLATED
-    if laws.moved is not None:
-        moved = EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
     body: tuple[Part, ...] = (
         bullets(lines),
         h("p", RULE, class_="soft"),
         *_length_charts(laws),
-        paragraph(moved, "soft"),
         grid(LAWS_HEAD, fitted, "The laws"),
         grid(
             EVERY_LENGTH,
@@ -351,9 +338,7 @@ def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:
 
 
 def _length_charts(laws: Lengths) -> tuple[Chart, ...]:
-    """The two spreads and the clipped shares, length by length; the last one goes on to the
-    extrapolated lengths.
-    """
+    """The two spreads and the clipped shares, length by length."""
     spread = [
         line
         for name in laws.runs
@@ -366,11 +351,6 @@ def _length_charts(laws: Lengths) -> tuple[Chart, ...]:
             laws, family, f"{rule.upper()}'s range", attrgetter(f"clipped_{rule}"), colour
         )
     ]
-    if laws.predicted:
-        x = [f"{share.length:,.0f}" for share in laws.predicted]
-        by_seed = zip(*(share.share.differences for share in laws.predicted), strict=True)
-        seeds = {seed: dict(zip(x, y, strict=True)) for seed, y in enumerate(by_seed)}
-        clipped += dots_of("GSPO's range, extrapolated", x, seeds, 2)
     return (
         Chart(
             "m-spread-by-length",

@@ -36,7 +36,7 @@ from gspo_lab.analysis.readings import (
     summarise,
 )
 from gspo_lab.analysis.readings.curves import (
-    band_shares,
+    band_counts,
     onsets,
     responses,
     shared_bounds,
@@ -227,8 +227,8 @@ def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path
 def test_band_counts_are_of_all_settled_updates(detailed_lab: Path) -> None:
     """Also of those without responses: steps 2 to 5, four updates of 100 tokens each."""
     with Evidence.open(detailed_lab) as evidence:
-        shares = band_shares(Source(evidence, "toy"), GSPO_RUN)
-    assert shares["gspo"].tolist() == pytest.approx([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5) / 1600])
+        counts, tokens = band_counts(Source(evidence, "toy"), GSPO_RUN)
+    assert (counts["gspo"].tolist(), tokens) == ([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5)], 1600)
 
 
 def test_bins_of_like_length_are_shared() -> None:

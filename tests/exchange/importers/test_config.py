@@ -83,7 +83,10 @@ def test_runs_of_other_settings_are_not_one_arm(tmp_path: Path) -> None:
     imported(tmp_path, "wandb", runs[0], "a", 0)
     options = ("--study", "x", "--arm", "a", "--seed", 1)
     line = refused(tmp_path, "wandb", runs[1], *options)
-    assert "arm a: update.learning_rate is 3e-06, and the log of seed 1 says 2e-08; make two arms" in line
+    assert (
+        "arm a: update.learning_rate is 3e-06, and the log of seed 1 says 2e-08; make two arms"
+        in line
+    )
     line = refused(tmp_path, "wandb", runs[2], *options)
     assert (
         "arm a: odd is 1 in a/s0 and 2 in a/s1; make two arms of them, or give --ignore odd" in line
@@ -97,7 +100,9 @@ def test_all_runs_of_one_import_are_held_against_each_other(tmp_path: Path) -> N
     for seed in range(3):
         wandb_run(tmp_path / f"gspo-{seed}" / "run-a.wandb", lr=1e-6 if seed < 2 else 2e-6)
     (tmp_path / "x.toml").write_text('[[runs]]\nsource = "wandb"\npath = "{arm}-{seed}"\n')
-    assert "update.learning_rate is 1e-06, and the log of seed 2 says 2e-06" in refused(tmp_path, tmp_path / "x.toml")
+    assert "update.learning_rate is 1e-06, and the log of seed 2 says 2e-06" in refused(
+        tmp_path, tmp_path / "x.toml"
+    )
     assert not (tmp_path / "runs").exists()
 
 
