@@ -19,7 +19,6 @@ from gspo_lab.study.import_origin import ORIGIN
 CLIP = "clip fraction"
 REWARD = "training reward"
 DISTANCE = "distance to the old policy"
-CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE = 0.05
 NARROW_TOKEN = 0.01
 """A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
@@ -72,22 +72,20 @@ class RunSpec(Table):
     """One `[[runs]]` table: the paths of logs, the runs they belong to, and how to read them.
 
     `arm` and `seed` are keys, parts of the path (`{arm}`, `{seed}`), or parts of the names of runs
-    inside (`name`). `map`: the lab's column (or `step`, `arm`, `seed`, `run`) -> the source's name
-    for it. `program`: whose metric names the file has, if it does not say so. `score`: one metric,
-    or benchmark -> metric. `config`: the configuration file; `ignore`: its keys that change
-    nothing.
+    inside (`run_pattern`). `map`: the lab's column (or `step`, `arm`, `seed`, `run`) -> the
+    source's name for it. `logged_by`: whose metric names the file has, if it does not say so.
+    `score`: one metric, or benchmark -> metric. `config`: the configuration file; `ignore`: its
+    keys that change nothing.
     """
 
     source: str = ""
     path: str = ""
     arm: str | None = None
     seed: int | None = None
-    name: str | None = Field(None, validation_alias=AliasChoices("name", "run_pattern"))
-    program: str | None = Field(None, validation_alias=AliasChoices("program", "logged_by"))
+    run_pattern: str | None = None
+    logged_by: str | None = None
     map: dict[str, str] = Field({})
-    score: str | dict[str, str] | None = Field(
-        None, validation_alias=AliasChoices("score", "score_metric")
-    )
+    score: str | dict[str, str] | None = None
     bench: str | None = None
     ignore: list[str] = Field([])
     config: str | None = None

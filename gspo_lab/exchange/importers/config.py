@@ -81,10 +81,9 @@ def check_alike(
         shared = config.keys() & earlier.keys()
         odd = differing({key: earlier[key] for key in shared}, {key: config[key] for key in shared})
         if odd:
-            more = f" ({len(odd)} settings differ)" if len(odd) > 1 else ""
             raise LabError(
                 f"arm {arm}: {odd[0]} is {earlier[odd[0]]!r} in {other} and {config[odd[0]]!r} in"
-                f" {name}{more}; make two arms of them, or give --ignore {odd[0]} if it changes"
+                f" {name}; make two arms of them, or give --ignore {odd[0]} if it changes"
                 " nothing"
             )
 

@@ -111,8 +111,8 @@ class Conversion:
     def _names(self) -> MetricNames:
         """The names of the program that wrote the log, recognised by them if nothing states it."""
         spec = self._spec
-        program = spec.program or self.log.program
-        if spec.program is None and program not in tables() and self._buffer is not None:
+        program = spec.logged_by or self.log.program
+        if spec.logged_by is None and program not in tables() and self._buffer is not None:
             known = recognise(self._buffer.names, self.log.step_name)
             if known is not None:
                 self.log.notes.append(f"read as a log of {known}, by its names (--logged-by)")

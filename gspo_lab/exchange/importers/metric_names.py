@@ -45,8 +45,8 @@ WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
 VALIDATION = word_set(
-    "val-* val/* val_* valid/* validation/* eval/* eval_* eval-* test/* test_* *best@* *maj@* *std@*"
-    " *num_turns* timing_s/testing"
+    "val-* val/* val_* valid/* validation/* eval/* eval_* eval-* test/* test_* *best@* *maj@*"
+    " *std@* *num_turns* timing_s/testing"
 )
 """Names of an evaluation's numbers, which never count as training."""
 ENOUGH_NAMES = 3

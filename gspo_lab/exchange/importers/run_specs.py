@@ -67,10 +67,10 @@ def parse_run_spec(table: Mapping[str, Any], where: str) -> RunSpec:
         raise LabError(f"{problems[0]}; see docs/how-to/import-runs.md")
     if not spec.source or not spec.path:
         raise LabError(f"{where}: it needs source (one of {', '.join(SOURCES)}) and path")
-    if spec.program is not None and spec.program not in tables():
-        near = nearest(spec.program, tables())
+    if spec.logged_by is not None and spec.logged_by not in tables():
+        near = nearest(spec.logged_by, tables())
         raise LabError(
-            f"{where}.program: unknown '{spec.program}'{near}; known: {', '.join(tables())}"
+            f"{where}.logged_by: unknown '{spec.logged_by}'{near}; known: {', '.join(tables())}"
         )
     return spec
 
@@ -138,11 +138,15 @@ def _runs_inside(
     notes: list[str],
 ) -> Iterator[RunLog]:
     """The runs of a file whose names fit the pattern; a note names the others."""
-    pattern = spec.name or INSIDE
+    pattern = spec.run_pattern or INSIDE
     odd = []
     for run in inside:
         usual = INSIDE_RUN.fullmatch(run)
-        named = match_pattern(spec.name, run) if spec.name else usual and usual.groupdict()
+        named = (
+            match_pattern(spec.run_pattern, run)
+            if spec.run_pattern
+            else usual and usual.groupdict()
+        )
         if named is None:
             odd.append(run or "rows without arm, seed or run")
             continue

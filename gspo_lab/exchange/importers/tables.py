@@ -66,9 +66,9 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the file."""
     files = (check_file(path, "item results or a table"),)
     if spec.source == ITEMS:
-        return Log(spec.program or ITEMS, (), files, answers=_answers(path, run, spec))
+        return Log(ITEMS, (), files, answers=_answers(path, run, spec))
     suffix = path.suffix.lstrip(".").replace("jsonl", "json")
-    log = Log(spec.program or suffix or "a table", (), files)
+    log = Log(suffix or "a table", (), files)
     log.rows = _rows(path, run, spec, log)
     return log
 

@@ -25,7 +25,7 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     files = [path] if path.is_file() else sorted(path.rglob(EVENTS))
     if not files:
         raise LabError(f"{path}: no event file ({EVENTS}) in it")
-    log = Log(spec.program or "tensorboard", (), files)
+    log = Log("tensorboard", (), files)
     log.rows = _rows(files, path, log.notes)
     return log
 

@@ -28,7 +28,7 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the project."""
     with _open(path) as database:
         config = _config(database, run)
-    return Log(spec.program or "trackio", _rows(path, run), (path,), settings=config)
+    return Log("trackio", _rows(path, run), (path,), settings=config)
 
 
 def _config(database: sqlite3.Connection, run: str) -> dict[str, Any]:

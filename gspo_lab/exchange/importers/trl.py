@@ -109,7 +109,7 @@ def _state(file: Path) -> dict[str, Any]:
         )
     for row in history:
         row["step"] = parse_int(row.get("step"), str(file))
-    return content
+    return dict(content)
 
 
 def _count(state: Mapping[str, Any], key: str) -> int | None:

@@ -36,8 +36,6 @@ AXES = ("train/global_step", "trainer/global_step", "global_step", "_step")
 """Usual names of a row's step if no metric has its own axis."""
 BETWEEN = " - "
 BOUNDS = ("__MIN", "__MAX")
-GROUPED = ("group:", "name:", "tag:")
-"""How W&B names the mean of a group of runs in a chart."""
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
@@ -52,11 +50,11 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     if path.suffix.lower() == ".csv":
         if _is_history(path):
             return read_table(path, run, spec)
-        log = Log(spec.program or "wandb", (), (path,))
+        log = Log("wandb", (), (path,))
         log.rows = _page(path, run, spec, log)
         return log
     file = _file(path)
-    log = Log(spec.program or "wandb", (), (file,))
+    log = Log("wandb", (), (file,))
     log.rows = _scalars(file, log)
     return log
 
@@ -80,7 +78,7 @@ def _file(path: Path) -> Path:
 def _scalars(file: Path, log: Log) -> Iterator[LoggedRow]:
     """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's.
 
-    Fills the log's settings and version.
+    Fills the log's settings.
     """
     require_package("wandb", "wandb", f"reading {file.name}")
     from google.protobuf.message import DecodeError
@@ -102,8 +100,6 @@ def _scalars(file: Path, log: Log) -> Iterator[LoggedRow]:
             config |= {
                 name: value for name, value in map(_item, update) if name[:1] not in ("", "_")
             }
-        elif kind == "header":
-            log.version = record.header.version_info.producer.partition("+")[0] or None
         elif kind == "metric":
             axes[record.metric.name or record.metric.glob_name] = record.metric.step_metric
             axis_of = cache(partial(_axis, axes))
@@ -234,7 +230,7 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         rows += 1
         means += any(_spreads(entry, name) for name in columns)
         yield parse_int(entry[axis], where), values
-    if run.lower().startswith(GROUPED) or 2 * means > rows:
+    if 2 * means > rows:
         raise LabError(
             f"{path}: '{run}' is a mean over several runs (its __MIN and __MAX differ), and no"
             " run of one seed: switch off grouping in W&B and export the chart again"

@@ -89,7 +89,7 @@ def test_runs_of_other_settings_are_not_one_arm(tmp_path: Path) -> None:
     )
     line = refused(tmp_path, "wandb", runs[2], *options)
     assert (
-        "arm a: odd is 1 in a/s0 and 2 in a/s1; make two arms of them, or give --ignore odd" in line
+        "arm a: odd is 1 in x/a/s0 and 2 in x/a/s1; make two arms of them, or give --ignore" in line
     )
     imported(tmp_path, "wandb", runs[2], "a", 1, "--ignore", "odd")
     imported(tmp_path, "wandb", runs[1], "b", 1)

@@ -146,8 +146,8 @@ def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], wha
         ),
         ('path = "a.csv"', "runs.0: it needs source (one of jsonl, csv, "),
         (
-            'source = "csv"\npath = "a.csv"\nprogram = "veril"',
-            "runs.0.program: unknown 'veril' (did you mean 'verl'?)",
+            'source = "csv"\npath = "a.csv"\nlogged_by = "veril"',
+            "runs.0.logged_by: unknown 'veril' (did you mean 'verl'?)",
         ),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_study_imports_whole_or_not_at_all(tmp_path: Path) -> None:
     toml.write_text(
         'question = "Which is better?"\n[verdict]\nmargin = 0.05\n[arm.grpo]\nobjective ='
         ' "grpo"\nclip_low = 0.2\n[arm.gspo]\nobjective = "gspo"\nclip_low = 0.2\n[[runs]]\nsource'
-        ' = "trl"\npath = "{arm}-{seed}"\nlogged_by = "trl"\nscore_metric = {reward = "reward"}\n'
+        ' = "trl"\npath = "{arm}-{seed}"\nlogged_by = "trl"\nscore = {reward = "reward"}\n'
     )
     broken = tmp_path / "gspo-2" / "trainer_state.json"
     whole = broken.read_text()
