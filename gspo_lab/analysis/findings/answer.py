@@ -5,8 +5,8 @@ package `claims` judges claims; call its `answer`.
 """
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
@@ -14,10 +14,12 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
+from gspo_lab.analysis.findings.reference_levels import ReferenceLevels, reference_levels
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.analysis.findings.sentences import (
     grouped,
     headline,
+    loses,
     stated,
     statements,
     unstable_counts,
@@ -70,6 +72,8 @@ class StudyAnswer:
     verdicts: tuple[Verdict, ...] = ()
     why: str = ""
     instead: str = ""
+    levels: Mapping[str, ReferenceLevels] = field(default_factory=dict)
+    """By subject of a verdict on final scores, the levels that it compares."""
 
     @property
     def command(self) -> str:
@@ -79,8 +83,21 @@ class StudyAnswer:
     @property
     def label(self) -> str:
         """The answer in a few words; of a single verdict its label."""
-        single = len(self.verdicts) == 1 and not self.why
-        return self.verdicts[0].label if single else self.word
+        if self.why or len(self.verdicts) != 1:
+            return self.word
+        (verdict,) = self.verdicts
+        return f"{verdict.subject} {loses(verdict)}" if self.both_lose else verdict.label
+
+    @property
+    def first_levels(self) -> ReferenceLevels | None:
+        """The levels of the verdict that the answer states first; None where no score decides."""
+        return self.levels.get(self.verdicts[0].subject) if self.verdicts else None
+
+    @property
+    def both_lose(self) -> bool:
+        """Whether the answer is between sides that both end below their start."""
+        levels = self.first_levels
+        return levels is not None and levels.both_lose and self.verdicts[0].direction != 0
 
     @property
     def sentences(self) -> list[str]:
@@ -92,7 +109,9 @@ class StudyAnswer:
         first, *later = self.verdicts
         if first.baseline is None:
             return [headline(self.verdicts)] if later else statements(first)
-        out = stated(first)
+        out = stated(first, both_lose=self.both_lose)
+        if self.first_levels is not None:
+            out += self.first_levels.sentences
         if later:
             out.append(f"Other arms against {first.baseline}: {grouped(later)}.")
         return out
@@ -104,8 +123,11 @@ class StudyAnswer:
 
     @property
     def ground(self) -> str:
-        """What the answer rests on. The numbers that the answer itself states are not repeated."""
-        return " ".join(filter(None, self.grounds))
+        """What the answer rests on: the levels of both sides first. The numbers that the answer
+        itself states are not repeated.
+        """
+        levels = "" if self.first_levels is None else self.first_levels.line
+        return " ".join(filter(None, (levels, *self.grounds)))
 
     @property
     def lines(self) -> tuple[str, str, str]:
@@ -227,15 +249,20 @@ def _of_scores(source: Source) -> StudyAnswer:
         "" if ranking is None else ranking.sentence,
         _unstable(source, bounded=not bounded),
     )
-    if words == {"no verdict"}:
-        return StudyAnswer("no verdict", "grey", _replicate(source), grounds, verdicts)
-    if words <= OPEN:
-        needed = max(verdict.more_seeds or 0 for verdict in verdicts)
-        command = _more_seeds(source, needed + len(decision(source).seeds))
-        return StudyAnswer("inconclusive", "grey", command, grounds, verdicts)
     partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
+    word = _word(verdicts)
     colour = _colour(verdicts, partly=partly)
-    return StudyAnswer(_word(verdicts), colour, _replicate(source), grounds, verdicts)
+    command = _replicate(source)
+    if words == {"no verdict"}:
+        word = "no verdict"
+        colour = "grey"
+    elif words <= OPEN:
+        needed = max(verdict.more_seeds or 0 for verdict in verdicts)
+        word = "inconclusive"
+        colour = "grey"
+        command = _more_seeds(source, needed + len(decision(source).seeds))
+    levels = reference_levels(source)
+    return StudyAnswer(word, colour, command, grounds, verdicts, levels=levels)
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:

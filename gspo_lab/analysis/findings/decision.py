@@ -239,15 +239,19 @@ def against(of: S, baseline: str) -> S:
 
 
 DEPENDENT = {
-    *(
-        "decision",
-        "study_certificate",
-        "deciding_runs",
-        "dose_response",
-        "lengths",
-        "stability_verdicts",
-    ),
-    *("count_unstable_runs", "ranked", "new_problems", "compared", "all_executions"),
+    "all_executions",
+    "compared",
+    "count_unstable_runs",
+    "deciding_runs",
+    "decision",
+    "dose_response",
+    "lengths",
+    "new_problems",
+    "ranked",
+    "reference_levels",
+    "score_levels",
+    "stability_verdicts",
+    "study_certificate",
 }
 """The functions of a source whose answers change with the baseline or with the deciding seeds."""
 

@@ -46,9 +46,14 @@ def _about(verdict: Verdict) -> str:
     return f" {verdict.about.text}" if verdict.about else ""
 
 
-def stated(verdict: Verdict) -> list[str]:
-    """The verdict as one sentence with its numbers, then what limits it."""
+def stated(verdict: Verdict, *, both_lose: bool = False) -> list[str]:
+    """The verdict as one sentence with its numbers, then what limits it.
+
+    `both_lose`: both sides end below their start, so that "better" is "loses less".
+    """
     first, *limits = statements(verdict)
+    if both_lose:
+        first = f"{verdict.subject} {loses(verdict, _about(verdict))}."
     if verdict.estimate is None or verdict.paired is None or verdict.word == "no verdict":
         return [first, *limits]
     measure = ""
@@ -63,6 +68,13 @@ def stated(verdict: Verdict) -> list[str]:
         f"{first.rstrip('.')}: {measure}{numbers}, {counted(verdict.paired.n, 'seed')}.",
         *limits,
     ]
+
+
+def loses(verdict: Verdict, about: str = "") -> str:
+    """ "loses less than grpo, by more than the margin" of a verdict that would be "better"."""
+    less = "less" if verdict.direction > 0 else "more"
+    _, size = verdict.word.split(" ", maxsplit=1)  # "better, ..." or "better by ..."
+    return f"loses {less} than {verdict.baseline}{about}, {size}"
 
 
 def _whether(verdicts: Sequence[Verdict]) -> str:

@@ -141,8 +141,8 @@ def lengths(source: Source) -> Lengths | None:
     pair = rule_arms(source)
     if pair is None:
         return Lengths(runs, laws, None)
-    grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
-    return Lengths(runs, laws, (grpo, gspo))
+    grpo, gspo = pair
+    return Lengths(runs, laws, (declared.arms[grpo].of or grpo, declared.arms[gspo].of or gspo))
 
 
 def _measured(

@@ -193,7 +193,7 @@ class Movement:
     in nats.
 
     `length` is the mean of all responses. The spreads, of l_t over tokens and of log s over
-    responses, and the drift (by the k3 estimate of KL) are of mini-batches >= 1.
+    responses, and the drift are of mini-batches >= 1.
     """
 
     length: float
@@ -227,16 +227,13 @@ def movement(source: Source, run: str) -> Movement | None:
 def _moved(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
     """Mini-batch index, length, sum of l_t and of its square, and expected log s of the responses
     of each update that has finite ones."""
-    names = ("length", "sum_log_ratio", "sum_square_log_ratio")
     for minibatch, detail, stale_k3 in rows:
         lists = json.loads(detail)
-        length_B, total_B, square_B = (np.asarray(lists[name], dtype=np.float64) for name in names)
-        if (
-            len(length_B)
-            and np.isfinite(total_B).all()
-            and stale_k3 is not None
-            and math.isfinite(stale_k3)
-        ):
+        length_B = np.asarray(lists["length"], dtype=np.float64)
+        total_B = np.asarray(lists["sum_log_ratio"], dtype=np.float64)
+        square_B = np.asarray(lists["sum_square_log_ratio"], dtype=np.float64)
+        measured = stale_k3 is not None and math.isfinite(stale_k3)
+        if len(length_B) and np.isfinite(total_B).all() and measured:
             like_B = np.ones_like(length_B)
             yield minibatch * like_B, length_B, total_B, square_B, -stale_k3 * like_B
 

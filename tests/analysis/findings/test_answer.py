@@ -67,7 +67,7 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     assert found.text.startswith("gspo is better than grpo by more than the margin")
     assert ": +0.25" in found.text
     assert found.text.endswith("), 5 seeds.")
-    assert found.ground.startswith("Margin ±0.02. ")
+    assert " of its best gain). Margin ±0.02. " in found.ground
     assert (
         "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to"
         in found.ground

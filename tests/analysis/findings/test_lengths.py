@@ -11,7 +11,10 @@ from laboratory import added_later, declare, leave, source
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.findings.sweep_sentences import laws as lines
-from gspo_lab.analysis.findings.sweeps import dose_response, lengths
+from gspo_lab.analysis.findings.sweeps import (
+    dose_response,
+    lengths,
+)
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
