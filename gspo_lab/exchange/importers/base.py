@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
+from gspo_lab.recording.records import AnswerRecord
 
 LoggedRow = tuple[int, Mapping[str, Any]]
 """A step as the program counts it, and its entries under the program's names, in logged order.
@@ -34,15 +35,8 @@ MOST_STEPS = 2**53
 """Floats represent every whole number up to this one."""
 
 
-@dataclass(frozen=True)
-class LoggedAnswer:
-    """One graded answer to a benchmark's problem; `step` None: at the end of the run."""
-
-    problem: str
-    correct: int
-    sample: int = 0
-    step: int | None = None
-    bench: str | None = None
+AT_END = -1
+"""The step of an answer that was given at the end of the run."""
 
 
 @dataclass
@@ -51,9 +45,10 @@ class Log:
 
     `rows` is read once; a reader may fill the other fields until `rows` ends. `program` names the
     table of metric names in `names.toml`. `settings` are those in the log, under the program's
-    keys. `notes` say what was joined, left out or unreadable. `step_name` is the program's name
-    of the step, `planned` the number of steps that the run was to have, `reached` the number that
-    it has made, where the log tells more than its rows.
+    keys. `notes` say what was joined, left out or unreadable. The step of an answer may be AT_END,
+    its benchmark "" for the spec's. `step_name` is the program's name of the step. `planned` is
+    the number of steps that the run was to have, `reached` the number that it has made, where the
+    log tells more than its rows.
     """
 
     program: str
@@ -62,7 +57,7 @@ class Log:
     version: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    answers: Iterable[LoggedAnswer] = ()
+    answers: Iterable[AnswerRecord] = ()
     step_name: str | None = None
     planned: int | None = None
     reached: int = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import Log, RunSpec, few
+from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few
 from gspo_lab.exchange.importers.config import comparable_settings
 from gspo_lab.exchange.importers.metric_buffer import MetricBuffer, Number, as_number
 from gspo_lab.exchange.importers.metric_names import (
@@ -282,13 +282,8 @@ class Conversion:
                 )
             self.benches.setdefault(bench, None)
             self.problems.setdefault(bench, set()).add(answer.problem)
-            yield AnswerRecord(
-                step=self._at_end if answer.step is None else answer.step,
-                bench=bench,
-                problem=answer.problem,
-                sample=answer.sample,
-                correct=answer.correct,
-            )
+            step = self._at_end if answer.step == AT_END else answer.step
+            yield replace(answer, bench=bench, step=step)
 
     def _check_names(self) -> None:
         """LabError where the log has no number under a name that the import states."""

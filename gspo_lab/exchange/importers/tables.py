@@ -19,8 +19,8 @@ from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.exchange.importers.base import (
+    AT_END,
     Log,
-    LoggedAnswer,
     LoggedRow,
     RunSpec,
     check_file,
@@ -30,6 +30,7 @@ from gspo_lab.exchange.importers.base import (
     parse_number,
     planned_steps,
 )
+from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study.dotted_keys import flat
 
 METRIC = "metric"
@@ -100,7 +101,9 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         log.planned = planned_steps(value) or log.planned
         step = parse_int(value, where) if name else 1
         if long:
-            yield step, _long_entry(entry, where)
+            if not {METRIC, VALUE} <= entry.keys():
+                raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
+            yield step, {str(entry[METRIC]): entry[VALUE]}
         else:
             yield (
                 step,
@@ -110,12 +113,6 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
                     if key not in keys and key not in step_names and key[:1] != "_"
                 },
             )
-
-
-def _long_entry(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if METRIC not in entry or VALUE not in entry:
-        raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
-    return {str(entry[METRIC]): entry[VALUE]}
 
 
 def _check_step(entry: Mapping[str, Any], spec: RunSpec, where: str, count: int) -> None:
@@ -131,7 +128,7 @@ def _check_step(entry: Mapping[str, Any], spec: RunSpec, where: str, count: int)
     )
 
 
-def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
+def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[AnswerRecord]:
     keys: set[tuple[Any, ...]] = set()
     for where, entry in _entries_of(path, run, spec):
         answer = _answer(entry, spec, where)
@@ -147,7 +144,7 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
         raise LabError(f"{path}: it holds no row; nothing to import")
 
 
-def _answer(entry: Mapping[str, Any], spec: RunSpec, where: str) -> LoggedAnswer:
+def _answer(entry: Mapping[str, Any], spec: RunSpec, where: str) -> AnswerRecord:
     def value(key: str) -> Any:
         return first_entry(entry, spec.names_of(key))[1]
 
@@ -164,12 +161,12 @@ def _answer(entry: Mapping[str, Any], spec: RunSpec, where: str) -> LoggedAnswer
     sample = value("sample")
     step = value("step")
     bench = value("bench")
-    return LoggedAnswer(
-        str(problem),
-        int(grade),
-        0 if sample is None else parse_int(sample, where, "sample"),
-        None if step is None else parse_int(step, where),
-        None if bench is None else str(bench),
+    return AnswerRecord(
+        step=AT_END if step is None else parse_int(step, where),
+        bench=str(bench or ""),
+        problem=str(problem),
+        sample=parse_int(sample or 0, where, "sample"),
+        correct=int(grade),
     )
 
 

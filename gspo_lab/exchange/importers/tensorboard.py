@@ -91,10 +91,7 @@ def scalar(entry: Any) -> float | None:
         or entry.tensor.dtype not in (FLOAT, DOUBLE)
     ):
         return None
-    values = entry.tensor.float_val or entry.tensor.double_val
-    if values:
-        return float(values[0])
-    from array import array
+    from tensorboard.util.tensor_util import make_ndarray
 
-    content = array("f" if entry.tensor.dtype == FLOAT else "d", entry.tensor.tensor_content)
-    return content[0] if len(content) == 1 else None
+    values = make_ndarray(entry.tensor)
+    return float(values) if values.size == 1 else None

@@ -30,7 +30,10 @@ from gspo_lab.exchange.importers.tables import read as read_table
 HEADER = b":W&B"
 BLOCK = 32768
 PIECE = 7
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+STARTS = (1, 2)
+CONTINUES = (3, 4)
+ENDS = (1, 4)
+"""Kinds of pieces: 1 a whole record, 2 its first piece, 3 a middle one, 4 the last."""
 DAMAGED = "{file}: cut off or damaged behind record {count}; what stood there is left out"
 AXES = ("train/global_step", "trainer/global_step", "global_step", "_step")
 """Usual names of a row's step if no metric has its own axis."""
@@ -152,46 +155,31 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     """The records before the first damaged one, which is noted."""
     count = 0
     content = bytearray()
-    incomplete = False  # a record's first piece may be empty, at the very end of a block
+    expected: tuple[int, ...] = STARTS
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: not a file of an offline wandb run")
-        for kind, data in _pieces(stream):
-            if kind is None or (kind in (MIDDLE, LAST)) != incomplete:
-                incomplete = True
+        while head := _next_head(stream):
+            data = stream.read(int.from_bytes(head[4:6], "little"))
+            checksum = zlib.crc32(head[6:] + data).to_bytes(4, "little")
+            if len(head) < PIECE or checksum != head[:4] or head[6] not in expected:
+                expected = ()
                 break
             content += data
-            incomplete = kind in (FIRST, MIDDLE)
-            if not incomplete:
+            expected = STARTS if head[6] in ENDS else CONTINUES
+            if head[6] in ENDS:
                 count += 1
                 yield bytes(content)
                 content.clear()
-    if incomplete:
+    if expected != STARTS:
         notes.append(DAMAGED.format(file=file.name, count=count))
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
-    """Kind and bytes of each piece; the kind is None for an incomplete piece or a wrong
-    checksum.
-    """
-    room = BLOCK - PIECE  # the header lies in the first block
-    while True:
-        if room < PIECE:
-            stream.read(room)
-            room = BLOCK
-        head = stream.read(PIECE)
-        if not head:
-            return
-        length = int.from_bytes(head[4:6], "little")
-        kind = head[6] if len(head) == PIECE else 0
-        data = stream.read(length)
-        fits = len(data) == length and length <= room - PIECE
-        sound = kind in (FULL, FIRST, MIDDLE, LAST) and fits
-        if not sound or zlib.crc32(head[6:7] + data) != int.from_bytes(head[:4], "little"):
-            yield None, b""
-            return
-        yield kind, data
-        room -= PIECE + length
+def _next_head(stream: IO[bytes]) -> bytes:
+    """The checksum, length and kind of the next piece; no head crosses a block's end."""
+    room = BLOCK - stream.tell() % BLOCK
+    stream.read(room if room < PIECE else 0)
+    return stream.read(PIECE)
 
 
 def _named(path: Path) -> dict[str, tuple[str, str]]:
