@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import brought, csv_of, json_lines, refused
+from logs import brought, csv_of, json_lines, opened, refused
 
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics
+from gspo_lab.analysis.findings.paired_comparisons import compared
+from gspo_lab.analysis.readings import Source
 from gspo_lab.exchange.importers.config import LARGEST
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -176,6 +179,27 @@ def test_a_deviation_that_depends_on_the_version_is_no_column(tmp_path: Path) ->
     brought(tmp_path, "trl", tmp_path, *ONE)
     assert records(tmp_path, "step", "reward_std") == [(0, None)]
     assert records(tmp_path, "update", "engine_metrics") == [(0, {"reward_std": 0.25})]
+
+
+def test_rewards_of_different_functions_are_not_subtracted(tmp_path: Path) -> None:
+    """Their sums differ by what one arm's log has and the other has not; the page says so."""
+    for arm, functions in (("grpo", ("acc",)), ("gspo", ("acc", "language"))):
+        for seed in range(3):
+            rewards = {f"rewards/{name}/mean": 0.5 for name in functions}
+            history = [{"step": s, "reward": len(functions) + s, **rewards} for s in (1, 2, 3)]
+            folder = tmp_path / f"{arm}-{seed}"
+            folder.mkdir()
+            (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    brought(tmp_path, "trl", str(tmp_path / "{arm}-{seed}"), "--study", "x")
+    with opened(tmp_path) as evidence:
+        source = Source(evidence, "x")
+        assert compared(source) == []
+        metrics = imported_metrics(source)
+    assert metrics is not None
+    assert metrics.apart == (
+        "training reward: not compared. The rewards are of different functions: grpo sums acc; gspo"
+        " sums acc, language.",
+    )
 
 
 def page(path: Path, *columns: str, axis: str = "Step", spread: float = 0.0) -> Path:
