@@ -48,7 +48,6 @@ FLOORS: dict[str, int] = {
     "analysis.matching": 7,
     **dict.fromkeys(("analysis.findings", "training.engines", "exchange.exporters"), 8),
     **dict.fromkeys(("analysis.claims", "running.worker", "running.plan"), 9),
-    "report.words": 10,
     **dict.fromkeys(("report", "running.conduct", "running.forkserver", "report.lab"), 11),
     "cli": 12,
 }
@@ -127,17 +126,6 @@ WALLS: dict[str, set[str]] = {
         "running.launch",
         "recording.journal",
         "recording.runfolder",
-    },
-    "report.words": {
-        "training.models",
-        "training.samplers",
-        "training.engines",
-        "tasks.evaluation",
-        "tasks",
-        "running.launch",
-        "recording.journal",
-        "recording.runfolder",
-        "recording.store",
     },
     "running.worker": {
         "recording.store",
