@@ -163,7 +163,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.analysis.claims import answer
     from gspo_lab.analysis.matching.tuning_check import choices_text
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.report.sections.replications import lines
+    from gspo_lab.report.views.replications import lines
     from gspo_lab.study.tune import budget
 
     source = Source(evidence, study)
@@ -336,7 +336,7 @@ def claims(
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.runs import not_counted as not_counted_of
     from gspo_lab.common.reason import sentences
-    from gspo_lab.report.words import claim_to_json
+    from gspo_lab.report.views.claims import claim_to_json
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)

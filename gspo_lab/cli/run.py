@@ -188,7 +188,7 @@ def _report(
     from gspo_lab.analysis.readings import Source
     from gspo_lab.recording.store import Evidence
     from gspo_lab.report import render, write
-    from gspo_lab.report.sections.replications import lines
+    from gspo_lab.report.views.replications import lines
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.report.markup import NOT_MEASURED, format_number, percent
+from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 
 Position = float | str
 Value = float | None

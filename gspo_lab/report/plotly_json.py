@@ -15,7 +15,7 @@ from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.markup import format_number, percent
+from gspo_lab.report.formats import format_number, percent
 
 COLOURS = 12
 """Colours of arms, `a0` to `a11` of a scheme.

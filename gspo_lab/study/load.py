@@ -18,7 +18,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
-from gspo_lab.study.contrast import broken_contrast, broken_order
+from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
 from gspo_lab.study.declaration import Arm, Sweep, reference_bands
 from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.lints import WAIVABLE
@@ -112,6 +112,7 @@ def load_study(
         problems += broken_contrast(verdict, study_arms, tables, sweep is not None)
         problems += broken_order(verdict, study_arms, tables, sweep is not None)
         problems += broken_question(verdict, [claim.name for claim in claims])
+        problems += broken_over(verdict, sweep, len(declared_seeds))
         if sweep is not None and verdict.looks:
             problems.append(
                 "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"

@@ -11,6 +11,7 @@ from calling import gspo_lab
 from laboratory import rendered, source
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
@@ -21,7 +22,6 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import flags
 from gspo_lab.running.worker import StopSignal, train
 
 READER = """

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
-from gspo_lab.report.markup import plain
+from gspo_lab.report.formats import plain
 from gspo_lab.study import Run, load_study
 
 
@@ -162,8 +162,8 @@ def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
         *([str(index), *row] for index in (1, 2, 3) for row in (["grpo", 0.001], ["gspo", 0.4])),
     ]
     headings = " ".join(re.findall(r'<figure id="m-[^"]+"[^>]*><h3><a [^>]*>([^<]*)', found.html))
-    spread = "(one seed; its ceiling is reached)"
-    assert f"gspo clips 400 times as many tokens as grpo over all mini-batches {spread}" in headings
+    shares = "gspo clips 40\u00a0% of the tokens, grpo 0.10\u00a0%"
+    assert f"{shares}: 400 times as many (mini-batches ≥ 1; its ceiling is reached)" in headings
     assert "gspo − grpo, mean training reward: " in headings
     assert "final score" not in headings, "one pair has no verdict"
     assert "gspo is saturated: on mini-batches ≥ 1 it clips 50.0\u00a0% of the tokens" in found.html

@@ -14,6 +14,7 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
+from gspo_lab.analysis.findings.rate_curve import curve_sentences, rate_curve
 from gspo_lab.analysis.findings.reference_levels import ReferenceLevels, reference_levels
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED
 from gspo_lab.analysis.findings.sentences import (
@@ -134,6 +135,17 @@ class StudyAnswer:
         """The answer for a terminal and a digest."""
         return self.text, self.ground, f"Next: {self.command}"
 
+    def to_json(self) -> dict[str, str]:
+        """The answer as the report's JSON and `gspo-lab run --json` have it."""
+        return {
+            "word": self.word,
+            "colour": self.colour,
+            "label": self.label,
+            "said": self.text,
+            "rests_on": self.ground,
+            "next": self.command,
+        }
+
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
     """The answer by the declared rule.
@@ -188,6 +200,8 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
         return StudyAnswer("all collapsed", "red", calmer, (_causes(source),), why=why)
     if claims:
         return _of_claims(source, claims)
+    if declared.verdict.over is not None and declared.primary is not None:
+        return _of_curve(source)
     if decided.doses is not None:
         return _of_doses(source)
     if not decided.verdicts:
@@ -302,6 +316,29 @@ def _of_stability(source: Source) -> StudyAnswer:
         word = verdicts[0].word
     colour = _colour(verdicts, partly=partly)
     return StudyAnswer(word, colour, _replicate(source), grounds, verdicts)
+
+
+def _of_curve(source: Source) -> StudyAnswer:
+    """The answer of `[verdict] over`: each arm at its own best value of the swept setting."""
+    curve = rate_curve(source)
+    assert curve is not None
+    grounds = tuple(curve_sentences(curve))
+    if not curve.comparisons:
+        runs = f"{counted(len(curve.missing), 'run')} without a score."
+        why = "Not answered: fewer than two seeds have a score at every value."
+        return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
+    verdicts = tuple(comparison.verdict for comparison in curve.comparisons)
+    words = {verdict.word for verdict in verdicts}
+    if words <= OPEN:
+        if curve.missing:
+            command = _rerun(source, "run")
+        else:
+            command = _more_seeds(source, max(5, 2 * len(curve.seeds)))
+        word = "no verdict" if words == {"no verdict"} else "inconclusive"
+        return StudyAnswer(word, "grey", command, grounds, verdicts)
+    partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
+    colour = _colour(verdicts, partly=partly)
+    return StudyAnswer(_word(verdicts), colour, _replicate(source), grounds, verdicts)
 
 
 def _of_doses(source: Source) -> StudyAnswer:

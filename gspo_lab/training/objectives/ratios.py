@@ -91,6 +91,20 @@ for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
 
 
+def single(x: "Tensor") -> "Tensor":
+    """A tensor in single precision at least, with its gradient: GSPO's range is far below what
+    half precision can tell from 1. Numbers of other kinds, whole ones among them, become it too.
+    TypeError for complex numbers.
+    """
+    if x.is_complex():
+        raise TypeError(f"a {x.dtype} tensor is no log-prob, reward, value or advantage")
+    return x if x.is_floating_point() and x.element_size() >= SINGLE else x.float()
+
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the
@@ -109,3 +123,10 @@ class Batch:
     ref_logp_BT: "Tensor | None" = None
     sampler_logp_BT: "Tensor | None" = None
     selected_BT: "Tensor | None" = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask_BT", self.mask_BT.bool())
+        for name in ("adv_BT", "old_logp_BT", "ref_logp_BT", "sampler_logp_BT"):
+            number_BT = getattr(self, name)
+            if number_BT is not None:
+                object.__setattr__(self, name, single(number_BT))

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import AnswerRecord, Record
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.sections.replications import lines
+from gspo_lab.report.views.replications import lines
 from gspo_lab.study import Declaration, Run, digest
 from gspo_lab.study.declaration import LOCKED, differences, identity
 

@@ -8,6 +8,7 @@ from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
@@ -22,8 +23,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
-from gspo_lab.report.sections.answer import limitations
-from gspo_lab.report.words import flags
+from gspo_lab.report.views.limits import limitations
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, Settings, Study, load_study
 from gspo_lab.training.models.check import EMBEDDED

@@ -13,13 +13,12 @@ from synthetic_lab import make_lab
 
 from gspo_lab.analysis.claims import judge
 from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.decision_notes import flags, ungraded
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import flags
-from gspo_lab.report.words.verdicts import ungraded
 from gspo_lab.study import Run
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
@@ -91,7 +90,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert told["not_graded"] == {"grpo": 0, "gspo": 127}
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
-        "final_counted_wrong"
+        "counted_wrong"
     ] == pytest.approx(17 / 60, rel=1e-5)
 
 

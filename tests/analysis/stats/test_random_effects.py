@@ -19,7 +19,7 @@ from gspo_lab.analysis.stats.random_effects import (
 from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import Reason
-from gspo_lab.report.words.verdicts import precision_note
+from gspo_lab.report.views.replications import precision_note
 
 BCG = np.array(
     [

@@ -8,7 +8,7 @@ import pytest
 from counting import Bench
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.sections.provenance import reproduce
+from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
 from gspo_lab.study import Declaration, Study, digest
 from gspo_lab.study.declaration import LOCKED, identity
