@@ -38,6 +38,17 @@ LOCKED = (
     "recorded",
 )
 """The keys of study.json that its digest covers."""
+UNLOCKED = (
+    "reference_bands",
+    "comment",
+    "commands",
+    "created",
+    "version",
+    "edits",
+    "superseded",
+    "digest",
+)
+"""The other keys of study.json."""
 
 Band = tuple[FiniteFloat, FiniteFloat]
 """(clip_low, clip_high)."""
@@ -273,6 +284,11 @@ class Declaration:
         """The declaration in study.json's content. LabError, which begins with `where`, for other
         content and for that of another version.
         """
+        if unknown := sorted(set(data) - {*LOCKED, *UNLOCKED} if isinstance(data, dict) else ()):
+            raise LabError(
+                f"{where} has the unknown key '{unknown[0]}'; remove it, or restore the file from a"
+                " copy"
+            )
         try:
             plain = {key: value for key, value in data.items() if value is not None}
             plain |= {
@@ -350,6 +366,9 @@ def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         return
     if claims[0] != claims[1]:
         yield "other claims"
+    names = before["verdict"].get("names")
+    if names is not None and names != after["verdict"].get("names"):
+        yield f"other names of the contrast's sides than {' and '.join(map(str, names))}"
     if rules[0] != rules[1]:
         yield "another rule of the verdict"
 

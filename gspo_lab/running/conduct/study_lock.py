@@ -190,6 +190,12 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
     if study.question != before.question:
         edits.append(f"question, was: {before.question}")
     if (names := study.verdict.names) != before.verdict.names:
+        if before.verdict.names is not None:
+            raise LabError(
+                f"verdict.names was {format_value(before.verdict.names)} before the first step and"
+                " stands in the answer, so it cannot change; give the study another name with"
+                " --name NEW"
+            )
         edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
     commands = (
         before.commands

@@ -173,7 +173,7 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
         declare(bench.study(), bench.home)
 
 
-def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
+def test_the_names_of_a_contrast_may_be_added_and_never_change(bench: Bench) -> None:
     contrast = "verdict.contrast={a = -1, b = 1}"
     names = ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
@@ -185,6 +185,9 @@ def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
     content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
     assert content["verdict"] == {**before["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
+    swapped = bench.study(overrides=[contrast, f"verdict.names={names[::-1]}"])
+    with pytest.raises(LabError, match=r"verdict\.names was .* cannot change"):
+        declare(swapped, bench.home)
     assert content["digest"] == lock_digest(content) != before["digest"]
     first = Declaration.parse(before, "here")
     second = Declaration.parse(content, "here")
