@@ -75,6 +75,10 @@ numbers (`clip_fraction_responses`, `clip_any_responses`). With one ratio per re
 *either* rule would clip on the same tokens, whichever rule the arm follows. The arm's own rule equals the headline, if
 the arm has the study's reference range.
 
+`clip_fraction_gradient` is the share of the **gradient** that it removes: the sum of r |A| |e_y - p| over those tokens, divided by
+that over all, where |e_y - p|^2 = 1 - 2 p_y + sum p^2. Tokens that a policy is certain of have almost no gradient, so a rule may clip
+few tokens and much gradient. Both columns have a `would_clip_...` for each rule. The gradient's are the native engine's alone.
+
 ## Mini-batches, sums and means
 
 A rollout batch is split into N mini-batches, with one optimizer update each. `updates` has one row per update. At the

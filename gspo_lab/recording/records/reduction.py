@@ -65,6 +65,13 @@ def share(flags_BT: Array, over_BT: Array, within_BT: Array = True) -> float | N
 
 
 @reduction
+def share_of_sum(flags_BT: Array, size_BT: Array) -> float | None:
+    """The sum of sizes at tokens with the flag, divided by the sum at all tokens."""
+    total = float(size_BT.sum())
+    return float(size_BT[flags_BT].sum()) / total if total else None
+
+
+@reduction
 def mean(number_BT: Array, over_BT: Array) -> float | None:
     """The mean over the tokens that `over` marks."""
     return float(number_BT[over_BT].mean(dtype="float64")) if over_BT.any() else None
@@ -107,11 +114,13 @@ def largest(number_BT: Array, over_BT: Array) -> float | None:
     return float(number_BT[over_BT].max()) if over_BT.any() else None
 
 
-@reduction
-def quantiles(ascending_N: Array) -> list[float | None]:
+def nine_quantiles(ascending_N: Array) -> list[float | None]:
     """The nine quantiles of ascending numbers."""
     last = len(ascending_N) - 1
     return rounded([float(ascending_N[round(level * last)]) for level in QUANTILES])
+
+
+quantiles = reduction(nine_quantiles)
 
 
 @reduction

@@ -27,6 +27,7 @@ from gspo_lab.recording.records.reduction import (
     per_token,
     quantiles,
     share,
+    share_of_sum,
 )
 
 R = TypeVar("R")
@@ -90,6 +91,10 @@ class UpdateRecord:
         rule=per_token("kl", "tokens"),
     )
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
+    weight_norm: float | None = metric(
+        "-",
+        "L2 norm of all trained weights after this update, beside which grad_norm has a size",
+    )
     learning_rate: float | None = metric("-", "learning rate of this update")
     value_loss: float | None = metric(
         "reward^2",
@@ -134,6 +139,16 @@ class UpdateRecord:
         "the headline: sum m * binds / sum m",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens"),
+    )
+    clip_fraction_gradient: float | None = metric(
+        "share of the gradient",
+        "the share of the gradient that the clip takes: sum r abs(A) abs(e_y - p) over the tokens"
+        " that it binds, divided by the same sum over all; abs(e_y - p)^2 = 1 - 2 p_y + sum p^2 is"
+        " the squared norm of the gradient of log p_y by the logits, p the policy of this update."
+        " A token that is certain has almost no gradient, so this and the headline may differ"
+        " much. Engine native only; NULL without a clip, and for a loss with a ratio of its own",
+        per="active_tokens",
+        rule=share_of_sum("clip_fraction_tokens", "gradient"),
     )
     clip_fraction_tokens_high: float | None = metric(
         "share of response tokens",
@@ -181,6 +196,12 @@ class UpdateRecord:
         "the headline recomputed on this batch's l_t, A and m with RULE",
         per="response_tokens",
         rule=share("would_clip_RULE", "tokens"),
+    )
+    would_clip_fraction_gradient_RULE: float | None = metric(
+        "share of the gradient",
+        "clip_fraction_gradient recomputed on this batch with RULE",
+        per="active_tokens",
+        rule=share_of_sum("would_clip_RULE", "gradient_RULE"),
     )
     dual_clip_fraction_tokens: float | None = metric(
         "share of response tokens",
@@ -307,6 +328,10 @@ class UpdateRecord:
     expert_load_cv: float | None = metric(
         "-",
         "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only",
+    )
+    dead_experts: float | None = metric(
+        "share of experts",
+        "experts, over all layers, that no response token of the mini-batch chose; MoE only",
     )
     router_grad_norm: float | None = metric(
         "-",

@@ -186,7 +186,7 @@ def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
     verdicts = list(verdicts_of(source).values())
     if not verdicts:
         return [
-            *([] if answered.why else decided_sentences(decided)),
+            *([] if answered.why or answered.verdicts else decided_sentences(decided)),
             *sentences(decided.described),
         ]
     out = []

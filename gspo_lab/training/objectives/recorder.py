@@ -5,21 +5,24 @@ In numpy, on one copy in main memory: sixty small numbers cost a fifth of what t
 operations, and a GPU is waited for once.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.recording.records import BAND_SCALES, REDUCTIONS, UpdateRecord
 from gspo_lab.recording.records.reduction import rounded
-from gspo_lab.training.objectives.losses import Common
-from gspo_lab.training.objectives.losses.loss import Metrics
-from gspo_lab.training.objectives.ratios import RATIOS, RULES, Array, binds, sequence_mean
+from gspo_lab.training.objectives.losses import Common, Metrics, traits
+from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
+from gspo_lab.training.objectives.ratios import RATIOS, RULES, Array, binds, sequence_mean, single
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Bands = Mapping[str, tuple[float, float]]
 """The reference range of each ratio rule."""
+
+LARGEST_RATIO = math.exp(LARGEST_LOG_RATIO)
 
 LOST = {"clip_fraction_tokens", "dual_clip_fraction_tokens", "correction_masked_tokens"}
 """What marks tokens that have lost their gradient."""
@@ -58,6 +61,8 @@ class Recorder:
         import numpy as np
 
         detail: dict[str, Any] = {}
+        log_ratio_BT = single(log_ratio_BT)
+        adv_BT = single(adv_BT)
         if evaluated_B is None:
             evaluated_B = mask_BT.new_ones(len(mask_BT))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -118,7 +123,9 @@ class Recorder:
     def _would_clip(
         self, arrays: Mapping[str, Array], ratios: Mapping[str, Array]
     ) -> dict[str, Any]:
-        """What each rule would clip with its reference range, and with parts of it."""
+        """What each rule would clip with its reference range, and with parts of it; and the size
+        of each token's gradient by the logits, r |A| |e_y - p|.
+        """
         own = self.objective
         own_range = (own.clip_low, own.clip_high)
         own_rule = RATIOS[own.importance_sampling_level].rule
@@ -138,6 +145,11 @@ class Recorder:
                 counts[rule]["high"][unscaled] = int((clipped & arrays["positive"]).sum())
             out[f"would_clip_{rule}"] = clipped
             out[f"binds_{rule}"] = low | high
+            if "logit_gradient" in arrays:
+                size_BT = ratios[rule].clip(max=LARGEST_RATIO) * abs(arrays["adv"])
+                out[f"gradient_{rule}"] = size_BT.astype("float64") * arrays["logit_gradient"]
+        if traits(own.policy_loss).ratio != "own" and f"gradient_{own_rule}" in out:
+            out["gradient"] = out[f"gradient_{own_rule}"]
         return out
 
     def _flips(self, arrays: Mapping[str, Array], other_l_BT: Array) -> dict[str, Array]:
@@ -153,7 +165,9 @@ class Recorder:
 
 
 def _array(tensor: "Tensor") -> Array:
-    return tensor.cpu().numpy()
+    """A flag as it is, a number in single precision at least."""
+    plain = tensor if str(tensor.dtype) == "torch.bool" else single(tensor)
+    return plain.cpu().numpy()
 
 
 def _ratios(l_BT: Array, mask_BT: Array) -> dict[str, Array]:
@@ -210,6 +224,7 @@ def response_detail(
 
     Where advantages differ within a response, its `advantage` is their mean.
     """
+    log_ratio_BT = single(log_ratio_BT)
     # In double precision the mean of equal numbers is that number.
     adv_B1 = sequence_mean(adv_BT.double().masked_fill(~mask_BT, 0.0), mask_BT)
     out: dict[str, list[Any]] = {

@@ -20,6 +20,7 @@ from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, load_study
+from gspo_lab.study.declaration import locked_of
 
 TOML = """
 question = "How much does it stand?"
@@ -152,8 +153,14 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
-    found = judged(edited(lab(tmp_path), lambda study: study.update(edits=[edit])))
+
+    def add(content: dict[str, Any]) -> None:
+        original = json.loads(json.dumps(locked_of(content)))
+        for arm in ("grpo@0.0003", "gspo@0.0003"):
+            del original["arms"][arm]
+        content["superseded"] = [original]
+
+    found = judged(edited(lab(tmp_path), add))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"

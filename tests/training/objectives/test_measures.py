@@ -9,8 +9,9 @@ import torch
 from measuring import numbers
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.training.objectives import PRESETS, response_detail
+from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.training.objectives.losses import Common
 from gspo_lab.training.objectives.ratios import Level
 
 LN = math.log
@@ -49,6 +50,41 @@ def test_token_rule() -> None:
     assert out["would_clip_fraction_tokens_grpo"] == pytest.approx(3 / 7)
     assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
     assert out["dual_clip_fraction_tokens"] is None
+
+
+# |e_y - p| of each token; with two tokens in a vocabulary it is sqrt(2) (1 - p_y).
+SIZE = torch.tensor([[0.5, 0.25, 1.0, 1.0], [1.0, 0.5, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0]])
+
+
+def shares_of_the_gradient(settings: Common) -> tuple[float | None, ...]:
+    batch = Batch(MASK, ADV, 0 * L, 3, 7)
+    metrics = surrogate(L, batch, settings).metrics | {"logit_gradient": SIZE}
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)
+    return (
+        out["clip_fraction_gradient"],
+        out["would_clip_fraction_gradient_grpo"],
+        out["would_clip_fraction_gradient_gspo"],
+    )
+
+
+def test_the_share_of_the_gradient_that_is_clipped() -> None:
+    """r |A| |e_y - p|: what binds by what is there; A = 0 adds nothing, whatever its ratio."""
+    total = 1.5 * 0.5 + 1.5 * 0.25 + 1.0 + 1.0 + 0.5 * 1.0 + 1.0 * 0.5
+    by_token = (1.5 * 0.5 + 1.5 * 0.25 + 0.5 * 1.0) / total
+    s_0, s_1 = math.sqrt(1.5), math.sqrt(0.5)
+    # GSPO's rule: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens; at 0.2 and 0.2 both do.
+    by_response = s_1 * 1.5 / (s_0 * 2.75 + s_1 * 1.5)
+    grpo = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
+    gspo = PRESETS["gspo"].replace(clip_low=0.2, clip_high=0.2)
+    rules = (pytest.approx(by_token), pytest.approx(by_response))
+    assert shares_of_the_gradient(grpo) == (rules[0], *rules)
+    assert shares_of_the_gradient(gspo) == (1.0, *rules)
+    # No clip, and a ratio that is not the level's: what the rules would take is known all the same.
+    assert shares_of_the_gradient(PRESETS["cispo"]) == (None, *rules)
+    assert shares_of_the_gradient(PRESETS["fspo"]) == (None, *rules)
+    assert measured("token")["clip_fraction_gradient"] is None, "without probabilities: unknown"
+    idle = numbers(L * 0, MASK, ADV * 0, ~ALL, grpo, BANDS)
+    assert (idle["clip_fraction_tokens"], idle["clip_fraction_gradient"]) == (0.0, None)
 
 
 def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:

@@ -21,7 +21,7 @@ from gspo_lab.training.engines.native.experience import (
 )
 from gspo_lab.training.engines.native.policy import Forward, Policy, store
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
-from gspo_lab.training.models.routing import expert_change, load_cv
+from gspo_lab.training.models.routing import dead_share, expert_change, load_cv
 from gspo_lab.training.objectives import Batch, Recorder, Surrogate, prepared, surrogate
 from gspo_lab.training.objectives.losses import Common, Loss, Metrics
 
@@ -59,7 +59,7 @@ class UpdateResult:
         """Put one microbatch's outcome at its rows' places."""
         places = torch.searchsorted(self.minibatch.rows, part.rows)
         self.log_ratio_MT[places, : part.length] = out.log_ratio_BT
-        for name, number in out.metrics.items():
+        for name, number in (out.metrics | forward.metrics).items():
             if not isinstance(number, Tensor):
                 self.metrics[name] = number
             elif number.dim() == 0:
@@ -100,7 +100,11 @@ class Updater:
             done = self._passes(experience, minibatch, objective, selected_MT)
         done.columns["router_grad_norm"] = self.router_grad_norm()
         step = self.trained.step(done.columns["loss"])
-        done.columns |= {"grad_norm": step.grad_norm, "learning_rate": step.learning_rate}
+        done.columns |= {
+            "grad_norm": step.grad_norm,
+            "learning_rate": step.learning_rate,
+            "weight_norm": step.weight_norm,
+        }
         done.finite = step.finite
         if self.critic is not None:
             columns, finite = self.critic.update(experience, minibatch.rows)
@@ -124,7 +128,9 @@ class Updater:
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
             routes_BSLK = self._routes(experience, part, minibatch)
             entropy = minibatch.fresh or objective.entropy_coef > 0
-            with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy) as forward:
+            with self.policy.forward(
+                part, replay_BSLK=routes_BSLK, entropy=entropy, logit_gradient=True
+            ) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
                 batch = self._batch(experience, part.rows, part.mask_BT, minibatch)
@@ -264,6 +270,7 @@ def _routing_columns(
     out: dict[str, Any] = {
         "router_entropy": float(torch.cat(entropy).mean()),
         "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
+        "dead_experts": dead_share(new_N1LK, everywhere, routers.experts),
     }
     if len(old) == len(new):
         layers_L, any_layer = expert_change(torch.cat(old)[:, None], new_N1LK, everywhere)

@@ -92,6 +92,7 @@ class OptimizerStep:
 
     grad_norm: float
     learning_rate: float
+    weight_norm: float
     finite: bool
 
 
@@ -186,20 +187,17 @@ class TrainableModel:
             self.optimizer.step()
         self.zero_grad()
         self.updates += 1
-        return OptimizerStep(grad_norm, rate, finite and self.all_finite())
+        weight_norm = self.weight_norm()
+        return OptimizerStep(grad_norm, rate, weight_norm, finite and math.isfinite(weight_norm))
 
     def warmup_factor(self, updates: int) -> float:
         """The share of the learning rate that the update after `updates` others has."""
         return min(1.0, (updates + 1) / self._warmup)
 
     @torch.no_grad()
-    def all_finite(self) -> bool:
-        """Whether every trained weight is finite: their sums then are, a tenth of the cost of
-        asking each weight.
-        """
-        return bool(
-            torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all()
-        )
+    def weight_norm(self) -> float:
+        """L2 norm of all trained weights; not finite where one of them is not."""
+        return float(torch.stack(torch._foreach_norm(self._parameters)).norm())
 
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on: trained weights, optimizer, updates so far."""

@@ -380,10 +380,13 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             "grad_norm": logs["grad_norm"],
             "learning_rate": logs["learning_rate"],
             "router_grad_norm": self.router_grad_norm,
+            "weight_norm": self.moment.weight_norm,
             "seconds": self.moment.seconds,
             "engine_metrics": numbers,
         }
-        update.finite = {"grad_norm", "loss"} <= numbers.keys() and self.moment.alive
+        update.finite = {"grad_norm", "loss"} <= numbers.keys() and math.isfinite(
+            self.moment.weight_norm
+        )
         self.updates.append(update)
         if len(self.updates) == self.per_step:
             self._stepped()
@@ -414,12 +417,12 @@ class _Moment(TrainerCallback):  # type: ignore[misc]
         self.trained = trained
         self.began = 0.0
         self.seconds = 0.0
-        self.alive = True
+        self.weight_norm = 0.0
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.seconds = time.perf_counter() - self.began
         self.trained.updates += 1
-        self.alive = self.trained.all_finite()
+        self.weight_norm = self.trained.weight_norm()
 
 
 def _prompts(course: TrainingRun, first: int) -> Dataset:
