@@ -296,7 +296,10 @@ def _runs(
                 name: None if row[name] is None else int(row[name])
                 for name in ("steps_done", "steps_planned")
             },
-            **{name: of_runs[run].value for name, of_runs in values.items()},
+            **{
+                name: of_runs[run].value if run in of_runs else None
+                for name, of_runs in values.items()
+            },
             "readings": {name: reading.key for name, reading in named.items()},
             "grader_errors": failed.get(run),
             "scores": {

@@ -138,7 +138,9 @@ def decided(seeds: Iterable[int]) -> Seeds:
 
 @once
 def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
-    """Every run, in the order of the study's arms, then seeds."""
+    """Every run of a declared arm, in the order of the study's arms, then seeds. The certificate
+    names runs that are recorded and not declared.
+    """
     source.evidence.study(source.study)
     query = (
         f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}')"
@@ -149,6 +151,7 @@ def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
     return tuple(
         RecordedRun(run, arm, seed, state, planned, imported=origin is not None)
         for run, arm, seed, state, planned, origin in rows
+        if arm in source.declaration.arms
     )
 
 

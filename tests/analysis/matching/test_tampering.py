@@ -3,11 +3,13 @@ docs/reference/checks.md that admits that none can."""
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import Said, gspo_lab
 from laboratory import recorded_anew
 from matched_lab import (
     OTHER,
@@ -26,6 +28,7 @@ from matched_lab import (
 from gspo_lab.analysis.matching import Match
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
+from gspo_lab.recording.store.ingest import rebuild
 from gspo_lab.study import Declaration, digest
 from gspo_lab.study.declaration import locked_of
 
@@ -630,3 +633,43 @@ def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> N
         name for name, states in found.states().items() if states[Match.UNKNOWN]
     }
     assert lab.verdict()["word"] == "better by more than the margin"
+
+
+def command(lab: SealedLab, name: str) -> Said:
+    pages = ["--output-dir", lab.folder] if name == "report" else []
+    return gspo_lab(name, "toy", "--runs", lab.runs, *pages)
+
+
+@pytest.mark.parametrize("gone", [["gspo/s1"], ["grpo/s2", "gspo/s2"], RUNS])
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_declared_run_without_a_record_is_named(
+    lab: SealedLab, gone: list[str], rebuilt: bool
+) -> None:
+    """Also after the database was made again, also a whole seed, also all of them."""
+    for run in gone:
+        shutil.rmtree(lab.home / run)
+    if rebuilt:
+        rebuild(lab.runs)
+    found = lab.certified()
+    (_, check), *_ = found.of("declared runs")
+    assert not found.ok
+    assert sorted(check.parts) == sorted(gone)
+    assert f"{check.parts[0]} is declared and has no record" in check.detail
+    assert "NOT matched" in found.summary
+    assert command(lab, "certify").code == 1
+
+
+def test_a_run_of_an_arm_that_study_json_lost_is_named_and_nothing_fails(lab: SealedLab) -> None:
+    lab.edit_json("study.json", lambda content: content["arms"].pop("gspo"))
+    found = lab.certified()
+    (_, check), *_ = found.of("declared runs")
+    assert check.parts == ("gspo/s0", "gspo/s1", "gspo/s2")
+    for name in ("show", "report", "claims"):
+        assert command(lab, name).code == 0, name
+
+
+def test_an_unknown_key_of_study_json_is_refused(lab: SealedLab) -> None:
+    lab.edit_json("study.json", lambda content: content.update(favourite="gspo"))
+    refused = command(lab, "show")
+    assert refused.code == 2
+    assert "toy/study.json has the unknown key 'favourite'" in refused.err
