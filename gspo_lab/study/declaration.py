@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from pydantic import FiniteFloat, ValidationError
 
@@ -234,6 +234,39 @@ class Declaration:
     def primary(self) -> str | None:
         """The deciding benchmark: the declared one, else the first; None without a benchmark."""
         return self.verdict.primary or next(iter(self.benches), None)
+
+    def derive(
+        self,
+        name: str,
+        arms: Iterable[Arm],
+        seeds: Iterable[int],
+        overrides: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> Self:
+        """A study made from this one, with no history: trials, pilots, advice, an A/A test, a
+        replication.
+
+        A name that begins with `_` is a folder below this study: what runs there is no run of it.
+        `overrides` are dotted settings of all arms.
+        """
+        derived = [arm.stating(overrides) if overrides else arm for arm in arms]
+        history: dict[str, Any] = {
+            "added": (),
+            "commands": (),
+            "created": "",
+            "edits": (),
+            "superseded": (),
+            "digest": None,
+            "content_digest": None,
+            "reference_bands": reference_bands([arm.settings for arm in derived]),
+        }
+        return replace(
+            self,
+            name=f"{self.name}/{name}" if name.startswith("_") else name,
+            arms={arm.name: arm for arm in derived},
+            seeds=tuple(seeds),
+            **history | changes,
+        )
 
     def is_known(self, arm: str, key: str) -> bool:
         """Whether an arm's setting is known; logs of imported runs record only some."""

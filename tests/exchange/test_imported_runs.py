@@ -26,14 +26,18 @@ from gspo_lab.running.worker import StopSignal, train
 
 READER = """
 import json
-from gspo_lab.exchange.importers.base import Log, LoggedAnswer
+from gspo_lab.exchange.importers.base import AT_END, Log
+from gspo_lab.recording.records import AnswerRecord
 
 class Reader:
     @staticmethod
     def read(path, run, spec):
         log = json.loads(path.read_text())
         rows = [(step, {"loss": 0.5, "reward": 0.25 + step / 4}) for step in (1, 2)]
-        answers = [LoggedAnswer(f"p{number}", int(number < log["right"]), bench="sums") for number in range(4)]
+        answers = [
+            AnswerRecord(step=AT_END, bench="sums", problem=f"p{n}", sample=0, correct=int(n < log["right"]))
+            for n in range(4)
+        ]
         return Log(log["program"], rows, (path,), log["version"], notes=["reward is rewards/mean"], answers=answers)
 """  # noqa: E501
 TOML = """

@@ -41,7 +41,7 @@ from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, n
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.cli import app
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.exporters import read_run_rows, readings
+from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
@@ -355,7 +355,7 @@ def in_show(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
 
 def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
     """Of every run the mean over its exported steps, whose weights only the record has."""
-    key = readings()["clip_fraction_tokens"]
+    key = Reading("clip_fraction_tokens", Window(Steps.ALL)).key
     values = {}
     for run in read_run_rows(found.evidence, "toy"):
         weights = by_step(found, Reading.parse(key))[run.id].weights
@@ -378,9 +378,10 @@ def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
 
 
 def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source) -> None:
-    keys = readings()
-    assert keys["response_tokens"] == "response_tokens.sum.all.all.own"
-    assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
+    keys = {
+        "response_tokens": "response_tokens.sum.all.all.own",
+        "nonfinite": "nonfinite.largest.all.all.own",
+    }
     run = next(one for one in read_run_rows(found.evidence, "toy") if one.id == "toy/grpo/s1")
     for name in ("response_tokens", "nonfinite"):
         assert (

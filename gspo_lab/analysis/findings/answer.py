@@ -468,7 +468,8 @@ def _rerun(source: Source, command: str) -> tuple[str, ...]:
 
 def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
     """Run the study with one option changed, under a new name: a declaration does not change."""
-    unchanged = drop_options(_commands(source), "--name", *([option] if option != "--set" else []))
+    replaced = {"--seeds": ("--seeds", "--seed"), "--set": ()}.get(option, (option,))
+    unchanged = drop_options(_commands(source), "--name", *replaced)
     return ("run", *unchanged, option, str(value), "--name", f"{source.study}-{name}")
 
 
@@ -479,8 +480,8 @@ def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
         return _rerun(source, "plan")
     declared = source.declaration.seeds
     further = range(max(declared) + 1, max(declared) + 1 + seeds - len(declared))
-    counted = declared == tuple(range(len(declared)))
-    listed = str(seeds) if counted else ",".join(map(str, (*declared, *further)))
+    of_file = not {"--seeds", "--seed"}.intersection(_commands(source))
+    listed = str(seeds) if of_file else ",".join(map(str, (*declared, *further)))
     return _variant(source, "--seeds", listed, f"{seeds}-seeds")
 
 

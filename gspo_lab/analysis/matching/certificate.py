@@ -262,14 +262,6 @@ def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
     faults = record_faults(evidence, declared, begun)
     for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
-            arm = declared.arms[trace.arm]
-            if (
-                arm.known is not None
-            ):  # of an import: earlier versions stored defaults beside what was recorded
-                known = flat(arm.resolved)
-                trace = replace(
-                    trace, settings={key: v for key, v in trace.settings.items() if key in known}
-                )
             seeds.setdefault(trace.seed, {})[trace.arm] = trace
     pairs = []
     for names in combinations(declared.arms, 2):

@@ -27,7 +27,7 @@ class Ratio:
     Levels of one rule differ in their gradient alone.
     """
     log_ratio: Callable[[Array, Array], Array]
-    """log r, [B, T] or what spreads to it, from l_t (0 off the mask) and the loss mask."""
+    """log r, broadcastable to [B, T], from l_t (0 off the mask) and the loss mask."""
     moves: Callable[[Mapping[str, Any], int], list[float]]
     """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
     band: tuple[float, float]

@@ -1,9 +1,8 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered, source
+from laboratory import added_later, rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.analysis.claims import answer
@@ -230,14 +229,10 @@ def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
     assert verdict.word == "inconclusive"
 
 
-def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) -> None:
+def test_added_seeds_do_not_decide(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=5)
     before = decided(database)
-    path = database.parent / "toy" / "study.json"
-    content = json.loads(path.read_text())
-    content["edits"] = [{"at": "2026-01-01", "what": "seeds added: 3, 4"}]
-    path.write_text(json.dumps(content))
-    rebuild(database.parent)
+    added_later(database.parent, "toy", 3, 4)
     after = decided(database)
     assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
     assert (
@@ -246,7 +241,6 @@ def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) 
     assert sentences(after.described)[0].startswith(
         "Not counted: 2 pairs of other seeds (3, 4), gspo − grpo "
     )
-    assert after.matched.lock.state == "differs as declared"
 
 
 STEPS = 5

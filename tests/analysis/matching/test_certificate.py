@@ -417,6 +417,24 @@ def test_declared_sampling_excuses_the_first_rollout_alone(
     assert odd_ones(lab.certificate()) == {("base score", 0)}
 
 
+def test_an_engine_of_two_processes_excuses_the_log_probs_of_equal_rollouts_alone(
+    tmp_path: Path,
+) -> None:
+    """The same tokens in batches of another shape have other last bits of log-probs."""
+    engine = 'engine = { name = "trl", options = { processes = 2 } }'
+    lab = Lab(tmp_path, gspo=engine, top="compares_engines = true")
+    lab.set_of("gspo/s0", "step", {"logprob_digest": "o"}, step=0)
+    check = of(lab.certificate(), "first log-probs")
+    assert check.state == "differs as declared"
+    assert "declared: engine" in check.detail
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o"}, step=0)
+    assert {"first rollout", "first log-probs"} <= {name for name, _ in odd_ones(lab.certificate())}
+    (tmp_path / "plain").mkdir()
+    plain = Lab(tmp_path / "plain")
+    plain.set_of("gspo/s0", "step", {"logprob_digest": "o"}, step=0)
+    assert odd_ones(plain.certificate()) == {("first log-probs", 0)}
+
+
 def test_staleness_is_declared_and_excuses_no_other_first_rollout(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { staleness = 2 }")
     found = lab.certificate()

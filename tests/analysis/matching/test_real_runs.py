@@ -23,7 +23,7 @@ from gspo_lab.recording.journal import Journal, scan
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.conduct.study_lock import declare
-from gspo_lab.running.worker import StepCount
+from gspo_lab.running.worker import JournalSink
 from gspo_lab.study import Run, aa_study, load_study
 from gspo_lab.training.engines.native.build_run import RunComponents, set_up
 from gspo_lab.training.engines.native.loop import Loop
@@ -100,7 +100,7 @@ class Room:
         if in_hand is not None:
             in_hand(parts)
         with Journal(home) as journal:
-            sink = StepCount(RunFolder(home), run, journal, 0)
+            sink = JournalSink(RunFolder(home), run, journal, 0)
             Loop(run, parts, sink, home).run(lambda: False)
             sink.write_progress(State.FINISHED)
 

@@ -216,7 +216,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
         bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home
     )
     file = "studies/count.toml"  # the fixture's path is that of this machine, and is not kept
-    words = ["--set", "update.epochs=2", "--seeds", "1", "--steps", "7", "--name", "other"]
+    words = ["--set", "update.epochs=2", "--seed", "0", "--steps", "7", "--name", "other"]
     assert first["commands"] == [[file, *words]]
     (home / "a/s0").mkdir(parents=True)
     (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
@@ -240,7 +240,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
     assert grown["commands"] == [[file, *words], [file, *more]]
     assert grown["digest"] == lock_digest(grown)
     assert reproduce(Declaration.parse(grown, "here")) == [
-        "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1 --steps 7 --name other",
+        "gspo-lab run studies/count.toml --set update.epochs=2 --seed 0 --steps 7 --name other",
         (
             "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a"
             " --name other"

@@ -120,7 +120,7 @@ def test_a_kill_at_the_very_end_loses_nothing(
         "interrupted",
         True,
     )
-    work(harried, (worker.StepCount, "write_progress"))
+    work(harried, (worker.JournalSink, "write_progress"))
     assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
         "interrupted",
         True,

@@ -108,9 +108,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     query_GC1 = owner_GC[:, :, None]
     key_G1C = owner_GC[:, None, :]
     seen_GCC = causal_CC & ((key_G1C == -1) | (key_G1C == query_GC1)) & (key_G1C != -2)
-    seen_GCC |= torch.eye(
-        C, dtype=torch.bool, device=device
-    )  # nobody's columns see themselves, or they were NaN
+    # Let padding attend to itself, else softmax gives NaN.
+    seen_GCC |= torch.eye(C, dtype=torch.bool, device=device)
     inputs = {"input_ids": ids_GC, "attention_mask": seen_GCC[:, None], "position_ids": position_GC}
     start_B1 = (group_B * C)[:, None]
     # The prompt's last token predicts a response's first one, each fed token the next.
