@@ -72,6 +72,8 @@ class Chart:
     series: tuple[Series, ...]
     kind: Kind = "lines"
     log: bool = False
+    log_x: bool = False
+    """Positions are drawn on a logarithmic axis, with a tick at each of them."""
     share: bool = False
     """Values are shares, shown in per cent."""
     whole: bool = False

@@ -81,6 +81,13 @@ def noisy(run: Run, step: int) -> float:
     return rising(run, step) + (0.1 * ((run.seed * 7 + len(run.arm)) % 4 - 1.5) if step else 0.0)
 
 
+def peaked(run: Run, step: int) -> float:
+    """Highest at the middle learning rate; gspo keeps more at the highest."""
+    height = {"0.0001": 0.2, "0.001": 0.3, "0.01": 0.1}[run.arm.partition("@")[2]]
+    ahead = 0.1 if run.arm == "gspo@0.01" else 0.0
+    return 0.3 + (height + ahead + 0.05 * (run.seed % 2) if step else 0.0)
+
+
 def one_failed(run: Run) -> str:
     return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
@@ -153,6 +160,12 @@ CASES = {
         "inconclusive",
         "grey",
         "50 % collapse point at",
+    ),
+    "over": Case(
+        SWEEP + '[verdict]\nover = "update.learning_rate"\n',
+        {"seeds": 3, "steps": 20, "change": scored(peaked)},
+        "no verdict",
+        "grey",
     ),
     "import": Case("", {}, "gspo better", "green"),
     "one-seed": Case(

@@ -18,7 +18,7 @@ from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, 
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.common.states import State
-from gspo_lab.common.text import listed
+from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.formats import format_number
 from gspo_lab.report.views.arms import ArmsTable, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
@@ -53,6 +53,7 @@ class AnswerView(View):
     statement: PageOnly[str]
     limits: PageOnly[str]
     time_left: PageOnly[str]
+    score_meaning: PageOnly[str]
     not_to_conclude: PageOnly[str]
     arms: PageOnly[list[ArmsTable]]
     by_arm: PageOnly[list[tuple[str, str]]]
@@ -112,6 +113,7 @@ def answer_view(study: Source) -> AnswerView:
         statement=f"{statement} {denied}".strip(),
         limits=limits,
         time_left=time_left(study),
+        score_meaning=score_meaning(study),
         not_to_conclude=do_not_conclude(study),
         arms=arm_tables(study, answered),
         by_arm=by_arm,
@@ -163,6 +165,21 @@ def time_left(study: Source) -> str:
         f"About {duration(seconds)} of training are left at the slowest pace so far, without"
         " evaluations."
     )
+
+
+UNSTABLE = (
+    "Unstable: a run that collapsed, regressed, or ended below half of its best score; the fold on"
+    " collapse has the rule."
+)
+
+
+def score_meaning(study: Source) -> str:
+    """What the deciding score is and what "unstable" means; empty where no score decides."""
+    primary = study.declaration.primary
+    if primary is None:
+        return ""
+    last = last_evaluations(study.declaration.verdict.last)
+    return f"Score: the share of right answers on {primary}, from 0 to 1, {last}. {UNSTABLE}"
 
 
 def do_not_conclude(study: Source) -> str:

@@ -9,6 +9,7 @@ from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, clips, rule_arms
 from gspo_lab.analysis.findings.decision import against as against_of
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.reference_levels import score_levels
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.readings import Source, average, summarise
@@ -231,10 +232,11 @@ def _numbers(study: Source, subject: str) -> dict[str, Any]:
     for run in outcomes(study, study.declaration.primary):
         if run.arm == subject and seeds.has(run):
             runs.append(run)
+    levels = score_levels(study)[subject]
     clipped = percent(summarise(study, CLIP, subject, seeds).mean, 2)
     return {
-        "start": average(run.start for run in runs),
-        "best": average(run.best for run in runs),
+        "start": levels.start,
+        "best": levels.best,
         "final": average(run.final for run in runs),
         "unstable": count_unstable(runs),
         "clipped": clipped if clips(study.declaration, subject) else NO_CLIP,

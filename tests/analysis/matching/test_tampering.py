@@ -548,12 +548,13 @@ def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:
     assert found.ok
     assert failed(found) == set()
     assert {check.name: check.state for check in found.of_the_study} == {
+        "declared runs": "equal",
         "journals": "equal",
         "regraded": "equal",
     }
     # 3 evaluations x 20 problems x 6 runs
     assert "360 answers graded again" in found.of("regraded")[0][1].detail
-    assert found.headline == "toy: matched (29 checks, 3 comparisons of two runs)"
+    assert found.headline == "toy: matched (30 checks, 3 comparisons of two runs)"
 
 
 def test_asking_more_often_where_it_decides_is_as_planned(tmp_path: Path) -> None:
