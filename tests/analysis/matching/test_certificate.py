@@ -707,7 +707,7 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
-    assert len(lab.certificate().lines()) == 1 + 29
+    assert len(lab.certificate().lines()) == 1 + 30
     data = json.loads(json.dumps(lab.certificate().to_json()))
     assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
     assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
@@ -717,7 +717,7 @@ def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
         "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo,"
         " seed 2]" in text
     )
-    assert len(text) == 1 + 29 + 1
+    assert len(text) == 1 + 30 + 1
 
 
 def test_many_different_details_are_counted_and_not_all_printed() -> None:

@@ -457,6 +457,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"sealed answers", "journals", "regraded", "base score"},
     ),
     "a later grade by hand": (graded_by_hand("addition/1"), {"regraded"}),
+    "a later grade by a grader that is not here": (graded_by_hand("mine/9"), {"regraded"}),
     "a later grade in the database": (
         sql(
             "INSERT INTO grades (run_id, evaluation, bench, step, problem, sample, position,"
@@ -535,10 +536,6 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
         study(lambda s: s.update(created="2020-01-01T00:00:00+00:00")),
         "dates",
     ),
-    "later grades by a grader that is not here": (
-        graded_by_hand("mine/9"),
-        "a grader that is not here",
-    ),
 }
 """What is done, and the words of docs/reference/checks.md that say that it cannot be seen."""
 
@@ -548,12 +545,13 @@ def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:
     assert found.ok
     assert failed(found) == set()
     assert {check.name: check.state for check in found.of_the_study} == {
+        "declared runs": "equal",
         "journals": "equal",
         "regraded": "equal",
     }
     # 3 evaluations x 20 problems x 6 runs
     assert "360 answers graded again" in found.of("regraded")[0][1].detail
-    assert found.headline == "toy: matched (29 checks, 3 comparisons of two runs)"
+    assert found.headline == "toy: matched (30 checks, 3 comparisons of two runs)"
 
 
 def test_asking_more_often_where_it_decides_is_as_planned(tmp_path: Path) -> None:
