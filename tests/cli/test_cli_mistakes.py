@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from finished_runs import STUDY, leave_runs, tree, write_study
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
+from gspo_lab.tasks.grader_dry_run import first_failure
 
 
 def refused(said: Said) -> list[str]:
@@ -181,7 +183,8 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
 def test_check_refuses_a_grader_that_raises_or_hangs(
     here: Path, body: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspo_lab.running.plan.preflight.GRADER_SECONDS", 1.0)
+    impatient = partial(first_failure, seconds=1.0)
+    monkeypatch.setattr("gspo_lab.running.plan.preflight.first_failure", impatient)
     (here / "mine.py").write_text(f"def grade(problem, answer): {body}\n")
     problems = [json.dumps({"prompt": f"{n}+1=", "reference": str(n + 1)}) for n in range(40)]
     (here / "p.jsonl").write_text("\n".join(problems))
