@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from gspo_lab.analysis.stats.power import LEAST_FOR_EQUIVALENCE
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL, Reason, Verdict, VerdictLabel
 from gspo_lab.common.text import MINUS, capital, counted, listed, signed
 from gspo_lab.study.claim_validation import CLAIM_ROLES
@@ -83,10 +82,7 @@ SAY: dict[str, Callable[..., str] | str] = {
         "this interval alone reads '{word}', but with arms and looks counted in that must pass p <"
         " {level:.3g}"
     ),
-    "read otherwise in version 0.1": lambda word, few: (
-        f"{f'fewer than {LEAST_FOR_EQUIVALENCE} pairs' if few else 'the spread, arms and looks counted in'}:"  # noqa: E501
-        f" under the rule of version 0.1 this read '{word}'"
-    ),
+    "few pairs": "fewer than {least} pairs: this interval alone would read '{word}'",
     "checkpoint": lambda models: f" starting from {listed(models)}",
     "one starting model": " on this one starting model",
     "these starting models": " on these starting models",

@@ -67,12 +67,12 @@ def test_equivalent_though_zero_is_excluded() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 4])
-def test_fewer_than_five_pairs_are_never_equivalent_and_the_former_word_is_named(n: int) -> None:
+def test_fewer_than_five_pairs_are_never_equivalent_and_that_word_is_named(n: int) -> None:
     found = decide(FIVE[:n], FIVE[:n] + TIGHT[:n], margin=0.02)
     assert found.word == "better, size not resolved against the margin"
     # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is
     # left.
-    few = "fewer than 5 pairs: under the rule of version 0.1 this read 'practically equivalent'"
+    few = "fewer than 5 pairs: this interval alone would read 'practically equivalent'"
     assert few in map(reason_text, found.notes)
     around_zero = decide(FIVE[:n], FIVE[:n] + TIGHT[:n] - 0.0052, margin=0.02)
     assert (around_zero.word, few in map(reason_text, around_zero.notes)) == ("not resolved", True)
@@ -111,19 +111,17 @@ def arm(t: float, name: str) -> Scores:
 
 
 def test_several_arms_share_alpha_by_holm() -> None:
-    # Two-sided p with 4 degrees of freedom: t = 3.30 .0299, t = 4.00 .0161, t = 6.00 .0039.
-    rule = Rule(margin=0.01)
-    alone = decide_all([arm(3.3, "x")], rule)
-    among = decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule)
+    # Four arms whose noise is one pattern: 2 MS = 1/2, s~^2 = (2 * 1/2 + 4) / 6 = 5/6. Two-sided p
+    # of t / sqrt(5/6) with 6 degrees of freedom: t = 2.60 .0293, t = 3.30 .0112, t = 6.00 .0006.
+    among = decide_all([arm(2.6, "x"), arm(0.5, "y"), arm(0, "z")], Rule(margin=0.01))
     better = "better, size not resolved against the margin"
-    assert alone[0].word != "not resolved"
-    assert [one.word for one in among] == ["not resolved"] * 3  # .0299 > .05 / 3
+    assert among[0].paired.p == pytest.approx(0.0293, abs=1e-4)
+    assert [one.word for one in among] == ["not resolved"] * 3  # .0293 > .05 / 3
     assert among[0].level == pytest.approx(0.05 / 3)
-    assert among[0].paired.low == alone[0].paired.low  # the plain interval is the same
     low, high = among[0].interval or (0.0, 0.0)
     assert low < 0 < high
-    stepped = decide_all([arm(3.3, "x"), arm(4.0, "y"), arm(6.0, "z")], Rule(margin=1.4))
-    # .0039 < .0167, .0161 < .0250, .0299 < .0500: each is held against alpha over what is left.
+    stepped = decide_all([arm(2.6, "x"), arm(3.3, "y"), arm(6.0, "z")], Rule(margin=1.4))
+    # .0006 < .0167, .0112 < .0250, .0293 < .0500: each is held against alpha over what is left.
     assert [one.word for one in stepped] == [better] * 3
     assert [one.level for one in stepped] == pytest.approx([0.05, 0.025, 0.05 / 3])
     assert all(one.interval is not None and one.interval[0] > 0 for one in stepped)
@@ -140,34 +138,38 @@ def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
 
 
 Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
-"""Mean 0, sd 1. t(4, .975) = 2.776, t(4, .9875) = 3.495."""
+"""Mean 0, sd 1."""
+MODERATED = math.sqrt((2 * 0.60667 + 4) / 6)
+"""s~ / s of an arm beside one whose noise is a tenth of its own: 2 MS = .60667 s^2, 6 degrees of
+freedom. t(6, .975) = 2.447, t(6, .9875) = 2.969."""
 
 
 def of_two(se: float, estimate: float, *, other: float) -> Comparison:
-    """Of two arms the one with this estimate, where the other surely differs from the baseline by
-    `other`.
+    """Of two arms the one with this estimate and standard error, where the other surely differs
+    from the baseline by `other`.
     """
-    near = Scores(np.zeros(5), estimate + se * math.sqrt(5) * Z)
-    far = Scores(np.zeros(5), other + 0.01 * math.sqrt(5) * Z)
+    noise = se * math.sqrt(5) * Z / MODERATED
+    near = Scores(np.zeros(5), estimate + noise)
+    far = Scores(np.zeros(5), other + noise / 10)
     return decide_all([near, far], Rule(1.0))[0]
 
 
 def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
-    """3 se beyond the margin, where Holm asks for 3.495 but only 2.776 for "better": not 1.3 +-
-    .278, but +- .3495.
+    """2.7 se beyond the margin, where Holm asks for 2.969 but only 2.447 for "better": not 1.27 +-
+    .245, but +- .2969.
     """
-    found = of_two(0.1, 1.3, other=0.5)
+    found = of_two(0.1, 1.27, other=0.5)
     assert (found.word, found.level) == ("better, size not resolved against the margin", 0.025)
-    assert found.interval == pytest.approx((0.9505, 1.6495), abs=1e-4)
+    assert found.interval == pytest.approx((0.9731, 1.5669), abs=1e-4)
 
 
 def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None:
-    """3 se from 0 and from the margin: "better" needs 2.776 of them, equivalence 3.495, and no
+    """2.7 se from 0 and from the margin: "better" needs 2.447 of them, equivalence 2.969, and no
     interval shows both.
     """
-    found = of_two(1 / 6, 0.5, other=5.0)
+    found = of_two(0.5 / 2.7, 0.5, other=5.0)
     assert (found.word, found.level) == ("better, size not resolved against the margin", 0.05)
-    assert found.interval == pytest.approx((0.0372, 0.9628), abs=1e-4)
+    assert found.interval == pytest.approx((0.0469, 0.9531), abs=1e-4)
     told = (
         "this interval alone reads 'practically equivalent', but with arms and looks counted in"
         " that must pass p < "
@@ -187,7 +189,7 @@ def test_every_word_is_that_of_its_interval_or_explained(
     ]
     for found in decide_all(drawn, Rule(1.0, looks=looks)):
         read = verdict_label(*found.interval, 1.0)
-        told = {"reads otherwise alone", "read otherwise in version 0.1"} & codes(found)
+        told = {"reads otherwise alone", "few pairs"} & codes(found)
         assert read == found.word or told
 
 
